@@ -1,0 +1,3 @@
+//! Pure decisions of gripfast.
+
+pub mod supervise;

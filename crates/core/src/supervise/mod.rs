@@ -1,0 +1,3 @@
+//! Supervision of one upstream.
+
+pub mod spec;
