@@ -1,3 +1,17 @@
-//! Pure decisions of gripfast.
+//! Pure decisions of gripfast: what waits, counts, classifies or chooses.
+//!
+//! Nothing in this crate reads a clock, a socket or a file. Every decision takes the time as an argument,
+//! so twelve idle hours are a microsecond in a test.
 
+#![warn(missing_docs)]
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod catalog;
+pub mod event;
+pub mod failure;
+pub mod ids;
+pub mod jitter;
+pub mod policy;
 pub mod supervise;
+pub mod text;
+pub mod time;

@@ -1,3 +1,11 @@
-//! Supervision of one upstream.
+//! Supervision of one upstream: small machines that each decide one thing, and the upstream machine that
+//! composes them. The shell asks, performs and reports back; it decides nothing.
 
+pub mod backoff;
+pub mod circuit;
+pub mod keepalive;
+mod link;
+pub mod restarts;
 pub mod spec;
+pub mod status;
+pub mod upstream;

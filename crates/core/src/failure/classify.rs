@@ -1,0 +1,268 @@
+//! The one place that says what evidence means. No other file decides on text, on a status or on a code.
+
+use super::session_forms;
+use super::{BlockCause, DialTrouble, During, Evidence, Failure, HttpAnswer, Observed, RpcError, Sent};
+use crate::text;
+
+/// What `evidence` means.
+pub fn classify(evidence: &Evidence) -> Failure {
+    match &evidence.observed {
+        Observed::NoExecutable(text) => Failure::Blocked(BlockCause::MissingExecutable(text.clone())),
+        Observed::UnsetVariable(name) => {
+            Failure::Blocked(BlockCause::UnsetVariable(format!("variable `{name}` is not set")))
+        }
+        Observed::BadConfig(text) => Failure::Blocked(BlockCause::BadConfig(text.clone())),
+        Observed::SpawnFailed(text) => Failure::Unreachable(format!("could not be started: {text}")),
+        Observed::Dial { trouble, text } => Failure::Unreachable(dial(*trouble, text)),
+        Observed::Closed(text) => lost(evidence, text.clone()),
+        Observed::Exited { code, signal, last_words } => {
+            lost(evidence, exit(*code, *signal, last_words.as_deref()))
+        }
+        Observed::Silence(after) => Failure::TimedOut(*after),
+        Observed::Http(answer) => http(evidence.during, answer),
+        Observed::Rpc(error) => rpc(evidence.during, error),
+        Observed::Garbled(text) => match evidence.during {
+            During::Handshake => Failure::Blocked(BlockCause::NotMcp(format!("does not speak MCP: {text}"))),
+            During::Call | During::Probe => Failure::Nonsense(text.clone()),
+        },
+        Observed::TooLarge(limit) => {
+            Failure::Nonsense(format!("sent a message over the limit of {limit} bytes (`max_message`)"))
+        }
+    }
+}
+
+fn dial(trouble: DialTrouble, text: &str) -> String {
+    match trouble {
+        DialTrouble::Dns => format!("its name does not resolve: {text}"),
+        DialTrouble::Refused => "connection refused".to_owned(),
+        DialTrouble::Tls => format!("TLS failed: {text}"),
+        DialTrouble::TimedOut => "no connection in time".to_owned(),
+        DialTrouble::Other => text.to_owned(),
+    }
+}
+
+fn lost(evidence: &Evidence, text: String) -> Failure {
+    match (evidence.during, evidence.sent) {
+        // A link that breaks before it was ever up is a server that could not be reached.
+        (During::Handshake, _) => Failure::Unreachable(text),
+        (During::Call | During::Probe, Sent::Yes | Sent::No) => Failure::Lost(text),
+    }
+}
+
+fn exit(code: Option<i32>, signal: Option<i32>, last_words: Option<&str>) -> String {
+    let how = match (code, signal) {
+        (_, Some(9)) => "was killed (signal 9)".to_owned(),
+        (_, Some(signal)) => format!("was ended by signal {signal}"),
+        (Some(0), None) => "exited (code 0)".to_owned(),
+        (Some(code), None) => format!("exited with code {code}"),
+        (None, None) => "ended".to_owned(),
+    };
+    match last_words {
+        Some(words) => format!("{how}; it last said: {words}"),
+        None => how,
+    }
+}
+
+fn http(during: During, answer: &HttpAnswer) -> Failure {
+    if is_session_gone(during, answer) {
+        return Failure::SessionExpired(said(answer));
+    }
+    match answer.status {
+        401 => Failure::CredentialRefused(said(answer)),
+        403 => match answer.challenge {
+            Some(_) => Failure::CredentialRefused(said(answer)),
+            None => refused_or_foreign(during, answer),
+        },
+        429 => Failure::Busy { retry_after: answer.retry_after, text: said(answer) },
+        503 if answer.retry_after.is_some() => {
+            Failure::Busy { retry_after: answer.retry_after, text: said(answer) }
+        }
+        408 | 425 | 500..=599 => Failure::ServerFault(said(answer)),
+        _ => refused_or_foreign(during, answer),
+    }
+}
+
+/// A 3xx or 4xx without a special meaning: with a JSON-RPC error the server declines, without one
+/// whoever answers there is not an MCP server.
+fn refused_or_foreign(during: During, answer: &HttpAnswer) -> Failure {
+    match (&answer.rpc, during) {
+        (Some(_), _) => Failure::Declined(said(answer)),
+        (None, During::Handshake) => {
+            Failure::Blocked(BlockCause::NotMcp(format!("no MCP server at this URL: {}", said(answer))))
+        }
+        (None, During::Call | During::Probe) => Failure::Nonsense(said(answer)),
+    }
+}
+
+fn is_session_gone(during: During, answer: &HttpAnswer) -> bool {
+    match (during, answer.status) {
+        // A handshake carries no session, so none of this can be about one: no loop is possible.
+        (During::Handshake, _) | (_, 401 | 403) => false,
+        (_, 404) if answer.had_session => true,
+        (_, 400 | 404 | 409 | 410 | 503) => {
+            let by_code = matches!(answer.status, 400 | 404)
+                && answer
+                    .rpc
+                    .as_ref()
+                    .is_some_and(|rpc| session_forms::CODES_WITH_BAD_STATUS.contains(&rpc.code));
+            let by_text = match &answer.rpc {
+                Some(rpc) => session_forms::refusal_says_so(&rpc.message),
+                None => session_forms::refusal_says_so(&answer.body),
+            };
+            by_code || by_text
+        }
+        _ => false,
+    }
+}
+
+fn rpc(during: During, error: &RpcError) -> Failure {
+    match during {
+        During::Handshake => {}
+        During::Call | During::Probe => {
+            if session_forms::message_says_so(&error.message) {
+                return Failure::SessionExpired(error.message.clone());
+            }
+        }
+    }
+    Failure::Declined(format!("{} ({})", error.message, error.code))
+}
+
+fn said(answer: &HttpAnswer) -> String {
+    let words = match &answer.rpc {
+        Some(rpc) => rpc.message.trim(),
+        None => answer.body.trim(),
+    };
+    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    let wait = match answer.retry_after {
+        Some(wait) => format!(", asks to wait {}", text::duration(wait)),
+        None => String::new(),
+    };
+    if words.is_empty() {
+        format!("HTTP {}{wait}", answer.status)
+    } else {
+        format!("HTTP {}{wait}: {words}", answer.status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn call(observed: Observed) -> Failure {
+        classify(&Evidence::sent(During::Call, observed))
+    }
+
+    fn answered(status: u16, rpc: Option<(i64, &str)>, body: &str, had_session: bool) -> Observed {
+        Observed::Http(HttpAnswer {
+            status,
+            body: body.to_owned(),
+            rpc: rpc.map(|(code, message)| RpcError { code, message: message.to_owned() }),
+            had_session,
+            ..HttpAnswer::default()
+        })
+    }
+
+    fn is_expiry(failure: &Failure) -> bool {
+        matches!(failure, Failure::SessionExpired(_))
+    }
+
+    #[test]
+    fn d01_a_404_with_a_session_is_expiry_and_without_one_is_not() {
+        assert!(is_expiry(&call(answered(404, None, "", true))));
+        assert!(!is_expiry(&call(answered(404, None, "", false))));
+    }
+
+    #[test]
+    fn d01_a_400_that_talks_about_the_session_is_expiry_and_an_ordinary_400_is_not() {
+        let everything = Some((-32000, "Bad Request: No valid session ID provided"));
+        assert!(is_expiry(&call(answered(400, everything, "", true))));
+        assert!(is_expiry(&call(answered(400, None, "Session not found", true))));
+        assert!(!is_expiry(&call(answered(400, Some((-32600, "Bad Request: missing field")), "", true))));
+        assert!(!is_expiry(&call(answered(400, None, "", true))));
+    }
+
+    #[test]
+    fn d01_a_bare_code_counts_only_with_a_refused_status() {
+        assert!(is_expiry(&call(answered(400, Some((-32001, "nope")), "", true))));
+        assert!(is_expiry(&call(answered(404, Some((-32015, "gone")), "", false))));
+        let timeout = RpcError { code: -32001, message: "Request timed out".to_owned() };
+        assert!(!is_expiry(&call(Observed::Rpc(timeout))));
+    }
+
+    #[test]
+    fn d01_a_success_status_with_a_session_error_is_expiry() {
+        let error = RpcError { code: -32001, message: "Session not found".to_owned() };
+        assert!(is_expiry(&call(Observed::Rpc(error))));
+    }
+
+    #[test]
+    fn d01_ordinary_failures_and_401_never_match() {
+        assert!(!is_expiry(&call(answered(401, None, "session expired", true))));
+        assert!(!is_expiry(&call(answered(403, None, "session expired", true))));
+        assert!(!is_expiry(&call(answered(500, None, "session expired", true))));
+        assert!(!is_expiry(&call(Observed::Closed("session expired".to_owned()))));
+        assert!(!is_expiry(&call(Observed::Silence(Duration::from_secs(1)))));
+        assert!(!is_expiry(&call(Observed::Garbled("unknown session".to_owned()))));
+    }
+
+    #[test]
+    fn d02_a_handshake_is_never_told_that_its_session_expired() {
+        let refused = answered(404, Some((-32001, "Session not found")), "", true);
+        let failure = classify(&Evidence::sent(During::Handshake, refused));
+        assert!(!is_expiry(&failure), "{failure:?}");
+    }
+
+    #[test]
+    fn b09_what_retrying_cannot_mend_is_blocked_with_its_cause() {
+        let handshake = |observed| classify(&Evidence::unsent(During::Handshake, observed));
+        assert!(matches!(
+            handshake(Observed::NoExecutable("`npx` was not found on PATH".to_owned())),
+            Failure::Blocked(BlockCause::MissingExecutable(_))
+        ));
+        assert!(matches!(
+            handshake(Observed::UnsetVariable("TOKEN".to_owned())),
+            Failure::Blocked(BlockCause::UnsetVariable(_))
+        ));
+        assert!(matches!(
+            handshake(answered(404, None, "<html>", false)),
+            Failure::Blocked(BlockCause::NotMcp(_))
+        ));
+        assert!(matches!(handshake(answered(401, None, "", false)), Failure::CredentialRefused(_)));
+    }
+
+    #[test]
+    fn c05_only_429_and_503_with_retry_after_count_as_refused() {
+        let wait = Some(Duration::from_secs(7));
+        let with_wait =
+            |status| Observed::Http(HttpAnswer { status, retry_after: wait, ..HttpAnswer::default() });
+        assert!(matches!(call(with_wait(429)), Failure::Busy { retry_after, .. } if retry_after == wait));
+        assert!(matches!(call(with_wait(503)), Failure::Busy { .. }));
+        assert!(matches!(call(answered(429, None, "", false)), Failure::Busy { retry_after: None, .. }));
+        assert!(matches!(call(answered(503, None, "", false)), Failure::ServerFault(_)));
+        assert!(matches!(call(with_wait(500)), Failure::ServerFault(_)));
+    }
+
+    #[test]
+    fn b12_an_application_error_is_the_server_declining() {
+        let error = RpcError { code: -32602, message: "unknown tool".to_owned() };
+        assert!(matches!(call(Observed::Rpc(error)), Failure::Declined(_)));
+        assert!(matches!(
+            call(answered(404, Some((-32601, "no such method")), "", false)),
+            Failure::Declined(_)
+        ));
+    }
+
+    #[test]
+    fn the_way_a_child_ended_is_told_in_plain_words() {
+        let told = |code, signal, words: Option<&str>| {
+            let observed = Observed::Exited { code, signal, last_words: words.map(str::to_owned) };
+            call(observed).to_string()
+        };
+        assert_eq!(told(None, Some(9), None), "was killed (signal 9)");
+        assert_eq!(
+            told(Some(1), None, Some("Error: Cannot find module")),
+            "exited with code 1; it last said: Error: Cannot find module"
+        );
+    }
+}

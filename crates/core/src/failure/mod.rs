@@ -1,0 +1,92 @@
+//! From what was seen to what to do: evidence → failure → recovery.
+//!
+//! A transport reports [`Evidence`]. [`classify`](classify::classify) is the only place that turns it into
+//! a [`Failure`], and the only place that looks at text. [`recovery`] says what a call and a link do about
+//! it. [`CallError`] is what a caller gets when nothing helped.
+
+mod call_error;
+pub mod classify;
+mod evidence;
+pub mod recovery;
+pub mod session_forms;
+
+pub use call_error::{CallError, Code, Outcome};
+pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
+
+use std::fmt;
+use std::time::Duration;
+
+/// What went wrong, one variant per different reaction. The text is for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The server could not be reached: nothing was sent.
+    Unreachable(String),
+    /// An established link broke.
+    Lost(String),
+    /// Nothing came back in time.
+    TimedOut(Duration),
+    /// The server does not know our session any more.
+    SessionExpired(String),
+    /// The server refused our credential.
+    CredentialRefused(String),
+    /// The server asked for patience before doing anything.
+    Busy {
+        /// How much patience, if it said so.
+        retry_after: Option<Duration>,
+        /// What it said.
+        text: String,
+    },
+    /// The server failed in a way of its own (HTTP 5xx); what it did before that is unknown.
+    ServerFault(String),
+    /// What came back is not MCP.
+    Nonsense(String),
+    /// The server understood and said no: a JSON-RPC application error. The path works.
+    Declined(String),
+    /// Retrying cannot mend it.
+    Blocked(BlockCause),
+}
+
+/// Why an upstream cannot work until something about it changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlockCause {
+    /// The command does not exist or may not be run.
+    MissingExecutable(String),
+    /// A variable that the config names is not set.
+    UnsetVariable(String),
+    /// The config cannot be used as it is.
+    BadConfig(String),
+    /// Something answers at the URL, and it is not an MCP server.
+    NotMcp(String),
+    /// A person has to log in, or to correct the credential.
+    NeedsLogin(String),
+}
+
+impl BlockCause {
+    /// The cause in the operator's words.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::MissingExecutable(text)
+            | Self::UnsetVariable(text)
+            | Self::BadConfig(text)
+            | Self::NotMcp(text)
+            | Self::NeedsLogin(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(text)
+            | Self::Lost(text)
+            | Self::SessionExpired(text)
+            | Self::CredentialRefused(text)
+            | Self::ServerFault(text)
+            | Self::Nonsense(text)
+            | Self::Declined(text)
+            | Self::Busy { text, .. } => f.write_str(text),
+            Self::TimedOut(after) => write!(f, "no answer within {}", crate::text::duration(*after)),
+            Self::Blocked(cause) => f.write_str(cause.text()),
+        }
+    }
+}

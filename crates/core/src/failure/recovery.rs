@@ -1,0 +1,248 @@
+//! What a call does after a failure: the at-most-once rule (C05) as a pure function.
+//!
+//! A request goes out again only if the server provably did not act on it, or if acting twice does no
+//! harm. What the link does about the failure is decided by the upstream machine.
+
+use super::{Failure, Outcome, Sent};
+use std::time::Duration;
+
+/// Whether executing a request twice does harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Safety {
+    /// It only reads, is idempotent, or the operator vouches for it.
+    Replayable,
+    /// It may have a side effect.
+    AtMostOnce,
+}
+
+/// What a tool says about itself. A hint counts only when it is `true`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct ToolHints {
+    /// `readOnlyHint`: it changes nothing.
+    pub read_only: bool,
+    /// `idempotentHint`: a second execution changes nothing more.
+    pub idempotent: bool,
+    /// `destructiveHint`: it may destroy something.
+    pub destructive: bool,
+}
+
+/// What the operator says about replaying one tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplayRule {
+    /// Nothing: the tool's own hints decide.
+    #[default]
+    AsHinted,
+    /// `replay.safe`: replaying does no harm, whatever the hints say.
+    Safe,
+    /// `replay.never`: never replay, whatever the hints say.
+    Never,
+}
+
+impl Safety {
+    /// The safety of calling a tool.
+    pub fn of_tool(hints: ToolHints, rule: ReplayRule) -> Self {
+        match rule {
+            ReplayRule::Never => Self::AtMostOnce,
+            ReplayRule::Safe => Self::Replayable,
+            ReplayRule::AsHinted if hints.read_only || hints.idempotent => Self::Replayable,
+            ReplayRule::AsHinted => Self::AtMostOnce,
+        }
+    }
+
+    /// The safety of a request that is not a tool call. A method we do not know may do anything.
+    pub fn of_method(method: &str) -> Self {
+        match method {
+            "ping"
+            | "server/discover"
+            | "tools/list"
+            | "resources/list"
+            | "resources/read"
+            | "resources/templates/list"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "prompts/list"
+            | "prompts/get"
+            | "completion/complete"
+            | "logging/setLevel" => Self::Replayable,
+            _ => Self::AtMostOnce,
+        }
+    }
+}
+
+/// The replays that one call has used up: once per cause of a refusal, and once for anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Replays {
+    session: bool,
+    credential: bool,
+    patience: bool,
+    other: bool,
+}
+
+impl Replays {
+    /// How many times the request went out again.
+    pub fn count(&self) -> u32 {
+        [self.session, self.credential, self.patience, self.other].into_iter().map(u32::from).sum()
+    }
+}
+
+/// What the call does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Ask for admission again, which waits for the link if need be, and send it again.
+    Again,
+    /// The same, but not before this pause has passed.
+    AgainAfter(Duration),
+    /// Tell the caller, with this outcome.
+    GiveUp(Outcome),
+}
+
+/// A server that asks for patience without saying how much gets this.
+pub const UNSPECIFIED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a call does after `failure`, given how much was sent, how harmful a second execution would be,
+/// and which replays it has used up already. Uses up the replay that it grants.
+pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replays) -> Next {
+    let refused = Next::GiveUp(Outcome::Refused);
+    match failure {
+        Failure::SessionExpired(_) => grant(&mut replays.session, Next::Again, refused),
+        Failure::CredentialRefused(_) => grant(&mut replays.credential, Next::Again, refused),
+        Failure::Busy { retry_after, .. } => {
+            let pause = retry_after.unwrap_or(UNSPECIFIED_PATIENCE);
+            grant(&mut replays.patience, Next::AgainAfter(pause), refused)
+        }
+        Failure::Unreachable(_) | Failure::Lost(_) | Failure::ServerFault(_) => match (sent, safety) {
+            // Waiting and dialing are not replays: the caller's patience bounds them.
+            (Sent::No, _) => Next::Again,
+            (Sent::Yes, Safety::Replayable) => {
+                grant(&mut replays.other, Next::Again, Next::GiveUp(Outcome::Unknown))
+            }
+            (Sent::Yes, Safety::AtMostOnce) => Next::GiveUp(Outcome::Unknown),
+        },
+        // Its time is up, or the answer makes no sense: asking again would not be heard better.
+        Failure::TimedOut(_) | Failure::Nonsense(_) => match sent {
+            Sent::No => Next::GiveUp(Outcome::NotSent),
+            Sent::Yes => Next::GiveUp(Outcome::Unknown),
+        },
+        Failure::Declined(_) => Next::GiveUp(Outcome::Failed),
+        Failure::Blocked(_) => Next::GiveUp(Outcome::NotSent),
+    }
+}
+
+fn grant(used: &mut bool, next: Next, otherwise: Next) -> Next {
+    if std::mem::replace(used, true) { otherwise } else { next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NO_HINTS: ToolHints = ToolHints { read_only: false, idempotent: false, destructive: false };
+
+    fn lost() -> Failure {
+        Failure::Lost("connection reset".to_owned())
+    }
+
+    #[test]
+    fn c05_a_call_that_was_sent_and_not_answered_is_never_sent_again() {
+        for failure in [lost(), Failure::ServerFault("HTTP 500".to_owned())] {
+            let next = after(&failure, Sent::Yes, Safety::AtMostOnce, &mut Replays::default());
+            assert_eq!(next, Next::GiveUp(Outcome::Unknown));
+        }
+    }
+
+    #[test]
+    fn c05_a_call_that_never_left_goes_again_without_using_up_a_replay() {
+        let mut replays = Replays::default();
+        for _ in 0..5 {
+            assert_eq!(after(&lost(), Sent::No, Safety::AtMostOnce, &mut replays), Next::Again);
+        }
+        assert_eq!(replays.count(), 0);
+    }
+
+    #[test]
+    fn c05_a_refused_call_is_replayed_once_per_cause() {
+        let mut replays = Replays::default();
+        let mut again = |failure| after(&failure, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        let expired = || Failure::SessionExpired("gone".to_owned());
+        let refused = || Failure::CredentialRefused("401".to_owned());
+        assert_eq!(again(expired()), Next::Again);
+        assert_eq!(again(refused()), Next::Again);
+        assert_eq!(again(expired()), Next::GiveUp(Outcome::Refused));
+        assert_eq!(again(refused()), Next::GiveUp(Outcome::Refused));
+    }
+
+    #[test]
+    fn c05_a_busy_server_is_asked_once_more_after_the_time_it_named() {
+        let mut replays = Replays::default();
+        let busy = Failure::Busy { retry_after: Some(Duration::from_secs(3)), text: String::new() };
+        let next = after(&busy, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, Next::AgainAfter(Duration::from_secs(3)));
+        let next = after(&busy, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, Next::GiveUp(Outcome::Refused));
+    }
+
+    #[test]
+    fn c05_a_harmless_call_is_replayed_at_most_once() {
+        let mut replays = Replays::default();
+        assert_eq!(after(&lost(), Sent::Yes, Safety::Replayable, &mut replays), Next::Again);
+        let next = after(&lost(), Sent::Yes, Safety::Replayable, &mut replays);
+        assert_eq!(next, Next::GiveUp(Outcome::Unknown));
+    }
+
+    #[test]
+    fn c05_hints_and_operator_decide_what_is_harmless() {
+        let read_only = ToolHints { read_only: true, ..NO_HINTS };
+        let idempotent = ToolHints { idempotent: true, ..NO_HINTS };
+        assert_eq!(Safety::of_tool(NO_HINTS, ReplayRule::AsHinted), Safety::AtMostOnce);
+        assert_eq!(Safety::of_tool(read_only, ReplayRule::AsHinted), Safety::Replayable);
+        assert_eq!(Safety::of_tool(idempotent, ReplayRule::AsHinted), Safety::Replayable);
+        assert_eq!(Safety::of_tool(NO_HINTS, ReplayRule::Safe), Safety::Replayable);
+        assert_eq!(Safety::of_tool(read_only, ReplayRule::Never), Safety::AtMostOnce);
+    }
+
+    #[test]
+    fn d03_every_method_that_reads_may_be_asked_again_and_an_unknown_one_may_not() {
+        for method in ["tools/list", "resources/read", "prompts/get", "completion/complete"] {
+            assert_eq!(Safety::of_method(method), Safety::Replayable);
+        }
+        assert_eq!(Safety::of_method("vendor/launch"), Safety::AtMostOnce);
+    }
+
+    fn any_failure() -> impl Strategy<Value = Failure> {
+        prop_oneof![
+            Just(Failure::Unreachable(String::new())),
+            Just(Failure::Lost(String::new())),
+            Just(Failure::TimedOut(Duration::from_secs(1))),
+            Just(Failure::SessionExpired(String::new())),
+            Just(Failure::CredentialRefused(String::new())),
+            Just(Failure::Busy { retry_after: None, text: String::new() }),
+            Just(Failure::ServerFault(String::new())),
+            Just(Failure::Nonsense(String::new())),
+            Just(Failure::Declined(String::new())),
+        ]
+    }
+
+    proptest! {
+        /// C05: whatever sequence of failures one call meets, a request with a side effect is executed at
+        /// most once, where "may have been executed" is every failure after sending that is no refusal.
+        #[test]
+        fn c05_no_history_executes_a_side_effect_twice(history in prop::collection::vec(any_failure(), 0..12)) {
+            let mut replays = Replays::default();
+            let mut executions = 0;
+            for failure in &history {
+                let refused = matches!(
+                    failure,
+                    Failure::SessionExpired(_) | Failure::CredentialRefused(_) | Failure::Busy { .. }
+                );
+                executions += u32::from(!refused);
+                match after(failure, Sent::Yes, Safety::AtMostOnce, &mut replays) {
+                    Next::Again | Next::AgainAfter(_) => {}
+                    Next::GiveUp(_) => break,
+                }
+            }
+            prop_assert!(executions <= 1, "{history:?}");
+            prop_assert!(replays.count() <= 3);
+        }
+    }
+}

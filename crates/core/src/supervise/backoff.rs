@@ -1,0 +1,97 @@
+//! How long to wait before the next attempt of one outage. Knows nothing of what is attempted.
+
+use super::spec::RestartSpec;
+use crate::jitter::Jitter;
+use std::time::Duration;
+
+/// The schedule of one outage: at once, then a few quick tries, then ever more patient ones.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    min: Duration,
+    max: Duration,
+    last: Option<Duration>,
+}
+
+impl Backoff {
+    /// While an outage is this young, most causes are a restart that takes a moment: try often.
+    pub const EAGER_FOR: Duration = Duration::from_secs(2);
+    /// The longest pause while eager.
+    pub const EAGER_PAUSE: Duration = Duration::from_millis(250);
+
+    /// A fresh schedule for a new outage.
+    pub fn new(spec: &RestartSpec) -> Self {
+        Self { min: spec.backoff_min, max: spec.backoff_max, last: None }
+    }
+
+    /// The pause before the next attempt of an outage that has lasted for `age`.
+    pub fn next(&mut self, age: Duration, jitter: &mut Jitter) -> Duration {
+        let Some(last) = self.last else {
+            self.last = Some(Duration::ZERO);
+            return Duration::ZERO;
+        };
+        let doubled = if last.is_zero() { self.min } else { last.saturating_mul(2) };
+        // An operator who asks for a longer first pause means it, eager or not.
+        let eager_cap = Self::EAGER_PAUSE.max(self.min).min(self.max);
+        if age < Self::EAGER_FOR {
+            let pause = doubled.min(eager_cap);
+            self.last = Some(pause);
+            jitter.at_most(pause)
+        } else {
+            let pause = doubled.min(self.max);
+            self.last = Some(pause);
+            jitter.around(pause)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(attempt_takes: Duration, attempts: usize) -> Vec<(Duration, Duration)> {
+        let mut backoff = Backoff::new(&RestartSpec::default());
+        let mut jitter = Jitter::seeded(1);
+        let mut age = Duration::ZERO;
+        (0..attempts)
+            .map(|_| {
+                let pause = backoff.next(age, &mut jitter);
+                let at = age;
+                age += pause + attempt_takes;
+                (at, pause)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn b02_the_first_retry_is_immediate_and_the_first_two_seconds_are_eager() {
+        let pauses = schedule(Duration::from_millis(1), 40);
+        assert_eq!(pauses[0].1, Duration::ZERO);
+        for (age, pause) in pauses.iter().filter(|(age, _)| *age < Backoff::EAGER_FOR) {
+            assert!(*pause <= Backoff::EAGER_PAUSE, "{pause:?} at {age:?}");
+        }
+        assert!(pauses.iter().filter(|(age, _)| *age < Backoff::EAGER_FOR).count() >= 8);
+    }
+
+    #[test]
+    fn b02_later_pauses_double_up_to_thirty_seconds_with_a_fifth_of_jitter() {
+        let pauses = schedule(Duration::from_millis(1), 40);
+        let patient: Vec<Duration> =
+            pauses.iter().filter(|(age, _)| *age >= Backoff::EAGER_FOR).map(|(_, pause)| *pause).collect();
+        let mut nominal = Duration::from_millis(500);
+        for pause in &patient {
+            let (low, high) = (nominal.mul_f64(0.8), nominal.mul_f64(1.2));
+            assert!((low..=high).contains(pause), "{pause:?} is not around {nominal:?}");
+            nominal = (nominal * 2).min(Duration::from_secs(30));
+        }
+        assert_eq!(nominal, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_operator_with_a_long_first_pause_gets_it() {
+        let spec = RestartSpec { backoff_min: Duration::from_secs(1), ..RestartSpec::default() };
+        let mut backoff = Backoff::new(&spec);
+        let mut jitter = Jitter::seeded(1);
+        backoff.next(Duration::ZERO, &mut jitter);
+        assert!(backoff.next(Duration::ZERO, &mut jitter) >= Duration::from_millis(800));
+    }
+}

@@ -1,0 +1,68 @@
+//! The states of a link. Which input leads where is told in the upstream machine; this file holds what
+//! each state knows.
+
+use super::keepalive::{Keepalive, Probe};
+use super::status::State;
+use crate::failure::BlockCause;
+use crate::ids::Epoch;
+use crate::time::Mono;
+
+/// Where the link of one upstream stands.
+#[derive(Debug, Clone)]
+pub(super) enum Link {
+    /// Lazy, and not wanted yet.
+    Dormant,
+    /// Dialing or spawning, and the handshake.
+    /// `blocked` while the cause of a block is merely being re-checked: nobody should hope yet.
+    Connecting { epoch: Epoch, give_up_at: Mono, blocked: Option<BlockCause> },
+    /// Usable.
+    Ready(Ready),
+    /// The link is fine; its session or credential is being replaced.
+    Renewing { epoch: Epoch, renewal: Renewal, probe: Probe, give_up_at: Mono },
+    /// Away; the next attempt has a time.
+    Waiting { until: Mono },
+    /// Away for long, or too often: it tries itself slowly.
+    Parked { probe_at: Mono },
+    /// It cannot work until its cause changes; that is checked now and then.
+    Blocked { cause: BlockCause, recheck_at: Mono },
+    /// Asked to end; calls in flight may finish until then.
+    Draining { until: Mono },
+    /// Ended, until somebody starts it again.
+    Stopped,
+}
+
+/// What is being replaced while the link stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// The protocol session.
+    Session,
+    /// The credential.
+    Credential,
+}
+
+/// A usable link.
+#[derive(Debug, Clone)]
+pub(super) struct Ready {
+    pub(super) epoch: Epoch,
+    pub(super) keepalive: Keepalive,
+    /// When surviving this long will have proven its health; `None` once it is proven.
+    pub(super) proven_at: Option<Mono>,
+    /// After the machine slept: when the link is to be checked. Until it has answered, nobody uses it.
+    pub(super) suspect: Option<Mono>,
+    pub(super) catalog: CatalogState,
+    /// The visible state until the catalog of this link was listed once (B05).
+    pub(super) until_listed: State,
+}
+
+/// What is known of the upstream's catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CatalogState {
+    /// Not listed on this link yet, and being listed; `again` if it changed meanwhile.
+    FirstListing { again: bool },
+    /// Known, and being listed once more; `again` if it changed meanwhile.
+    Listing { again: bool },
+    /// As the server last told it.
+    Fresh,
+    /// Listing failed; tried again at the time.
+    Stale { retry_at: Mono, attempts: u32 },
+}

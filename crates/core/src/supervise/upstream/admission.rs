@@ -1,0 +1,326 @@
+//! Who may call now, who waits, who is refused; and what the end of a call teaches.
+
+use super::Upstream;
+use crate::event::Event;
+use crate::failure::{BlockCause, Failure};
+use crate::ids::Epoch;
+use crate::supervise::circuit::Passage;
+use crate::supervise::link::Link;
+use crate::time::{Mono, Now};
+use std::time::Duration;
+
+/// What a caller is told.
+#[derive(Debug)]
+#[must_use]
+pub enum Admission {
+    /// Go. The ticket is given back through [`Upstream::end`], exactly once.
+    Go(Ticket),
+    /// Wait, then ask again with [`Upstream::readmit`], or leave with [`Upstream::leave`].
+    Wait(Place),
+    /// No.
+    Refuse(Refusal),
+}
+
+/// The right to send one request over the present link. It cannot be copied, so it ends once.
+#[derive(Debug)]
+#[must_use = "a ticket that is never ended keeps its slot for ever"]
+pub struct Ticket {
+    call: u64,
+    epoch: Epoch,
+}
+
+impl Ticket {
+    /// The link or session that this ticket is for.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+}
+
+/// A place among those who wait. It cannot be copied, so it is left once.
+#[derive(Debug)]
+#[must_use = "a place that is never left counts as waiting for ever"]
+pub struct Place {
+    /// What it waits for.
+    pub wait_for: WaitFor,
+}
+
+/// What a waiting caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitFor {
+    /// A usable link.
+    Link,
+    /// The end of another call.
+    Slot,
+}
+
+/// Why a caller is not admitted, and when it is worth asking again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// When it is worth asking again, if that has a time.
+    pub retry_after: Option<Duration>,
+}
+
+/// Why a caller is not admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// Too many failures in a row.
+    CircuitOpen {
+        /// How many.
+        failures: u32,
+    },
+    /// The trial found no link; one is being made.
+    Reconnecting {
+        /// What is known of the cause.
+        cause: Option<String>,
+    },
+    /// Away for long, or too often.
+    Parked {
+        /// What is known of the cause.
+        cause: Option<String>,
+    },
+    /// It cannot work until its cause changes.
+    Blocked(BlockCause),
+    /// Stopped by a person, or ending.
+    Stopped,
+    /// Too many are waiting already.
+    Overloaded,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallEnd {
+    /// The server answered, if only with an error of its own.
+    Answered,
+    /// It did not.
+    Failed(Failure),
+    /// The caller lost interest; nothing was learned.
+    Abandoned,
+}
+
+enum Verdict {
+    Go { trial: bool },
+    Wait(WaitFor),
+    Refuse(Refusal),
+}
+
+impl Upstream {
+    /// A call wakes a parked upstream at most this often.
+    const WAKE_EVERY: Duration = Duration::from_secs(5);
+
+    /// A new caller asks to go.
+    pub fn admit(&mut self, now: Now) -> Admission {
+        self.look(now);
+        // Nobody overtakes those who wait for a slot.
+        let slots_free = self.has_free_slot() && self.waiting == 0;
+        let admission = match self.verdict(now.mono, slots_free) {
+            Verdict::Go { trial } => Admission::Go(self.issue(now.mono, trial)),
+            Verdict::Wait(_) if self.waiting >= self.spec.max_waiting => Admission::Refuse(Refusal {
+                reason: Reason::Overloaded,
+                retry_after: Some(Duration::from_secs(1)),
+            }),
+            Verdict::Wait(wait_for) => {
+                self.waiting += 1;
+                Admission::Wait(Place { wait_for })
+            }
+            Verdict::Refuse(refusal) => Admission::Refuse(refusal),
+        };
+        self.show(now.mono);
+        admission
+    }
+
+    /// A waiting caller asks again.
+    pub fn readmit(&mut self, now: Now, mut place: Place) -> Admission {
+        self.look(now);
+        let admission = match self.verdict(now.mono, self.has_free_slot()) {
+            Verdict::Go { trial } => {
+                self.waiting -= 1;
+                Admission::Go(self.issue(now.mono, trial))
+            }
+            Verdict::Wait(wait_for) => {
+                place.wait_for = wait_for;
+                Admission::Wait(place)
+            }
+            Verdict::Refuse(refusal) => {
+                self.waiting -= 1;
+                Admission::Refuse(refusal)
+            }
+        };
+        self.show(now.mono);
+        admission
+    }
+
+    /// A waiting caller gives up.
+    pub fn leave(&mut self, now: Now, place: Place) {
+        let Place { wait_for: _ } = place;
+        self.waiting -= 1;
+        self.used_at = now.mono;
+    }
+
+    /// Whether one of those who wait would get an answer now: the shell wakes one of them, who then
+    /// makes room for the next.
+    pub fn should_wake_one(&self) -> bool {
+        let answer_ready = match &self.link {
+            Link::Ready(ready) => ready.suspect.is_none() && self.has_free_slot(),
+            Link::Dormant | Link::Parked { .. } | Link::Blocked { .. } => true,
+            Link::Draining { .. } | Link::Stopped => true,
+            Link::Connecting { blocked, .. } => blocked.is_some(),
+            Link::Renewing { .. } | Link::Waiting { .. } => false,
+        };
+        self.waiting > 0 && answer_ready
+    }
+
+    /// A call ended.
+    pub fn end(&mut self, now: Now, ticket: Ticket, end: CallEnd) {
+        self.look(now);
+        let mono = now.mono;
+        let Ticket { call, epoch } = ticket;
+        self.in_flight -= 1;
+        self.used_at = mono;
+        match end {
+            // A caller's change of mind teaches nothing about the server.
+            CallEnd::Abandoned => self.circuit.abandoned(mono, call),
+            CallEnd::Answered => self.learn_success(mono, epoch),
+            CallEnd::Failed(failure) => self.learn_failure(mono, call, epoch, failure),
+        }
+        if self.in_flight == 0 && matches!(self.link, Link::Draining { .. }) {
+            self.finish_drain();
+        }
+        self.show(mono);
+    }
+
+    fn learn_success(&mut self, now: Mono, epoch: Epoch) {
+        let Some(ready) = self.ready_at(epoch) else { return };
+        ready.keepalive.heard(now);
+        if ready.proven_at.take().is_some() {
+            self.budget.forgive();
+        }
+        if self.circuit.close() {
+            self.events.push_back(Event::CircuitClosed);
+        }
+    }
+
+    fn learn_failure(&mut self, now: Mono, call: u64, epoch: Epoch, failure: Failure) {
+        if matches!(failure, Failure::Declined(_)) {
+            return self.learn_success(now, epoch);
+        }
+        if self.ready_at(epoch).is_none() {
+            // It raced a reconnect that is known already, or speaks of a link that is gone.
+            self.circuit.abandoned(now, call);
+            return;
+        }
+        if counts(&failure) {
+            if self.circuit.failed(now, call) {
+                self.events.push_back(Event::CircuitOpened {
+                    failures: self.circuit.consecutive_failures(),
+                    cooldown: self.spec.circuit.cooldown,
+                });
+                self.cause = Some(failure.to_string());
+            }
+        } else {
+            self.circuit.abandoned(now, call);
+        }
+        self.trouble(now, failure);
+    }
+
+    fn verdict(&mut self, now: Mono, slot_free: bool) -> Verdict {
+        match &self.link {
+            Link::Dormant => {
+                self.dial(now);
+                Verdict::Wait(WaitFor::Link)
+            }
+            Link::Connecting { blocked: Some(cause), give_up_at, .. } => Verdict::Refuse(Refusal {
+                reason: Reason::Blocked(cause.clone()),
+                retry_after: Some(now.until(*give_up_at)),
+            }),
+            Link::Connecting { blocked: None, .. } | Link::Renewing { .. } | Link::Waiting { .. } => {
+                self.without_link(now)
+            }
+            Link::Ready(ready) if ready.suspect.is_some() => {
+                self.probe(now);
+                Verdict::Wait(WaitFor::Link)
+            }
+            Link::Ready(_) => match self.circuit.passage(now) {
+                Passage::Free if slot_free => Verdict::Go { trial: false },
+                Passage::Free => Verdict::Wait(WaitFor::Slot),
+                Passage::TrialDue => Verdict::Go { trial: true },
+                Passage::Refused { retry_at } => Verdict::Refuse(self.circuit_refusal(now, retry_at)),
+            },
+            Link::Parked { probe_at } => {
+                let retry_after = Some(now.until(*probe_at));
+                let reason = Reason::Parked { cause: self.cause.clone() };
+                let rested = self.woken_by_call.is_none_or(|at| now - at >= Self::WAKE_EVERY);
+                if !rested {
+                    return Verdict::Refuse(Refusal { reason, retry_after });
+                }
+                self.woken_by_call = Some(now);
+                self.restart(now);
+                Verdict::Refuse(Refusal { reason, retry_after: Some(Duration::from_secs(1)) })
+            }
+            Link::Blocked { cause, recheck_at } => Verdict::Refuse(Refusal {
+                reason: Reason::Blocked(cause.clone()),
+                retry_after: Some(now.until(*recheck_at)),
+            }),
+            Link::Draining { .. } | Link::Stopped => {
+                Verdict::Refuse(Refusal { reason: Reason::Stopped, retry_after: None })
+            }
+        }
+    }
+
+    /// No link, but one is on its way: hold the caller, unless the circuit has something against it.
+    fn without_link(&mut self, now: Mono) -> Verdict {
+        match self.circuit.passage(now) {
+            Passage::Free => Verdict::Wait(WaitFor::Link),
+            Passage::Refused { retry_at } => Verdict::Refuse(self.circuit_refusal(now, retry_at)),
+            // A trial would write into a dead pipe: have the link made first.
+            Passage::TrialDue => {
+                if matches!(self.link, Link::Waiting { .. }) {
+                    self.restart(now);
+                }
+                Verdict::Refuse(Refusal {
+                    reason: Reason::Reconnecting { cause: self.cause.clone() },
+                    retry_after: Some(Duration::from_secs(1)),
+                })
+            }
+        }
+    }
+
+    fn circuit_refusal(&self, now: Mono, retry_at: Mono) -> Refusal {
+        Refusal {
+            reason: Reason::CircuitOpen { failures: self.circuit.consecutive_failures() },
+            retry_after: Some(now.until(retry_at)),
+        }
+    }
+
+    fn issue(&mut self, now: Mono, trial: bool) -> Ticket {
+        let call = self.next_call;
+        self.next_call += 1;
+        self.in_flight += 1;
+        self.used_at = now;
+        if trial {
+            self.circuit.begin_trial(now, call);
+        }
+        Ticket { call, epoch: self.ready_epoch().expect("a call is admitted to a usable link only") }
+    }
+
+    fn has_free_slot(&self) -> bool {
+        self.in_flight < self.spec.max_in_flight
+    }
+}
+
+/// Whether a failure says something about the transport. Refusals and application errors do not.
+fn counts(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unreachable(_)
+        | Failure::Lost(_)
+        | Failure::TimedOut(_)
+        | Failure::ServerFault(_)
+        | Failure::Nonsense(_)
+        | Failure::Blocked(_) => true,
+        Failure::SessionExpired(_)
+        | Failure::CredentialRefused(_)
+        | Failure::Busy { .. }
+        | Failure::Declined(_) => false,
+    }
+}

@@ -1,0 +1,160 @@
+//! Being away: how an outage begins, is retried, is parked, and what blocks it.
+
+use super::{Action, LinkKind, Manner, Renewal, Upstream};
+use crate::event::Event;
+use crate::failure::{BlockCause, Failure};
+use crate::ids::Epoch;
+use crate::supervise::backoff::Backoff;
+use crate::supervise::link::Link;
+use crate::time::Mono;
+use std::time::Duration;
+
+/// The present outage: from the first failure until a link is up.
+#[derive(Debug, Clone)]
+pub(super) struct Outage {
+    pub(super) since: Mono,
+    backoff: Backoff,
+}
+
+impl Upstream {
+    /// A server may ask for patience, but not for more than this.
+    const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
+
+    pub(super) fn on_link_down(&mut self, now: Mono, epoch: Epoch, failure: Failure) {
+        match &self.link {
+            Link::Connecting { epoch: dialed, .. } if *dialed == epoch => self.away(now, failure),
+            Link::Ready(ready) if ready.epoch == epoch => self.lose_link(now, failure),
+            // The link under a renewal is the one of the epoch before.
+            Link::Renewing { .. } if epoch.next() == self.epoch => self.lose_link(now, failure),
+            Link::Draining { .. } if epoch == self.epoch => self.finish_drain(),
+            // News of a link that is not the present one.
+            Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => {}
+        }
+    }
+
+    /// A failure on the present, usable link that may or may not cost it.
+    pub(super) fn trouble(&mut self, now: Mono, failure: Failure) {
+        match failure {
+            Failure::SessionExpired(_) => self.renew(now, Renewal::Session),
+            Failure::CredentialRefused(_) => self.renew(now, Renewal::Credential),
+            Failure::Unreachable(_) => self.lose_link(now, failure),
+            Failure::Lost(_) => match self.kind {
+                // A pipe does not break in part.
+                LinkKind::Process => self.lose_link(now, failure),
+                // One connection of a pool broke: ask whether the server is still there.
+                LinkKind::Remote => self.probe(now),
+            },
+            Failure::TimedOut(_) | Failure::ServerFault(_) | Failure::Nonsense(_) | Failure::Blocked(_) => {
+                self.probe(now);
+            }
+            Failure::Busy { .. } | Failure::Declined(_) => {}
+        }
+    }
+
+    /// An established link is given up.
+    pub(super) fn lose_link(&mut self, now: Mono, failure: Failure) {
+        self.actions.push_back(Action::HangUp(Manner::AtOnce));
+        let spent = self.budget.is_spent(now);
+        if self.kind == LinkKind::Remote {
+            self.count_restart(now);
+            if spent {
+                self.cause = Some(failure.to_string());
+                self.outage
+                    .get_or_insert_with(|| Outage { since: now, backoff: Backoff::new(&self.spec.restart) });
+                self.park(now);
+                return;
+            }
+        }
+        self.away(now, failure);
+    }
+
+    /// There is no link, for this reason: decide when to try again.
+    pub(super) fn away(&mut self, now: Mono, failure: Failure) {
+        let patience = match failure {
+            Failure::Blocked(cause) => return self.block(now, cause),
+            Failure::CredentialRefused(text) => return self.block(now, BlockCause::NeedsLogin(text)),
+            Failure::Busy { retry_after, .. } => retry_after.unwrap_or_default().min(Self::LONGEST_PATIENCE),
+            Failure::Unreachable(_)
+            | Failure::Lost(_)
+            | Failure::TimedOut(_)
+            | Failure::SessionExpired(_)
+            | Failure::ServerFault(_)
+            | Failure::Nonsense(_)
+            | Failure::Declined(_) => Duration::ZERO,
+        };
+        self.cause = Some(failure.to_string());
+        let spec = &self.spec.restart;
+        let outage = self.outage.get_or_insert_with(|| Outage { since: now, backoff: Backoff::new(spec) });
+        let age = now - outage.since;
+        let budget_spent = self.kind == LinkKind::Process && self.budget.is_spent(now);
+        if age >= spec.window || budget_spent {
+            return self.park(now);
+        }
+        let pause = outage.backoff.next(age, &mut self.jitter).max(patience);
+        if pause.is_zero() {
+            self.restart(now);
+        } else {
+            self.link = Link::Waiting { until: now + pause };
+        }
+    }
+
+    pub(super) fn park(&mut self, now: Mono) {
+        let pause = self.jitter.around(self.spec.restart.parked_probe);
+        self.link = Link::Parked { probe_at: now + pause };
+    }
+
+    pub(super) fn block(&mut self, now: Mono, cause: BlockCause) {
+        self.cause = Some(cause.text().to_owned());
+        self.outage = None;
+        let pause = self.jitter.around(self.spec.restart.parked_probe);
+        self.link = Link::Blocked { cause, recheck_at: now + pause };
+    }
+
+    /// Another attempt of the present outage.
+    pub(super) fn restart(&mut self, now: Mono) {
+        if self.kind == LinkKind::Process {
+            self.count_restart(now);
+        }
+        self.dial(now);
+    }
+
+    pub(super) fn dial(&mut self, now: Mono) {
+        self.epoch = self.epoch.next();
+        let give_up_at = now + self.spec.timeouts.connect;
+        self.link = Link::Connecting { epoch: self.epoch, give_up_at, blocked: None };
+        self.actions.push_back(Action::Dial { epoch: self.epoch });
+    }
+
+    /// Looks whether the cause of a block is gone.
+    pub(super) fn recheck(&mut self, now: Mono) {
+        let still = match &self.link {
+            Link::Blocked { cause, .. } => Some(cause.clone()),
+            Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => None,
+        };
+        self.dial(now);
+        if let Link::Connecting { blocked, .. } = &mut self.link {
+            *blocked = still;
+        }
+    }
+
+    fn count_restart(&mut self, now: Mono) {
+        self.restarts += 1;
+        self.budget.record(now);
+        self.events.push_back(Event::Restarting { in_window: self.budget.in_window(now) });
+    }
+}

@@ -1,0 +1,93 @@
+//! The machine as people see it.
+
+use super::Upstream;
+use crate::event::Event;
+use crate::failure::BlockCause;
+use crate::supervise::circuit::{CircuitView, Passage};
+use crate::supervise::link::{CatalogState, Link};
+use crate::supervise::status::{NextAction, State, UpstreamStatus};
+use crate::time::{Mono, Now};
+
+impl Upstream {
+    /// The facts at this moment.
+    pub fn status(&self, now: Now) -> UpstreamStatus {
+        let now = now.mono;
+        let state = self.state(now);
+        let next_attempt = match &self.link {
+            Link::Waiting { until: at }
+            | Link::Parked { probe_at: at }
+            | Link::Blocked { recheck_at: at, .. } => Some(*at),
+            Link::Connecting { .. } | Link::Renewing { .. } => Some(now),
+            Link::Ready(ready) => match (self.circuit.passage(now), ready.catalog) {
+                (Passage::Refused { retry_at }, _) => Some(retry_at),
+                (Passage::TrialDue, _) => Some(now),
+                (Passage::Free, CatalogState::Stale { retry_at, .. }) => Some(retry_at),
+                (
+                    Passage::Free,
+                    CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh,
+                ) => None,
+            },
+            Link::Dormant | Link::Draining { .. } | Link::Stopped => None,
+        };
+        UpstreamStatus {
+            state,
+            for_how_long: now - self.shown_since,
+            cause: self.cause.clone(),
+            next_attempt: next_attempt.map(|at| now.until(at)),
+            next_wake: self.poll_timeout().map(|at| now.until(at)),
+            next_action: next_action(state),
+            circuit: self.circuit.view(now),
+            consecutive_failures: self.circuit.consecutive_failures(),
+            restarts: self.restarts,
+            restarts_in_window: self.budget.in_window(now),
+            in_flight: self.in_flight,
+            waiting: self.waiting,
+            epoch: self.epoch.number(),
+        }
+    }
+
+    /// Tells once when the visible state has changed.
+    pub(super) fn show(&mut self, now: Mono) {
+        let state = self.state(now);
+        if state != self.shown {
+            let from = std::mem::replace(&mut self.shown, state);
+            self.shown_since = now;
+            self.events.push_back(Event::StateChanged { from, to: state, cause: self.cause.clone() });
+        }
+    }
+
+    fn state(&self, now: Mono) -> State {
+        match &self.link {
+            Link::Dormant => State::Idle,
+            Link::Connecting { blocked: Some(cause), .. } | Link::Blocked { cause, .. } => match cause {
+                BlockCause::NeedsLogin(_) => State::NeedsLogin,
+                BlockCause::MissingExecutable(_)
+                | BlockCause::UnsetVariable(_)
+                | BlockCause::BadConfig(_)
+                | BlockCause::NotMcp(_) => State::ConfigError,
+            },
+            Link::Connecting { .. } if self.ever_up => State::Reconnecting,
+            Link::Connecting { .. } => State::Starting,
+            Link::Ready(ready) => match (self.circuit.view(now), ready.catalog) {
+                (CircuitView::Closed, CatalogState::FirstListing { .. }) => ready.until_listed,
+                (CircuitView::Closed, CatalogState::Fresh | CatalogState::Listing { .. }) => State::Ready,
+                (CircuitView::Closed, CatalogState::Stale { .. }) => State::Degraded,
+                (CircuitView::Open | CircuitView::HalfOpen, _) => State::Degraded,
+            },
+            Link::Renewing { .. } | Link::Waiting { .. } => State::Reconnecting,
+            Link::Parked { .. } => State::Parked,
+            Link::Draining { .. } | Link::Stopped => State::Stopped,
+        }
+    }
+}
+
+fn next_action(state: State) -> Option<NextAction> {
+    match state {
+        State::Idle | State::Starting | State::Ready | State::NeedsApproval | State::Disabled => None,
+        State::Degraded | State::Reconnecting => Some(NextAction::Reconnect),
+        State::Parked => Some(NextAction::Doctor),
+        State::NeedsLogin => Some(NextAction::Login),
+        State::ConfigError => Some(NextAction::Configure),
+        State::Stopped => Some(NextAction::Start),
+    }
+}
