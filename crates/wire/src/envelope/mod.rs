@@ -1,0 +1,387 @@
+//! The JSON-RPC 2.0 envelope over borrowed bytes: which kind of message this is, its id, its method, and
+//! where its payload lies. Payloads stay raw; this file does not know a single MCP method.
+//!
+//! Strict where two parsers could disagree about what a message asks for (repeated members, members that
+//! differ from a known one only in letter case), lenient where being strict would only lose an answer: an
+//! error object of an odd shape still ends the request it answers, and unknown members are left where they
+//! are.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+pub use self::id::{Id, RequestId};
+use crate::patch::Object;
+use crate::scan::{self, looks_like};
+use crate::{codes, raw};
+
+mod id;
+#[cfg(test)]
+mod tests;
+
+/// One JSON-RPC message, borrowed from the bytes it arrived in.
+#[derive(Clone, Debug)]
+pub enum Message<'a> {
+    /// Wants an answer.
+    Request(Request<'a>),
+    /// Wants none.
+    Notification(Notification<'a>),
+    /// Is one.
+    Response(Response<'a>),
+}
+
+/// A message with a method and an id.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// As the peer spelled it.
+    pub id: Id<'a>,
+    /// With escapes resolved.
+    pub method: Cow<'a, str>,
+    /// `None` when absent or `null`.
+    pub params: Option<&'a RawValue>,
+}
+
+/// A message with a method and no id.
+#[derive(Clone, Debug)]
+pub struct Notification<'a> {
+    /// With escapes resolved.
+    pub method: Cow<'a, str>,
+    /// `None` when absent or `null`.
+    pub params: Option<&'a RawValue>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub struct Response<'a> {
+    /// `None` when the peer left it out or said `null`: then only the transport knows which request this
+    /// ends.
+    pub id: Option<Id<'a>>,
+    /// What the peer answered.
+    pub outcome: Outcome<'a>,
+}
+
+/// The two ways a request can be answered.
+#[derive(Clone, Debug)]
+pub enum Outcome<'a> {
+    /// `result`, whatever it is.
+    Result(&'a RawValue),
+    /// `error`.
+    Error(ErrorObject<'a>),
+}
+
+/// The `error` member of a response.
+#[derive(Clone, Debug)]
+pub struct ErrorObject<'a> {
+    /// The whole member as it arrived, to be passed on.
+    pub raw: &'a RawValue,
+    /// [`codes::INTERNAL_ERROR`] when the peer gave no readable code.
+    pub code: i64,
+    /// Empty when the peer gave none.
+    pub message: Cow<'a, str>,
+    /// Anything the peer added.
+    pub data: Option<&'a RawValue>,
+}
+
+/// Why bytes are not a JSON-RPC message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Not JSON at all, or cut short.
+    #[error("not valid JSON at line {line}, column {column}")]
+    NotJson {
+        /// Counted from 1.
+        line: usize,
+        /// Counted from 1, in bytes.
+        column: usize,
+    },
+    /// Valid JSON, but not an object.
+    #[error("a JSON-RPC message is an object, and this is another JSON value")]
+    NotObject,
+    /// An array at the top: split it with [`crate::batch::split`].
+    #[error("a JSON-RPC batch where one message was expected")]
+    Batch,
+    /// `jsonrpc` is missing or not `"2.0"`.
+    #[error("the message does not say \"jsonrpc\": \"2.0\"")]
+    NotJsonRpc,
+    /// A member of the envelope appears twice, so two readers could see two different messages.
+    #[error("the member `{0}` appears more than once")]
+    DuplicateKey(&'static str),
+    /// A member that a case-insensitive reader would take for a known one.
+    #[error("a member is spelled almost like `{0}`, which some readers would take for it")]
+    LookAlikeKey(&'static str),
+    /// The id is neither a string nor a number (or `null` in a request).
+    #[error("the id is neither a string nor a number")]
+    BadId,
+    /// `method` is not a string.
+    #[error("the method is not a string")]
+    BadMethod,
+    /// Method and answer in one message, or result and error in one answer.
+    #[error("the message mixes a request with an answer, or a result with an error")]
+    Mixed,
+    /// No method, no result, no error.
+    #[error("the message is neither a request nor an answer")]
+    NeitherKind,
+    /// A new id was asked for, and the message is a notification.
+    #[error("a notification has no id to replace")]
+    NoId,
+}
+
+impl<'a> Message<'a> {
+    /// Reads the envelope. Costs one scan of the bytes and, for an ordinary message, no allocation.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::from_members(&Members::read(bytes)?)
+    }
+
+    /// Reads the envelope of a message whose members are known already.
+    pub(crate) fn of(object: &Object<'a>) -> Result<Self, Malformed> {
+        let mut members = Members::default();
+        object.iter().try_for_each(|(key, value)| members.take(key, value))?;
+        Self::from_members(&members)
+    }
+
+    fn from_members(members: &Members<'a>) -> Result<Self, Malformed> {
+        if members.jsonrpc.is_none_or(|version| raw::text(version).as_deref() != Some("2.0")) {
+            return Err(Malformed::NotJsonRpc);
+        }
+        let Some(method) = members.method else {
+            return Ok(Self::Response(Response { id: members.answered_id()?, outcome: members.outcome()? }));
+        };
+        if members.result.is_some() || members.error.is_some() {
+            return Err(Malformed::Mixed);
+        }
+        let method = raw::text(method).ok_or(Malformed::BadMethod)?;
+        let params = members.params.filter(|params| !raw::is_null(params));
+        Ok(match members.id {
+            Some(id) => Self::Request(Request { id: Id::from_raw(id)?, method, params }),
+            None => Self::Notification(Notification { method, params }),
+        })
+    }
+
+    /// The id, where there is one.
+    pub fn id(&self) -> Option<Id<'a>> {
+        match self {
+            Self::Request(request) => Some(request.id),
+            Self::Notification(_) => None,
+            Self::Response(response) => response.id,
+        }
+    }
+
+    /// The method of a request or notification.
+    pub fn method(&self) -> Option<&str> {
+        match self {
+            Self::Request(request) => Some(&request.method),
+            Self::Notification(notification) => Some(&notification.method),
+            Self::Response(_) => None,
+        }
+    }
+
+    /// The parameters of a request or notification.
+    pub fn params(&self) -> Option<&'a RawValue> {
+        match self {
+            Self::Request(request) => request.params,
+            Self::Notification(notification) => notification.params,
+            Self::Response(_) => None,
+        }
+    }
+}
+
+/// Whether the bytes are a top-level array, which only revision 2025-03-26 knows as a batch.
+pub fn is_batch(bytes: &[u8]) -> bool {
+    scan::first_byte(bytes) == Some(b'[')
+}
+
+/// The same message under another id; every other byte stays, unknown members and whitespace included.
+///
+/// An answer without an id (or with `null`) gets one. When the message is parsed already, [`Id::replaced_in`]
+/// does the same without a second scan.
+pub fn with_id(bytes: &[u8], new: Id<'_>) -> Result<Vec<u8>, Malformed> {
+    let members = Members::read(bytes)?;
+    match members.id {
+        Some(id) => {
+            let span = raw::span_in(bytes, id.get()).expect("the id was borrowed from these bytes");
+            Ok(spliced(bytes, span, new.as_raw()))
+        }
+        None if members.method.is_some() => Err(Malformed::NoId),
+        None if members.result.is_none() && members.error.is_none() => Err(Malformed::NeitherKind),
+        None => {
+            // The scan found an object with at least one member, so the last brace is its end.
+            let end = memchr::memrchr(b'}', bytes).expect("an object ends with a brace");
+            Ok(spliced(bytes, end..end, &format!(",\"id\":{}", new.as_raw())))
+        }
+    }
+}
+
+/// A request under an id of our own minting.
+pub fn request(id: u64, method: &str, params: Option<&RawValue>) -> Vec<u8> {
+    let mut out = opened(method.len() + params.map_or(0, |params| params.get().len()));
+    out.extend_from_slice(b",\"id\":");
+    out.extend_from_slice(id.to_string().as_bytes());
+    push_call(&mut out, method, params);
+    out
+}
+
+/// A notification.
+pub fn notification(method: &str, params: Option<&RawValue>) -> Vec<u8> {
+    let mut out = opened(method.len() + params.map_or(0, |params| params.get().len()));
+    push_call(&mut out, method, params);
+    out
+}
+
+/// The answer to a request that went well.
+pub fn response(id: Id<'_>, result: &RawValue) -> Vec<u8> {
+    let mut out = opened(result.get().len());
+    push_id(&mut out, Some(id));
+    out.extend_from_slice(b",\"result\":");
+    out.extend_from_slice(result.get().as_bytes());
+    out.push(b'}');
+    out
+}
+
+/// The answer to a request that went wrong; `id` is `None` when the request's own could not be read.
+pub fn error_response(id: Option<Id<'_>>, code: i64, message: &str, data: Option<&RawValue>) -> Vec<u8> {
+    let mut out = opened(message.len() + data.map_or(0, |data| data.get().len()));
+    push_id(&mut out, id);
+    out.extend_from_slice(b",\"error\":{\"code\":");
+    out.extend_from_slice(code.to_string().as_bytes());
+    out.extend_from_slice(b",\"message\":");
+    raw::push_quoted(&mut out, message);
+    if let Some(data) = data {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(data.get().as_bytes());
+    }
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// The answer that passes a peer's `error` member on as it is, under another id.
+pub fn error_passed_on(id: Id<'_>, error: &RawValue) -> Vec<u8> {
+    let mut out = opened(error.get().len());
+    push_id(&mut out, Some(id));
+    out.extend_from_slice(b",\"error\":");
+    out.extend_from_slice(error.get().as_bytes());
+    out.push(b'}');
+    out
+}
+
+/// The known members of an envelope before anybody asked what they mean together.
+#[derive(Default)]
+struct Members<'a> {
+    jsonrpc: Option<&'a RawValue>,
+    id: Option<&'a RawValue>,
+    method: Option<&'a RawValue>,
+    params: Option<&'a RawValue>,
+    result: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+}
+
+impl<'a> Members<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut members = Self::default();
+        let mut taken = Ok(());
+        scan::each_member(bytes, |key, value| {
+            if taken.is_ok() {
+                taken = members.take(&key, value);
+            }
+        })?;
+        taken.map(|()| members)
+    }
+
+    fn take(&mut self, key: &str, value: &'a RawValue) -> Result<(), Malformed> {
+        let (name, slot) = match key {
+            "jsonrpc" => ("jsonrpc", &mut self.jsonrpc),
+            "id" => ("id", &mut self.id),
+            "method" => ("method", &mut self.method),
+            "params" => ("params", &mut self.params),
+            "result" => ("result", &mut self.result),
+            "error" => ("error", &mut self.error),
+            other => {
+                let known = ["jsonrpc", "id", "method", "params", "result", "error"];
+                let meant = known.into_iter().find(|known| looks_like(other, known));
+                return meant.map_or(Ok(()), |known| Err(Malformed::LookAlikeKey(known)));
+            }
+        };
+        match slot.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(Malformed::DuplicateKey(name)),
+        }
+    }
+
+    fn answered_id(&self) -> Result<Option<Id<'a>>, Malformed> {
+        self.id.filter(|id| !raw::is_null(id)).map(Id::from_raw).transpose()
+    }
+
+    fn outcome(&self) -> Result<Outcome<'a>, Malformed> {
+        // JSON-RPC 1.0 wanted both members with one of them null, and some libraries still write that.
+        let result = self.result;
+        let error = self.error.filter(|error| result.is_none() || !raw::is_null(error));
+        match (result, error) {
+            (Some(result), None) => Ok(Outcome::Result(result)),
+            (None, Some(error)) => Ok(Outcome::Error(ErrorObject::read(error))),
+            (Some(result), Some(error)) if raw::is_null(result) => {
+                Ok(Outcome::Error(ErrorObject::read(error)))
+            }
+            (Some(_), Some(_)) => Err(Malformed::Mixed),
+            (None, None) => Err(Malformed::NeitherKind),
+        }
+    }
+}
+
+impl From<scan::Fault> for Malformed {
+    fn from(fault: scan::Fault) -> Self {
+        match fault {
+            scan::Fault::NotJson { line, column } => Self::NotJson { line, column },
+            scan::Fault::Array => Self::Batch,
+            scan::Fault::Scalar => Self::NotObject,
+        }
+    }
+}
+
+impl<'a> ErrorObject<'a> {
+    /// Never fails: an error that cannot be read well is still an error, and somebody is waiting for it.
+    fn read(error: &'a RawValue) -> Self {
+        let unreadable = Self {
+            raw: error,
+            code: codes::INTERNAL_ERROR,
+            message: raw::text(error).unwrap_or_default(),
+            data: None,
+        };
+        let Ok(object) = Object::parse(error) else { return unreadable };
+        Self {
+            code: object.get("code").and_then(|code| raw::integer(code.get())).unwrap_or(unreadable.code),
+            message: object.get("message").and_then(raw::text).unwrap_or_default(),
+            data: object.get("data"),
+            ..unreadable
+        }
+    }
+}
+
+fn spliced(bytes: &[u8], span: Range<usize>, new: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() - span.len() + new.len());
+    out.extend_from_slice(&bytes[..span.start]);
+    out.extend_from_slice(new.as_bytes());
+    out.extend_from_slice(&bytes[span.end..]);
+    out
+}
+
+fn opened(payload: usize) -> Vec<u8> {
+    // Room for the fixed parts of the longest envelope we write.
+    let mut out = Vec::with_capacity(payload + 96);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    out
+}
+
+fn push_id(out: &mut Vec<u8>, id: Option<Id<'_>>) {
+    out.extend_from_slice(b",\"id\":");
+    out.extend_from_slice(id.map_or("null", |id| id.as_raw()).as_bytes());
+}
+
+fn push_call(out: &mut Vec<u8>, method: &str, params: Option<&RawValue>) {
+    out.extend_from_slice(b",\"method\":");
+    raw::push_quoted(out, method);
+    if let Some(params) = params {
+        out.extend_from_slice(b",\"params\":");
+        out.extend_from_slice(params.get().as_bytes());
+    }
+    out.push(b'}');
+}

@@ -1,0 +1,188 @@
+//! What a modern request says about itself in `params._meta`, written and read. Does not decide which version
+//! to speak, nor whether a capability is enough.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::{ProtocolVersion, meta};
+use crate::patch::{NotAnObject, Object, Patch, patch_payload};
+use crate::raw;
+
+/// The context we send along with each request to a modern server.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// The version the request speaks.
+    pub version: ProtocolVersion,
+    /// Who the client is, as a JSON object; the specification wants it and does not insist.
+    pub client_info: Option<Box<RawValue>>,
+    /// What the client can do, as a JSON object.
+    pub capabilities: Box<RawValue>,
+    /// The least severe log message wanted; `None` for no log messages at all.
+    pub log_level: Option<String>,
+}
+
+impl RequestContext {
+    /// `params` with this context in its `_meta`, and everything else as it was.
+    pub fn apply_to(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, NotAnObject> {
+        patch_payload(params, &Patch::new(), &self.meta_patch())
+    }
+
+    /// The same as a patch of `_meta`, to be combined with others in one copy. A log level left over from
+    /// another context is removed.
+    pub fn meta_patch(&self) -> Patch<'_> {
+        let mut patch = Patch::new()
+            .set_text(meta::PROTOCOL_VERSION, self.version.as_str())
+            .set(meta::CLIENT_CAPABILITIES, &self.capabilities);
+        patch = match &self.client_info {
+            Some(info) => patch.set(meta::CLIENT_INFO, info),
+            None => patch.remove(meta::CLIENT_INFO),
+        };
+        match &self.log_level {
+            Some(level) => patch.set_text(meta::LOG_LEVEL, level),
+            None => patch.remove(meta::LOG_LEVEL),
+        }
+    }
+}
+
+/// The context of a modern request we received, borrowed from its `params`.
+#[derive(Clone, Debug)]
+pub struct ModernContext<'a> {
+    /// The version the request speaks; may be one we do not.
+    pub version: ProtocolVersion,
+    /// Who the client says it is. Nothing proves it.
+    pub client_info: Option<&'a RawValue>,
+    /// What the client can do: a JSON object.
+    pub capabilities: &'a RawValue,
+    /// The least severe log message wanted.
+    pub log_level: Option<Cow<'a, str>>,
+    /// The token for progress notifications, if the client wants them.
+    pub progress_token: Option<&'a RawValue>,
+}
+
+/// Why a request has no modern context.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContextFault {
+    /// It does not claim to have one: this is how a legacy request looks.
+    #[error("the request does not say which protocol version it speaks (`_meta` has no `{key}`)", key = meta::PROTOCOL_VERSION)]
+    Absent,
+    /// It says its version and leaves out a required member.
+    #[error("`_meta` has no `{0}`, which every request of this protocol version carries")]
+    Missing(&'static str),
+    /// A member has the wrong type.
+    #[error("`{0}` in `_meta` has the wrong type")]
+    BadType(&'static str),
+    /// `params` or `_meta` cannot be read as an object.
+    #[error("`params` or its `_meta` cannot be read")]
+    Unreadable(#[from] NotAnObject),
+}
+
+impl<'a> ModernContext<'a> {
+    /// Reads the context of a request.
+    pub fn from_params(params: Option<&'a RawValue>) -> Result<Self, ContextFault> {
+        let Some(params) = params else { return Err(ContextFault::Absent) };
+        let params = Object::parse(params)?;
+        let Some(found) = params.get_deciding("_meta")? else { return Err(ContextFault::Absent) };
+        let found = Object::parse(found)?;
+        let version = found.get_deciding(meta::PROTOCOL_VERSION)?.ok_or(ContextFault::Absent)?;
+        let version = raw::text(version).ok_or(ContextFault::BadType(meta::PROTOCOL_VERSION))?;
+        let capabilities =
+            found.get(meta::CLIENT_CAPABILITIES).ok_or(ContextFault::Missing(meta::CLIENT_CAPABILITIES))?;
+        let client_info = found.get(meta::CLIENT_INFO);
+        for (key, value) in
+            [(meta::CLIENT_CAPABILITIES, Some(capabilities)), (meta::CLIENT_INFO, client_info)]
+        {
+            if value.is_some_and(|value| !raw::is_object(value)) {
+                return Err(ContextFault::BadType(key));
+            }
+        }
+        let log_level = found.get(meta::LOG_LEVEL);
+        Ok(Self {
+            version: ProtocolVersion::new(&version),
+            client_info,
+            capabilities,
+            log_level: log_level
+                .map(|level| raw::text(level).ok_or(ContextFault::BadType(meta::LOG_LEVEL)))
+                .transpose()?,
+            progress_token: found.get(meta::PROGRESS_TOKEN),
+        })
+    }
+
+    /// A copy that outlives the request.
+    pub fn to_request_context(&self) -> RequestContext {
+        RequestContext {
+            version: self.version.clone(),
+            client_info: self.client_info.map(ToOwned::to_owned),
+            capabilities: self.capabilities.to_owned(),
+            log_level: self.log_level.clone().map(Cow::into_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_reads_back_and_leaves_the_rest_of_params_alone() {
+        let params = json(r#"{ "name" : "echo", "n": 1.0e+5, "_meta": {"progressToken":7 , "x":[ ]} }"#);
+        let stamped = context(Some("info")).apply_to(Some(&params)).unwrap();
+        assert!(
+            stamped
+                .get()
+                .starts_with(r#"{ "name" : "echo", "n": 1.0e+5, "_meta": {"progressToken":7 , "x":[ ],"#)
+        );
+        let read = ModernContext::from_params(Some(&stamped)).unwrap();
+        assert_eq!(read.version, ProtocolVersion::MODERN);
+        assert_eq!(read.capabilities.get(), r#"{"roots":{}}"#);
+        assert_eq!(read.client_info.unwrap().get(), r#"{"name":"c"}"#);
+        assert_eq!(read.log_level.as_deref(), Some("info"));
+        assert_eq!(read.progress_token.unwrap().get(), "7");
+    }
+
+    #[test]
+    fn a_request_without_params_gets_them() {
+        let stamped = context(None).apply_to(None).unwrap();
+        let again = ModernContext::from_params(Some(&stamped)).unwrap().to_request_context();
+        assert_eq!(again.apply_to(None).unwrap().get(), stamped.get());
+        assert!(!stamped.get().contains(meta::LOG_LEVEL));
+    }
+
+    #[test]
+    fn another_clients_log_level_does_not_leak_into_our_context() {
+        let theirs = context(Some("debug")).apply_to(None).unwrap();
+        let ours = context(None).apply_to(Some(&theirs)).unwrap();
+        assert_eq!(ModernContext::from_params(Some(&ours)).unwrap().log_level, None);
+    }
+
+    #[test]
+    fn a_legacy_request_is_told_from_an_incomplete_modern_one() {
+        let fault = |params: &str| ModernContext::from_params(Some(&json(params))).map(|_| ()).unwrap_err();
+        assert_eq!(fault("{}"), ContextFault::Absent);
+        assert_eq!(fault(r#"{"_meta":{"progressToken":1}}"#), ContextFault::Absent);
+        assert_eq!(
+            fault(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#),
+            ContextFault::Missing(meta::CLIENT_CAPABILITIES)
+        );
+        assert_eq!(
+            fault(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":3}}"#),
+            ContextFault::BadType(meta::PROTOCOL_VERSION)
+        );
+        assert!(matches!(fault(r#"{"_meta":{},"_meta":{}}"#), ContextFault::Unreadable(_)));
+        assert!(matches!(fault(r#"{"_meta":{},"_Meta":{}}"#), ContextFault::Unreadable(_)));
+    }
+
+    fn context(log_level: Option<&str>) -> RequestContext {
+        RequestContext {
+            version: ProtocolVersion::MODERN,
+            client_info: Some(json(r#"{"name":"c"}"#)),
+            capabilities: json(r#"{"roots":{}}"#),
+            log_level: log_level.map(str::to_owned),
+        }
+    }
+
+    fn json(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+}

@@ -1,0 +1,377 @@
+//! Changing members of a JSON object without rewriting it. [`Object`] is a one-level view in document order,
+//! [`Patch`] says which members become what, and the result differs from the source in exactly those places.
+//! Nothing here knows what a member means; [`MessagePatch`] knows where in a message members are.
+//!
+//! A key counts by its decoded text, so `"a"` and `"\u0061"` are one key, and an object that has both is
+//! refused: whoever reads it next might pick the other one.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+pub use self::message::{CannotPatch, MessagePatch, patch_payload};
+use crate::raw;
+use crate::scan::{self, looks_like};
+
+mod message;
+
+/// The members of a JSON object, in order, borrowed from its text.
+#[derive(Clone, Debug)]
+pub struct Object<'a> {
+    source: &'a [u8],
+    members: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+/// Why a value cannot be viewed as an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAnObject {
+    /// Not JSON, or JSON of another type.
+    #[error("expected a JSON object")]
+    OtherValue,
+    /// A key appears twice.
+    #[error("the member `{0}` appears more than once")]
+    DuplicateKey(String),
+    /// A key that a case-insensitive reader would take for the one that decides.
+    #[error("the member `{0}` is spelled almost like `{1}`, which some readers would take for it")]
+    LookAlikeKey(String, &'static str),
+}
+
+impl<'a> Object<'a> {
+    /// Views a value that is known to be JSON.
+    pub fn parse(value: &'a RawValue) -> Result<Self, NotAnObject> {
+        Self::parse_slice(value.get().as_bytes())
+    }
+
+    /// Views bytes of unknown origin.
+    pub fn parse_slice(source: &'a [u8]) -> Result<Self, NotAnObject> {
+        let mut members = Vec::new();
+        scan::each_member(source, |key, value| members.push((key, value)))
+            .map_err(|_| NotAnObject::OtherValue)?;
+        match repeated(&members) {
+            Some(key) => Err(NotAnObject::DuplicateKey(key.to_owned())),
+            None => Ok(Self { source, members }),
+        }
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+    }
+
+    /// The value of a key that something is decided on: refuses an object that also has a look-alike of it,
+    /// such as `Name` next to `name`, because a server that ignores letter case would act on the one we did
+    /// not look at.
+    pub fn get_deciding(&self, key: &'static str) -> Result<Option<&'a RawValue>, NotAnObject> {
+        match self.members.iter().find(|(name, _)| looks_like(name, key)) {
+            Some((name, _)) => Err(NotAnObject::LookAlikeKey(name.to_string(), key)),
+            None => Ok(self.get(key)),
+        }
+    }
+
+    /// The decoded text of `key`, when it is a string.
+    pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.get(key).and_then(raw::text)
+    }
+
+    /// The value of `key`, when it is an object with unambiguous keys.
+    pub fn object(&self, key: &str) -> Option<Self> {
+        self.get(key).and_then(|value| Self::parse(value).ok())
+    }
+
+    /// `true` only when `key` is there and is `true`.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key).and_then(raw::boolean).unwrap_or(false)
+    }
+
+    /// Members in document order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &'a RawValue)> {
+        self.members.iter().map(|(key, value)| (&**key, *value))
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    fn value_span(&self, index: usize) -> Range<usize> {
+        raw::span_in(self.source, self.members[index].1.get()).expect("members are borrowed from the source")
+    }
+
+    /// Where the member's quoted key starts: the first quote after the value before it.
+    fn key_start(&self, index: usize) -> usize {
+        let from = if index == 0 { 0 } else { self.value_span(index - 1).end };
+        from + memchr::memchr(b'"', &self.source[from..]).expect("every member has a quoted key")
+    }
+}
+
+/// Changes to the members of one object. Of two changes to the same key the later one counts.
+#[derive(Clone, Debug, Default)]
+pub struct Patch<'p> {
+    changes: Vec<(Cow<'p, str>, Option<Cow<'p, RawValue>>)>,
+}
+
+impl<'p> Patch<'p> {
+    /// Changes nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `key` becomes `value`: in its old place if it has one, otherwise at the end.
+    #[must_use]
+    pub fn set(self, key: impl Into<Cow<'p, str>>, value: &'p RawValue) -> Self {
+        self.change(key.into(), Some(Cow::Borrowed(value)))
+    }
+
+    /// [`Patch::set`] for a value made for the occasion.
+    #[must_use]
+    pub fn set_owned(self, key: impl Into<Cow<'p, str>>, value: Box<RawValue>) -> Self {
+        self.change(key.into(), Some(Cow::Owned(value)))
+    }
+
+    /// [`Patch::set`] with a JSON string.
+    #[must_use]
+    pub fn set_text(self, key: impl Into<Cow<'p, str>>, text: &str) -> Self {
+        self.set_owned(key, raw::quoted(text))
+    }
+
+    /// `key` goes, and its comma with it.
+    #[must_use]
+    pub fn remove(self, key: impl Into<Cow<'p, str>>) -> Self {
+        self.change(key.into(), None)
+    }
+
+    /// Whether this changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The object with the changes made.
+    pub fn apply(&self, object: &Object<'_>) -> Box<RawValue> {
+        let mut splice = Splice::default();
+        self.splice_into(object, 0, &mut splice);
+        let bytes = splice.finish(object.source);
+        raw::owned(bytes)
+    }
+
+    /// The changes applied to nothing: an object with just the members this sets.
+    pub fn to_object(&self) -> Box<RawValue> {
+        let mut json = b"{".to_vec();
+        for (key, value) in &self.changes {
+            if let Some(value) = value {
+                if json.len() > 1 {
+                    json.push(b',');
+                }
+                push_member(&mut json, key, value);
+            }
+        }
+        json.push(b'}');
+        raw::owned(json)
+    }
+
+    fn change(mut self, key: Cow<'p, str>, value: Option<Cow<'p, RawValue>>) -> Self {
+        self.changes.retain(|(earlier, _)| *earlier != key);
+        self.changes.push((key, value));
+        self
+    }
+
+    fn find(&self, key: &str) -> Option<&Option<Cow<'p, RawValue>>> {
+        self.changes.iter().find(|(changed, _)| changed == key).map(|(_, value)| value)
+    }
+
+    /// Adds the changes as edits of a text in which `object` starts at `offset`.
+    fn splice_into(&self, object: &Object<'_>, offset: usize, splice: &mut Splice) {
+        if self.is_empty() {
+            return;
+        }
+        // Members that go before any that stays take the separator behind them, later ones the separator in
+        // front.
+        let mut one_stays = false;
+        let mut leading: Option<Range<usize>> = None;
+        for (index, (key, _)) in object.members.iter().enumerate() {
+            let value = object.value_span(index);
+            match self.find(key) {
+                Some(None) if one_stays => {
+                    splice.cut(offset, object.value_span(index - 1).end..value.end);
+                }
+                Some(None) => {
+                    let start = leading.map_or_else(|| object.key_start(index), |cut| cut.start);
+                    leading = Some(start..value.end);
+                }
+                kept => {
+                    if let Some(cut) = leading.take() {
+                        splice.cut(offset, cut.start..object.key_start(index));
+                    }
+                    one_stays = true;
+                    if let Some(Some(new)) = kept {
+                        splice.replace(offset, value, new.get().as_bytes().to_vec());
+                    }
+                }
+            }
+        }
+        if let Some(cut) = leading {
+            splice.cut(offset, cut);
+        }
+        let mut added = Vec::new();
+        for (key, value) in &self.changes {
+            if let Some(value) = value
+                && object.get(key).is_none()
+            {
+                if one_stays || !added.is_empty() {
+                    added.push(b',');
+                }
+                push_member(&mut added, key, value);
+            }
+        }
+        let end = match object.len() {
+            0 => memchr::memchr(b'{', object.source).expect("an object starts with a brace") + 1,
+            len => object.value_span(len - 1).end,
+        };
+        splice.replace(offset, end..end, added);
+    }
+}
+
+/// Disjoint replacements in one text.
+#[derive(Default)]
+struct Splice {
+    edits: Vec<(Range<usize>, Vec<u8>)>,
+}
+
+impl Splice {
+    fn cut(&mut self, offset: usize, range: Range<usize>) {
+        self.replace(offset, range, Vec::new());
+    }
+
+    fn replace(&mut self, offset: usize, range: Range<usize>, new: Vec<u8>) {
+        self.edits.push((range.start + offset..range.end + offset, new));
+    }
+
+    fn finish(mut self, source: &[u8]) -> Vec<u8> {
+        // An insertion sits at the end of the text before it, so a cut that ends there comes first.
+        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        let grown = self.edits.iter().map(|(_, new)| new.len()).sum::<usize>();
+        let mut out = Vec::with_capacity(source.len() + grown);
+        let mut done = 0;
+        for (range, new) in &self.edits {
+            out.extend_from_slice(&source[done..range.start]);
+            out.extend_from_slice(new);
+            done = range.end;
+        }
+        out.extend_from_slice(&source[done..]);
+        out
+    }
+}
+
+fn push_member(out: &mut Vec<u8>, key: &str, value: &RawValue) {
+    raw::push_quoted(out, key);
+    out.push(b':');
+    out.extend_from_slice(value.get().as_bytes());
+}
+
+/// The first key that repeats. Small objects are compared pairwise; large ones are sorted, so that a hostile
+/// object with many members does not cost the square of their number.
+fn repeated<'m>(members: &'m [(Cow<'_, str>, &RawValue)]) -> Option<&'m str> {
+    const PAIRWISE: usize = 16;
+    if members.len() <= PAIRWISE {
+        let seen_before =
+            |index: usize, key: &str| members[..index].iter().any(|(earlier, _)| earlier == key);
+        return members
+            .iter()
+            .enumerate()
+            .find(|(index, (key, _))| seen_before(*index, key))
+            .map(|(_, (key, _))| &**key);
+    }
+    let mut keys: Vec<&str> = members.iter().map(|(key, _)| &**key).collect();
+    keys.sort_unstable();
+    keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_key_is_refused_also_when_escapes_hide_it() {
+        assert_eq!(fault(r#"{"a":1,"b":2,"a":3}"#), NotAnObject::DuplicateKey("a".into()));
+        assert_eq!(fault(r#"{"a":1,"\u0061":2}"#), NotAnObject::DuplicateKey("a".into()));
+        let many: String = (0..500).map(|n| format!("\"k{n}\":0,")).collect();
+        assert_eq!(fault(&format!("{{{many}\"k7\":1}}")), NotAnObject::DuplicateKey("k7".into()));
+        assert_eq!(Object::parse_slice(format!("{{{many}\"k\":1}}").as_bytes()).unwrap().len(), 501);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for other in ["[]", "1", "null", "\"{}\"", "", "{", "{\"a\"}", "{} {}", "{\"a\":1,}"] {
+            assert_eq!(fault(other), NotAnObject::OtherValue, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_deciding_key_has_no_look_alikes() {
+        let look = |json: &str| {
+            Object::parse_slice(json.as_bytes()).unwrap().get_deciding("taskId").map(|v| v.is_some())
+        };
+        assert_eq!(look(r#"{"taskId":1}"#), Ok(true));
+        assert_eq!(look(r#"{"task":1}"#), Ok(false));
+        for evil in
+            [r#"{"taskId":1,"taskid":2}"#, r#"{"TASKID":2}"#, r#"{"ta\u017fkId":1}"#, r#"{"tas\u212aId":1}"#]
+        {
+            assert!(look(evil).is_err(), "{evil}");
+        }
+    }
+
+    #[test]
+    fn a_set_replaces_the_value_in_its_place_and_appends_what_is_new() {
+        let patch = Patch::new().set_text("b", "x").set_text("new", "\"").set_text("z", "1");
+        assert_eq!(
+            patched(r#" { "a" : 1.0e+5 , "b":[ 1, 2 ] , "c":{} } "#, &patch),
+            r#" { "a" : 1.0e+5 , "b":"x" , "c":{},"new":"\"","z":"1" } "#
+        );
+        assert_eq!(patched("{ }", &patch), r#"{"b":"x","new":"\"","z":"1" }"#);
+    }
+
+    #[test]
+    fn a_key_spelled_with_escapes_is_found_and_keeps_its_spelling() {
+        assert_eq!(patched(r#"{"\u0061":1}"#, &Patch::new().set_text("a", "x")), r#"{"\u0061":"x"}"#);
+    }
+
+    #[test]
+    fn a_removed_member_takes_its_comma_wherever_it_stands() {
+        let object = r#"{ "a":1 , "b":2 ,"c":3 }"#;
+        for (gone, left) in [
+            (&["a"][..], r#"{ "b":2 ,"c":3 }"#),
+            (&["b"], r#"{ "a":1 ,"c":3 }"#),
+            (&["c"], r#"{ "a":1 , "b":2 }"#),
+            (&["a", "b"], r#"{ "c":3 }"#),
+            (&["b", "c"], r#"{ "a":1 }"#),
+            (&["a", "c"], r#"{ "b":2 }"#),
+            (&["a", "b", "c"], "{  }"),
+            (&["nobody"], object),
+        ] {
+            let patch = gone.iter().fold(Patch::new(), |patch, key| patch.remove(*key));
+            assert_eq!(patched(object, &patch), left);
+        }
+    }
+
+    #[test]
+    fn the_later_of_two_changes_counts() {
+        assert_eq!(patched(r#"{"a":1}"#, &Patch::new().set_text("a", "x").remove("a")), "{}");
+        assert_eq!(patched(r#"{"a":1}"#, &Patch::new().remove("a").set_text("a", "x")), r#"{"a":"x"}"#);
+    }
+
+    fn fault(json: &str) -> NotAnObject {
+        Object::parse_slice(json.as_bytes()).unwrap_err()
+    }
+
+    fn patched(json: &str, patch: &Patch<'_>) -> String {
+        let mut splice = Splice::default();
+        patch.splice_into(&Object::parse_slice(json.as_bytes()).unwrap(), 0, &mut splice);
+        String::from_utf8(splice.finish(json.as_bytes())).unwrap()
+    }
+}

@@ -1,0 +1,77 @@
+//! Reading one scalar out of a [`RawValue`], and finding where a value lies inside a larger text. Knows JSON
+//! spelling; knows nothing about MCP.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+/// The decoded text of a JSON string; `None` for any other value, and for escapes that decode to no
+/// character.
+pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    unquoted(raw.get())
+}
+
+/// [`text`] for a spelling that is known to be one valid JSON value.
+pub(crate) fn unquoted(spelling: &str) -> Option<Cow<'_, str>> {
+    let inner = spelling.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(inner));
+    }
+    serde_json::from_str::<String>(spelling).ok().map(Cow::Owned)
+}
+
+pub(crate) fn boolean(raw: &RawValue) -> Option<bool> {
+    match raw.get() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// An integer however it is spelled: `5`, `5.0` and `5e0` are the same number to the peers that send them.
+/// Fractional spellings count only inside the range where a double is exact.
+pub(crate) fn integer(spelling: &str) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_991.0;
+    if let Ok(number) = spelling.parse::<i64>() {
+        return Some(number);
+    }
+    let float = spelling.parse::<f64>().ok()?;
+    (float.fract() == 0.0 && float.abs() <= EXACT).then_some(float as i64)
+}
+
+pub(crate) fn is_null(raw: &RawValue) -> bool {
+    raw.get() == "null"
+}
+
+pub(crate) fn is_object(raw: &RawValue) -> bool {
+    raw.get().starts_with('{')
+}
+
+/// The elements of a JSON array, in order; `None` when the value is not an array.
+pub(crate) fn items(raw: &RawValue) -> Option<Vec<&RawValue>> {
+    raw.get().starts_with('[').then(|| serde_json::from_str(raw.get()).ok()).flatten()
+}
+
+/// Where `part` lies inside `whole`, provided that it really is a piece of that memory.
+pub(crate) fn span_in(whole: &[u8], part: &str) -> Option<Range<usize>> {
+    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    let end = start.checked_add(part.len())?;
+    (end <= whole.len()).then_some(start..end)
+}
+
+/// Appends `text` as a JSON string.
+pub(crate) fn push_quoted(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a string can always be written to memory");
+}
+
+/// `text` as a JSON string.
+pub(crate) fn quoted(text: &str) -> Box<RawValue> {
+    serde_json::value::to_raw_value(text).expect("a string can always be written to memory")
+}
+
+/// Declares that `json` is one valid value because it was spliced together from valid ones.
+pub(crate) fn owned(json: Vec<u8>) -> Box<RawValue> {
+    let json = String::from_utf8(json).expect("splicing text into text gives text");
+    RawValue::from_string(json).expect("splicing whole values into valid JSON gives valid JSON")
+}

@@ -1,0 +1,341 @@
+//! The few fields of results and notifications that a host decides on, borrowed and in order. Everything else
+//! in them stays raw, and a field of the wrong type reads as absent: an odd extra must not cost a user the
+//! whole result.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::patch::{NotAnObject, Object, Patch};
+use crate::{Id, envelope, raw};
+
+/// The four lists a server can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum List {
+    /// `tools/list`
+    Tools,
+    /// `resources/list`
+    Resources,
+    /// `resources/templates/list`
+    ResourceTemplates,
+    /// `prompts/list`
+    Prompts,
+}
+
+impl List {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
+
+    /// The method that asks for it.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+            Self::Prompts => "prompts/list",
+        }
+    }
+
+    /// The member of the result that holds it.
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::ResourceTemplates => "resourceTemplates",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    /// The member of an item that tells it from the others.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::ResourceTemplates => "uriTemplate",
+        }
+    }
+
+    /// The notification that says it changed.
+    pub const fn changed(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Resources | Self::ResourceTemplates => "notifications/resources/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+        }
+    }
+}
+
+/// One page of a list.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    /// The items as they came, in their order.
+    pub items: Vec<&'a RawValue>,
+    /// Where the next page starts; `None` on the last one.
+    pub next_cursor: Option<Cow<'a, str>>,
+    /// How long it may be kept.
+    pub freshness: Freshness,
+}
+
+impl<'a> Page<'a> {
+    /// Reads a list result. A missing list reads as an empty one: some servers leave out what they have none
+    /// of.
+    pub fn read(result: &'a RawValue, list: List) -> Result<Self, NotAnObject> {
+        let object = Object::parse(result)?;
+        Ok(Self {
+            items: object.get(list.member()).and_then(raw::items).unwrap_or_default(),
+            next_cursor: object.text("nextCursor"),
+            freshness: Freshness::read(&object),
+        })
+    }
+}
+
+/// How long a modern result may be kept, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// Zero when the server did not say.
+    pub ttl: Duration,
+    /// Private when the server did not say, or said something unknown.
+    pub scope: CacheScope,
+}
+
+/// With whom a cached result may be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheScope {
+    /// With everybody.
+    Public,
+    /// Within one authorization only.
+    Private,
+}
+
+impl Freshness {
+    /// Reads `ttlMs` and `cacheScope` of a result.
+    pub fn read(result: &Object<'_>) -> Self {
+        let millis = result.get("ttlMs").and_then(|ttl| raw::integer(ttl.get()));
+        let public = result.text("cacheScope").is_some_and(|scope| scope == "public");
+        Self {
+            ttl: Duration::from_millis(millis.and_then(|millis| u64::try_from(millis).ok()).unwrap_or(0)),
+            scope: if public { CacheScope::Public } else { CacheScope::Private },
+        }
+    }
+}
+
+/// One tool of a list.
+#[derive(Clone, Debug)]
+pub struct Tool<'a> {
+    /// Its name; empty when it has none.
+    pub name: Cow<'a, str>,
+    /// What it says about itself. Claims, not proofs.
+    pub hints: ToolHints,
+    /// The schema of its arguments.
+    pub input_schema: Option<&'a RawValue>,
+}
+
+/// `annotations` of a tool; `None` where it says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolHints {
+    /// It changes nothing.
+    pub read_only: Option<bool>,
+    /// It may destroy something.
+    pub destructive: Option<bool>,
+    /// Calling it twice is like calling it once.
+    pub idempotent: Option<bool>,
+    /// It reaches beyond its server.
+    pub open_world: Option<bool>,
+}
+
+impl<'a> Tool<'a> {
+    /// Reads one item of `tools`.
+    pub fn read(item: &'a RawValue) -> Result<Self, NotAnObject> {
+        let object = Object::parse(item)?;
+        let annotations = object.object("annotations");
+        let hint = |name| annotations.as_ref().and_then(|hints| hints.get(name)).and_then(raw::boolean);
+        Ok(Self {
+            name: object.text("name").unwrap_or_default(),
+            hints: ToolHints {
+                read_only: hint("readOnlyHint"),
+                destructive: hint("destructiveHint"),
+                idempotent: hint("idempotentHint"),
+                open_world: hint("openWorldHint"),
+            },
+            input_schema: object.get("inputSchema"),
+        })
+    }
+}
+
+/// What kind of result this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResultType<'a> {
+    /// Final. Also what a legacy server means by not saying.
+    Complete,
+    /// The server wants `inputRequests` answered first.
+    InputRequired,
+    /// Something an extension defines, such as `task`.
+    Other(Cow<'a, str>),
+}
+
+impl<'a> ResultType<'a> {
+    /// Reads `resultType` of a result.
+    pub fn read(result: &Object<'a>) -> Self {
+        match result.text("resultType") {
+            None => Self::Complete,
+            Some(kind) => match &*kind {
+                "complete" => Self::Complete,
+                "input_required" => Self::InputRequired,
+                _ => Self::Other(kind),
+            },
+        }
+    }
+}
+
+/// The result of `tools/call`.
+#[derive(Clone, Debug)]
+pub struct CallResult<'a> {
+    /// Whether the tool says that it failed.
+    pub is_error: bool,
+    /// Whether this is the end of the call.
+    pub result_type: ResultType<'a>,
+}
+
+impl<'a> CallResult<'a> {
+    /// Reads a result of `tools/call`.
+    pub fn read(result: &'a RawValue) -> Result<Self, NotAnObject> {
+        let object = Object::parse(result)?;
+        Ok(Self { is_error: object.flag("isError"), result_type: ResultType::read(&object) })
+    }
+}
+
+/// `notifications/progress`.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// The token the request carried; a string or a number, as ids are.
+    pub token: Id<'a>,
+    /// How far it is. Kept as text, because it is passed on and never computed with.
+    pub progress: Option<&'a RawValue>,
+}
+
+impl<'a> Progress<'a> {
+    /// The method.
+    pub const METHOD: &'static str = "notifications/progress";
+
+    /// Reads the parameters; `None` without a usable token, since then nobody can be told.
+    pub fn read(params: &'a RawValue) -> Option<Self> {
+        let object = Object::parse(params).ok()?;
+        Some(Self {
+            token: Id::from_raw(object.get("progressToken")?).ok()?,
+            progress: object.get("progress"),
+        })
+    }
+}
+
+/// `notifications/cancelled`.
+#[derive(Clone, Debug)]
+pub struct Cancelled<'a> {
+    /// The request nobody waits for any more.
+    pub request_id: Id<'a>,
+    /// Why, for a log.
+    pub reason: Option<Cow<'a, str>>,
+}
+
+impl<'a> Cancelled<'a> {
+    /// The method.
+    pub const METHOD: &'static str = "notifications/cancelled";
+
+    /// Reads the parameters; `None` without a usable request id.
+    pub fn read(params: &'a RawValue) -> Option<Self> {
+        let object = Object::parse(params).ok()?;
+        Some(Self { request_id: Id::from_raw(object.get("requestId")?).ok()?, reason: object.text("reason") })
+    }
+}
+
+/// The message that cancels a request.
+pub fn cancelled(request_id: Id<'_>, reason: Option<&str>) -> Vec<u8> {
+    let mut params = Patch::new().set_owned("requestId", raw::owned(request_id.as_raw().into()));
+    if let Some(reason) = reason {
+        params = params.set_text("reason", reason);
+    }
+    envelope::notification(Cancelled::METHOD, Some(&params.to_object()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Message, RequestId};
+
+    #[test]
+    fn a_page_keeps_items_as_they_came() {
+        let result = json(
+            r#"{"tools":[{"name":"b" },{ "name":"a"}],"nextCursor":"c\n2","ttlMs":300000.0,"cacheScope":"public"}"#,
+        );
+        let page = Page::read(&result, List::Tools).unwrap();
+        let items: Vec<&str> = page.items.iter().map(|item| item.get()).collect();
+        assert_eq!(items, [r#"{"name":"b" }"#, r#"{ "name":"a"}"#]);
+        assert_eq!(page.next_cursor.as_deref(), Some("c\n2"));
+        assert_eq!(page.freshness, Freshness { ttl: Duration::from_secs(300), scope: CacheScope::Public });
+    }
+
+    #[test]
+    fn a_page_without_the_list_is_empty_and_a_result_that_is_no_object_is_refused() {
+        let empty = json("{}");
+        let page = Page::read(&empty, List::Prompts).unwrap();
+        assert!(page.items.is_empty() && page.next_cursor.is_none());
+        assert!(Page::read(&json("[]"), List::Prompts).is_err());
+    }
+
+    #[test]
+    fn odd_cache_hints_are_the_careful_ones() {
+        for odd in [r#"{"ttlMs":-1,"cacheScope":"shared"}"#, r#"{"ttlMs":"60"}"#, "{}", r#"{"ttlMs":1.5}"#] {
+            let odd = json(odd);
+            let read = Freshness::read(&Object::parse(&odd).unwrap());
+            assert_eq!(read, Freshness { ttl: Duration::ZERO, scope: CacheScope::Private });
+        }
+    }
+
+    #[test]
+    fn hints_that_are_not_given_are_not_made_up() {
+        let item = json(
+            r#"{"name":"t","annotations":{"readOnlyHint":true,"destructiveHint":"no","openWorldHint":false}}"#,
+        );
+        let hints = Tool::read(&item).unwrap().hints;
+        assert_eq!(
+            hints,
+            ToolHints { read_only: Some(true), destructive: None, idempotent: None, open_world: Some(false) }
+        );
+    }
+
+    #[test]
+    fn a_call_result_without_a_type_is_complete() {
+        let read = |text: &str| {
+            let result = json(text);
+            let read = CallResult::read(&result).unwrap();
+            (read.is_error, format!("{:?}", read.result_type))
+        };
+        assert_eq!(read(r#"{"content":[]}"#), (false, "Complete".to_owned()));
+        assert_eq!(read(r#"{"isError":true,"resultType":"complete"}"#), (true, "Complete".to_owned()));
+        assert_eq!(read(r#"{"resultType":"input_required"}"#), (false, "InputRequired".to_owned()));
+        assert_eq!(read(r#"{"resultType":"task"}"#), (false, "Other(\"task\")".to_owned()));
+    }
+
+    #[test]
+    fn a_cancellation_reads_back_under_the_same_id() {
+        let id = RequestId::from("a\"b");
+        let bytes = cancelled(id.as_id(), Some("bored"));
+        let message = Message::parse(&bytes).unwrap();
+        let read = Cancelled::read(message.params().unwrap()).unwrap();
+        assert_eq!(message.method(), Some(Cancelled::METHOD));
+        assert_eq!((read.request_id, read.reason.as_deref()), (id.as_id(), Some("bored")));
+    }
+
+    #[test]
+    fn progress_belongs_to_its_token_however_spelled() {
+        let params = json(r#"{"progressToken":7.0,"progress":50.00}"#);
+        let read = Progress::read(&params).unwrap();
+        assert_eq!(read.token.as_u64(), Some(7));
+        assert_eq!(read.progress.unwrap().get(), "50.00");
+        assert!(Progress::read(&json(r#"{"progressToken":{}}"#)).is_none());
+    }
+
+    fn json(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+}

@@ -1,0 +1,107 @@
+//! Walks one level of a JSON object and hands out each member as decoded key and raw value. Decides what is
+//! JSON; does not know which members matter, nor whether one may repeat.
+//!
+//! Values are skipped by `serde_json`'s iterative scanner, so a hundred thousand nested arrays cost memory in
+//! proportion to the input and no stack. Skipped text is checked for grammar and UTF-8; escapes inside it are
+//! decoded by whoever reads the value.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Why there are no members to walk.
+pub(crate) enum Fault {
+    NotJson { line: usize, column: usize },
+    Array,
+    Scalar,
+}
+
+/// Calls `member` for each member in order, repeated keys included, and fails if the bytes are not one JSON
+/// object.
+pub(crate) fn each_member<'a>(
+    bytes: &'a [u8],
+    member: impl FnMut(Cow<'a, str>, &'a RawValue),
+) -> Result<(), Fault> {
+    if first_byte(bytes) != Some(b'{') {
+        return Err(match serde_json::from_slice::<&RawValue>(bytes) {
+            Ok(array) if array.get().starts_with('[') => Fault::Array,
+            Ok(_) => Fault::Scalar,
+            Err(error) => not_json(&error),
+        });
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    deserializer
+        .deserialize_map(Walk { member })
+        .and_then(|()| deserializer.end())
+        .map_err(|error| not_json(&error))
+}
+
+/// The first byte that is not JSON whitespace.
+pub(crate) fn first_byte(bytes: &[u8]) -> Option<u8> {
+    bytes.iter().copied().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+}
+
+/// Whether a case-insensitive reader would take `key` for `known`, although they differ.
+///
+/// Go's standard decoder is such a reader, and it folds two letters from outside ASCII as well. `known` is
+/// lower-case or camel-case ASCII.
+pub(crate) fn looks_like(key: &str, known: &str) -> bool {
+    let folded = key.chars().map(|letter| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    });
+    key != known && folded.eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
+}
+
+fn not_json(error: &serde_json::Error) -> Fault {
+    Fault::NotJson { line: error.line(), column: error.column() }
+}
+
+struct Walk<F> {
+    member: F,
+}
+
+impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue)> Visitor<'a> for Walk<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key_seed(Key)? {
+            (self.member)(key, map.next_value()?);
+        }
+        Ok(())
+    }
+}
+
+/// Borrows a key when it has no escapes; serde's own `Cow` always allocates.
+struct Key;
+
+impl<'a> DeserializeSeed<'a> for Key {
+    type Value = Cow<'a, str>;
+
+    fn deserialize<D: serde::Deserializer<'a>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Key {
+    type Value = Cow<'a, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, key: &'a str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(key.to_owned()))
+    }
+}

@@ -1,0 +1,487 @@
+//! Server-sent events, both directions. [`Reader`] turns a byte stream, cut anywhere, into events; [`Writer`]
+//! turns an event into bytes. Neither knows what an event's data says, when to reconnect, or whether anybody
+//! may.
+//!
+//! One departure from the standard's letter: a block that sets an id and has no data is handed out as an
+//! event with empty data. MCP servers open a stream with such a block so that the client has an id to resume
+//! from, and the host wants to see it.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// One event of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The id this event set, if it set one. [`Reader::last_event_id`] remembers across events.
+    pub id: Option<String>,
+    /// Its type; `message` unless the stream said otherwise.
+    pub event: Cow<'static, str>,
+    /// Its data lines, joined with line feeds. Empty for an event that only primes the id.
+    pub data: String,
+}
+
+/// An event outgrew the reader's limit. The reader has thrown away what it held and goes on after the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of the stream is larger than {limit} bytes")]
+pub struct TooLarge {
+    /// The limit it outgrew, in bytes.
+    pub limit: usize,
+}
+
+/// Reads events from chunks of any size. Feed with [`Reader::push`], then take with [`Reader::next_event`]
+/// until it is empty. What has not seen its blank line when the stream ends is no event, and is dropped with
+/// the reader.
+#[derive(Debug)]
+pub struct Reader {
+    limit: usize,
+    /// The start of a line whose end has not come yet.
+    line: Vec<u8>,
+    /// The last chunk ended with CR: a LF at the start of the next one belongs to it.
+    after_cr: bool,
+    /// No line has ended yet, so the first may carry a byte order mark.
+    at_start: bool,
+    block: Block,
+    /// Events that are whole and not yet taken.
+    ready: VecDeque<Result<Event, TooLarge>>,
+    last_event_id: Option<String>,
+    retry: Option<Duration>,
+}
+
+/// What the lines since the last blank one have said. Kept as bytes until the block ends: replacing what is
+/// no UTF-8 makes text longer, and the limit counts what is held.
+#[derive(Debug, Default)]
+struct Block {
+    id: Option<Vec<u8>>,
+    event: Vec<u8>,
+    data: Option<Vec<u8>>,
+    /// Outgrew the limit: lines pass by unread until the blank one.
+    discarded: bool,
+    /// While discarding: whether the current line has any bytes.
+    line_has_bytes: bool,
+}
+
+impl Reader {
+    /// `limit` bounds one event: what the reader holds for it between two pushes, in bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            line: Vec::new(),
+            after_cr: false,
+            at_start: true,
+            block: Block::default(),
+            ready: VecDeque::new(),
+            last_event_id: None,
+            retry: None,
+        }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, mut chunk: &[u8]) {
+        if self.after_cr && !chunk.is_empty() {
+            self.after_cr = false;
+            chunk = chunk.strip_prefix(b"\n").unwrap_or(chunk);
+        }
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', chunk) {
+            let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
+            let carriage_return = chunk[end] == b'\r';
+            chunk = match rest.strip_prefix(b"\n") {
+                Some(rest) if carriage_return => rest,
+                _ => rest,
+            };
+            self.after_cr = carriage_return && rest.is_empty();
+            self.line_ended(line);
+        }
+        self.line_continues(chunk);
+    }
+
+    /// The next whole event, in order. [`TooLarge`] stands in the place of the event that was.
+    pub fn next_event(&mut self) -> Option<Result<Event, TooLarge>> {
+        self.ready.pop_front()
+    }
+
+    /// The id to resume from: the last one that a finished event set.
+    pub fn last_event_id(&self) -> Option<&str> {
+        self.last_event_id.as_deref()
+    }
+
+    /// How long the server asked clients to wait before they reconnect.
+    pub fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// How many bytes are held for the unfinished event.
+    pub fn buffered(&self) -> usize {
+        self.line.len() + self.block.held()
+    }
+
+    fn line_continues(&mut self, part: &[u8]) {
+        if self.block.discarded {
+            self.block.line_has_bytes |= !part.is_empty();
+        } else if self.fits(part.len()) {
+            self.line.extend_from_slice(part);
+        } else {
+            self.discard();
+            self.block.line_has_bytes = true;
+        }
+    }
+
+    fn line_ended(&mut self, tail: &[u8]) {
+        if self.block.discarded {
+            let blank = tail.is_empty() && !self.block.line_has_bytes;
+            self.block.line_has_bytes = false;
+            if blank {
+                self.block_ended();
+            }
+            return;
+        }
+        if !self.fits(tail.len()) {
+            self.discard();
+            return;
+        }
+        // A line that came in one piece, the usual case, is read where it lies.
+        if self.line.is_empty() {
+            self.read_line(tail);
+        } else {
+            let mut line = std::mem::take(&mut self.line);
+            line.extend_from_slice(tail);
+            self.read_line(&line);
+            line.clear();
+            // Long lines give their memory back; ordinary ones lend it to the next.
+            line.shrink_to(KEPT_LINE);
+            self.line = line;
+        }
+    }
+
+    fn read_line(&mut self, mut line: &[u8]) {
+        if std::mem::take(&mut self.at_start) {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.block_ended();
+        }
+        let (field, value) = match memchr::memchr(b':', line) {
+            Some(colon) => {
+                let value = &line[colon + 1..];
+                (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
+            }
+            None => (line, &b""[..]),
+        };
+        match field {
+            b"data" => self.block.add_data(value),
+            b"event" => self.block.event = value.to_vec(),
+            b"id" if !value.contains(&0) => self.block.id = Some(value.to_vec()),
+            b"retry" => self.retry = milliseconds(value).or(self.retry),
+            // Comments (an empty field name), ids with NUL and fields of the future.
+            _ => {}
+        }
+    }
+
+    fn block_ended(&mut self) {
+        let block = std::mem::take(&mut self.block);
+        let id = block.id.map(lossy);
+        if id.is_some() {
+            self.last_event_id.clone_from(&id);
+        }
+        if block.discarded || (block.data.is_none() && id.is_none()) {
+            return;
+        }
+        self.ready.push_back(Ok(Event {
+            id,
+            event: match &*block.event {
+                b"" | b"message" => "message".into(),
+                _ => lossy(block.event).into(),
+            },
+            data: lossy(block.data.unwrap_or_default()),
+        }));
+    }
+
+    fn fits(&self, more: usize) -> bool {
+        self.buffered().saturating_add(more) <= self.limit
+    }
+
+    /// Drops the event but keeps its id: resuming from the id before it would only bring the same event
+    /// again.
+    fn discard(&mut self) {
+        self.line = Vec::new();
+        self.at_start = false;
+        self.block = Block { id: self.block.id.take(), discarded: true, ..Block::default() };
+        self.ready.push_back(Err(TooLarge { limit: self.limit }));
+    }
+}
+
+impl Block {
+    fn held(&self) -> usize {
+        let id = self.id.as_ref().map_or(0, Vec::len);
+        id + self.event.len() + self.data.as_ref().map_or(0, Vec::len)
+    }
+
+    fn add_data(&mut self, value: &[u8]) {
+        match &mut self.data {
+            None => self.data = Some(value.to_vec()),
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+        }
+    }
+}
+
+/// How much of a finished line's buffer is kept for the next one.
+const KEPT_LINE: usize = 8 * 1024;
+
+/// The standard decodes streams as UTF-8 with replacement; valid text is not copied.
+fn lossy(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+fn milliseconds(digits: &[u8]) -> Option<Duration> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok().map(Duration::from_millis)
+}
+
+/// Writes one event, field by field. A block ends with [`Writer::finish`].
+#[derive(Clone, Debug, Default)]
+pub struct Writer {
+    out: Vec<u8>,
+}
+
+/// A comment that keeps proxies and idle timers from closing a quiet stream.
+pub const KEEP_ALIVE: &[u8] = b":\n\n";
+
+impl Writer {
+    /// An empty block.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The event most of MCP consists of: type `message`, one message as data.
+    pub fn message(data: &[u8]) -> Vec<u8> {
+        let mut writer = Self { out: Vec::with_capacity(data.len() + 24) };
+        writer.out.extend_from_slice(b"event: message\n");
+        writer.data(data).finish()
+    }
+
+    /// A comment, which readers skip.
+    #[must_use]
+    pub fn comment(mut self, text: &str) -> Self {
+        self.lines(b": ", text.as_bytes());
+        self
+    }
+
+    /// The event's type. One with a line break cannot be said in this format and is left out.
+    #[must_use]
+    pub fn event(self, name: &str) -> Self {
+        self.field(b"event: ", name)
+    }
+
+    /// The event's id. One with a line break or NUL cannot be said in this format and is left out.
+    #[must_use]
+    pub fn id(self, id: &str) -> Self {
+        self.field(b"id: ", id)
+    }
+
+    /// How long a client shall wait before it reconnects, in whole milliseconds.
+    #[must_use]
+    pub fn retry(self, wait: Duration) -> Self {
+        self.field(b"retry: ", &wait.as_millis().to_string())
+    }
+
+    /// The data. Each line break, however spelled, starts another data line and reads back as a line feed.
+    #[must_use]
+    pub fn data(mut self, data: &[u8]) -> Self {
+        self.lines(b"data: ", data);
+        self
+    }
+
+    /// The block with the blank line that ends it.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.out.push(b'\n');
+        self.out
+    }
+
+    fn field(mut self, name: &[u8], value: &str) -> Self {
+        if memchr::memchr3(b'\n', b'\r', 0, value.as_bytes()).is_none() {
+            self.line(name, value.as_bytes());
+        }
+        self
+    }
+
+    fn lines(&mut self, name: &[u8], mut text: &[u8]) {
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', text) {
+            self.line(name, &text[..end]);
+            let rest = &text[end + 1..];
+            text = if text[end] == b'\r' { rest.strip_prefix(b"\n").unwrap_or(rest) } else { rest };
+        }
+        self.line(name, text);
+    }
+
+    fn line(&mut self, name: &[u8], text: &[u8]) {
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(text);
+        self.out.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_as_servers_write_it() {
+        let stream = b"id: 1\ndata: \n\nevent: message\nid: 2\ndata: {\"a\":1}\n\n: keep-alive\n\nevent:endpoint\ndata:/m?s=1\n\n";
+        let mut reader = Reader::new(1024);
+        reader.push(stream);
+        assert_eq!(
+            events(&mut reader),
+            [
+                event(Some("1"), "message", ""),
+                event(Some("2"), "message", r#"{"a":1}"#),
+                event(None, "endpoint", "/m?s=1"),
+            ]
+        );
+        assert_eq!(reader.last_event_id(), Some("2"));
+    }
+
+    #[test]
+    fn a_priming_event_is_remembered_with_and_without_a_data_line() {
+        for stream in ["id: p\ndata:\n\n", "id: p\ndata\n\n", "id: p\n\n"] {
+            let mut reader = Reader::new(64);
+            reader.push(stream.as_bytes());
+            assert_eq!(events(&mut reader), [event(Some("p"), "message", "")], "{stream:?}");
+            assert_eq!(reader.last_event_id(), Some("p"));
+        }
+    }
+
+    #[test]
+    fn blocks_that_say_nothing_are_no_events() {
+        let mut reader = Reader::new(64);
+        reader.push(b"\n\n: c\n\nevent: x\n\nretry: 5\n\ndatax: 1\n\ndata: y\n\n");
+        assert_eq!(
+            events(&mut reader),
+            [event(None, "message", "y")],
+            "and the type of an empty block is forgotten"
+        );
+    }
+
+    #[test]
+    fn lines_may_end_in_three_ways_and_a_byte_order_mark_may_come_first() {
+        for end in ["\n", "\r", "\r\n"] {
+            let stream = ["\u{feff}data: a", "data:  b", "data", "", "\u{feff}data: c", ""].join(end) + end;
+            let mut reader = Reader::new(64);
+            reader.push(stream.as_bytes());
+            assert_eq!(events(&mut reader), [event(None, "message", "a\n b\n")], "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_cr_that_ends_a_chunk_ends_the_event_without_waiting_for_what_may_follow() {
+        let mut reader = Reader::new(64);
+        reader.push(b"data: a\r\n\r");
+        assert_eq!(events(&mut reader), [event(None, "message", "a")]);
+        reader.push(b"");
+        reader.push(b"\ndata: b\r");
+        reader.push(b"\ndata: c\r");
+        assert_eq!(events(&mut reader), [], "a LF that completes a CR is no blank line");
+        reader.push(b"\r");
+        assert_eq!(events(&mut reader), [event(None, "message", "b\nc")]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_do_not_outgrow_the_limit_by_being_replaced() {
+        let mut reader = Reader::new(24);
+        reader.push(b"event:\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\n");
+        assert!(reader.buffered() <= 24);
+        reader.push(b"data:x\n\n");
+        assert_eq!(events(&mut reader), [event(None, &"\u{fffd}".repeat(12), "x")]);
+    }
+
+    #[test]
+    fn an_id_with_nul_and_a_retry_that_is_no_number_are_ignored() {
+        let mut reader = Reader::new(64);
+        reader.push(
+            b"id: a\nretry: 1500\n\nid: b\0\nretry: 1s\nretry:\nretry: 99999999999999999999999\ndata: x\n\n",
+        );
+        assert_eq!(reader.last_event_id(), Some("a"));
+        assert_eq!(reader.retry(), Some(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn an_empty_id_forgets_the_last_one_as_the_standard_says() {
+        let mut reader = Reader::new(64);
+        reader.push(b"id: a\n\nid\ndata: x\n\n");
+        assert_eq!(reader.last_event_id(), Some(""));
+    }
+
+    #[test]
+    fn an_event_without_its_blank_line_is_no_event() {
+        let mut reader = Reader::new(64);
+        reader.push(b"id: 1\ndata: half\n");
+        assert_eq!(reader.next_event(), None);
+        assert_eq!(reader.last_event_id(), None, "resuming after an event that never came would lose it");
+    }
+
+    #[test]
+    fn an_oversize_event_is_one_error_and_the_stream_goes_on() {
+        for stream in [
+            format!("data: a\n\nid: 7\ndata: {}\ndata: more\n\ndata: b\n\n", "x".repeat(100)),
+            format!("data: a\n\nid: 7\n{}\ndata: b\n\n", "data: 0123456789\n".repeat(9)),
+        ] {
+            let mut reader = Reader::new(64);
+            reader.push(stream.as_bytes());
+            assert_eq!(reader.next_event(), Some(Ok(event(None, "message", "a"))));
+            assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 64 })));
+            assert_eq!(reader.next_event(), Some(Ok(event(None, "message", "b"))));
+            assert_eq!(reader.last_event_id(), Some("7"), "or a resume would bring it again");
+        }
+    }
+
+    #[test]
+    fn an_event_of_exactly_the_limit_passes() {
+        let mut reader = Reader::new(16);
+        reader.push(b"data: 0123456789\n\n");
+        assert_eq!(events(&mut reader), [event(None, "message", "0123456789")]);
+        reader.push(b"data: 0123456789X\n\n");
+        assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 16 })));
+    }
+
+    #[test]
+    fn an_endless_line_is_one_error_and_holds_no_memory() {
+        let mut reader = Reader::new(1000);
+        for _ in 0..1000 {
+            reader.push(&[b'x'; 100]);
+            assert!(reader.buffered() <= 1000);
+        }
+        assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 1000 })));
+        assert_eq!(reader.next_event(), None);
+    }
+
+    #[test]
+    fn what_the_format_cannot_say_is_not_written() {
+        let block = Writer::new().id("a\nevent: evil").event("b\rdata: evil").id("c\0").data(b"x").finish();
+        assert_eq!(block, b"data: x\n\n");
+    }
+
+    #[test]
+    fn a_writers_block_in_full() {
+        let block = Writer::new()
+            .comment("hi")
+            .event("e")
+            .id("7")
+            .retry(Duration::from_millis(2500))
+            .data(b"a\r\nb\n")
+            .finish();
+        assert_eq!(block, b": hi\nevent: e\nid: 7\nretry: 2500\ndata: a\ndata: b\ndata: \n\n");
+        assert_eq!(Writer::message(b"{}"), b"event: message\ndata: {}\n\n");
+    }
+
+    fn events(reader: &mut Reader) -> Vec<Event> {
+        std::iter::from_fn(|| reader.next_event()).map(|event| event.unwrap()).collect()
+    }
+
+    fn event(id: Option<&str>, name: &str, data: &str) -> Event {
+        Event { id: id.map(str::to_owned), event: name.to_owned().into(), data: data.to_owned() }
+    }
+}

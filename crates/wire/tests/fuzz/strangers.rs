@@ -1,0 +1,133 @@
+//! Bytes from strangers never panic, and what is accepted stays acceptable after we changed it.
+
+use crate::text::{members, value, written};
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::era::{InitializeResult, ModernContext, probe};
+use gripfast_wire::headers::{Mirrored, ParamHeaders, decode_value, encode_value, standard_headers};
+use gripfast_wire::patch::{MessagePatch, Object, Patch};
+use gripfast_wire::results::{CallResult, List, Page};
+use gripfast_wire::{Outcome, RawValue, RequestId, batch};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..200)) {
+        examine(&bytes)?;
+    }
+
+    #[test]
+    fn damaged_messages_do_no_harm(message in message(), damage in vec(damage(), 0..4)) {
+        examine(&damage.into_iter().fold(message.into_bytes(), |bytes, damage| damage.done_to(bytes)))?;
+    }
+
+    #[test]
+    fn generated_objects_do_no_harm(members in members(8)) {
+        examine(written(&members).as_bytes())?;
+    }
+
+    #[test]
+    fn any_text_survives_a_header(text in any::<String>()) {
+        let header = encode_value(&text);
+        prop_assert!(header.bytes().all(|byte| byte == b'\t' || (0x20..0x7f).contains(&byte)));
+        prop_assert_eq!(header.trim_matches([' ', '\t']), &*header);
+        prop_assert_eq!(decode_value(header.as_bytes()).unwrap(), &*text);
+    }
+
+    #[test]
+    fn any_json_may_stand_where_a_schema_is_expected(schema in value(), arguments in value()) {
+        let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
+        if let Ok(tool) = ParamHeaders::from_input_schema(&raw(&schema)) {
+            let _ = tool.for_arguments(Some(&raw(&arguments)));
+        }
+    }
+}
+
+/// Everything that takes bytes takes these; what is accepted must survive our own changes.
+fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let _ = Object::parse_slice(bytes);
+    let _ = decode_value(bytes);
+    for part in batch::split(bytes, 4).unwrap_or_default() {
+        prop_assert!(bytes.len() >= part.len());
+    }
+    let id = RequestId::from("fresh");
+    let renamed = envelope::with_id(bytes, id.as_id());
+    let Ok(message) = Message::parse(bytes) else { return Ok(()) };
+    if let Ok(renamed) = renamed {
+        let again = Message::parse(&renamed);
+        prop_assert_eq!(again.ok().and_then(|again| again.id().map(RequestId::from)), Some(id));
+    } else {
+        prop_assert!(matches!(message, Message::Notification(_)), "only a notification has no id");
+    }
+    let meta = MessagePatch { meta: Patch::new().set_text("k", "v").remove("a"), ..MessagePatch::default() };
+    if let Ok(patched) = meta.apply(bytes) {
+        prop_assert!(Message::parse(&patched).is_ok());
+        prop_assert_eq!(meta.apply(&patched), Ok(patched), "a patch applied twice is applied once");
+    }
+    let _ = ModernContext::from_params(message.params());
+    match &message {
+        Message::Request(request) => {
+            let _ = standard_headers(&request.method, request.params);
+            let _ = Mirrored::collect([("mcp-method", &b"m"[..]), ("mcp-name", b"n")]).verify(request, None);
+        }
+        Message::Notification(_) => {}
+        Message::Response(response) => {
+            let _ = probe::verdict(probe::ProbeAnswer::from_outcome(&response.outcome, Some(400)));
+            if let Outcome::Result(result) = response.outcome {
+                let _ = (
+                    InitializeResult::read(result),
+                    CallResult::read(result),
+                    Page::read(result, List::Tools),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn message() -> impl Strategy<Value = String> {
+    let shape = select(vec![
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":$,"_meta":{"a":$}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":$}"#,
+        r#"{"jsonrpc":"2.0","id":"x","result":{"tools":[$],"_meta":$,"nextCursor":$}}"#,
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"m","data":$}}"#,
+        r#"{"jsonrpc":"2.0","error":$}"#,
+        r#"[{"jsonrpc":"2.0","id":1,"method":"m"},$]"#,
+    ]);
+    (shape, value()).prop_map(|(shape, value)| shape.replace('$', &value))
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Insert(Index, u8),
+    Delete(Index),
+    Overwrite(Index, u8),
+    Truncate(Index),
+}
+
+impl Damage {
+    fn done_to(self, mut bytes: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Insert(at, byte) => bytes.insert(at.index(bytes.len() + 1), byte),
+            _ if bytes.is_empty() => {}
+            Self::Delete(at) => drop(bytes.remove(at.index(bytes.len()))),
+            Self::Overwrite(at, byte) => {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            Self::Truncate(at) => bytes.truncate(at.index(bytes.len())),
+        }
+        bytes
+    }
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let byte = || prop_oneof![select(b"{}[]\",:\\0un \n\x00\xff".to_vec()), any::<u8>()];
+    prop_oneof![
+        3 => (any::<Index>(), byte()).prop_map(|(at, byte)| Damage::Insert(at, byte)),
+        3 => any::<Index>().prop_map(Damage::Delete),
+        3 => (any::<Index>(), byte()).prop_map(|(at, byte)| Damage::Overwrite(at, byte)),
+        1 => any::<Index>().prop_map(Damage::Truncate),
+    ]
+}
