@@ -1,0 +1,288 @@
+//! What the server offers: the definitions of its tools, resources and prompts, and how lists are cut into pages.
+
+use serde_json::{Value, json};
+
+use crate::{
+    options::Options,
+    rpc::{INVALID_PARAMS, RpcError},
+};
+
+pub(crate) const GREETING: &str = "demo://greeting";
+pub(crate) const COUNTER: &str = "demo://counter";
+pub(crate) const ECHO: &str = "demo://echo/";
+
+/// The tools at start, in the order of the list.
+pub(crate) fn tools(options: &Options) -> Vec<Value> {
+    let mut tools = vec![
+        if options.changed_schema { changed_echo() } else { echo() },
+        add(),
+        sleep(),
+        counter(),
+        fail(),
+        reject(),
+        ask(),
+        crash(),
+        misbehave(),
+    ];
+    if options.param_headers {
+        tools.push(route());
+    }
+    tools.extend((1..=options.extra_tools).map(|number| synthetic_tool(&format!("extra_{number}"))));
+    tools
+}
+
+fn schema(properties: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+fn read_only(title: &str) -> Value {
+    json!({ "title": title, "readOnlyHint": true, "idempotentHint": true, "openWorldHint": false })
+}
+
+fn echo() -> Value {
+    let text = json!({ "text": { "type": "string", "description": "What to say." } });
+    json!({
+        "name": "echo",
+        "title": "Echo",
+        "description": "Says what it was told.",
+        "inputSchema": schema(text.clone(), &["text"]),
+        "outputSchema": schema(text, &["text"]),
+        "annotations": read_only("Echo"),
+    })
+}
+
+/// The echo of a later release: another description and one more argument.
+fn changed_echo() -> Value {
+    let text = json!({ "text": { "type": "string", "description": "What to say." } });
+    let mut with_loud = text.clone();
+    with_loud["loud"] = json!({ "type": "boolean", "description": "In capitals.", "default": false });
+    json!({
+        "name": "echo",
+        "title": "Echo",
+        "description": "Says what it was told, loudly if asked.",
+        "inputSchema": schema(with_loud, &["text"]),
+        "outputSchema": schema(text, &["text"]),
+        "annotations": read_only("Echo"),
+    })
+}
+
+fn add() -> Value {
+    let numbers = json!({ "a": { "type": "number" }, "b": { "type": "number" } });
+    json!({
+        "name": "add",
+        "title": "Add",
+        "description": "Adds two numbers.",
+        "inputSchema": schema(numbers, &["a", "b"]),
+        "outputSchema": schema(json!({ "sum": { "type": "number" } }), &["sum"]),
+        "annotations": read_only("Add"),
+    })
+}
+
+fn sleep() -> Value {
+    let ms =
+        json!({ "ms": { "type": "integer", "minimum": 0, "description": "How long, in milliseconds." } });
+    json!({
+        "name": "sleep",
+        "title": "Sleep",
+        "description": "Answers after a while, with progress about every 100 ms for those who ask for it.",
+        "inputSchema": schema(ms, &["ms"]),
+        "annotations": read_only("Sleep"),
+    })
+}
+
+fn counter() -> Value {
+    let arguments = json!({
+        "by": { "type": "integer", "minimum": 0, "default": 1, "description": "How much to add." },
+        "key": { "type": "string", "description": "A name for this call, kept beside the count." },
+    });
+    json!({
+        "name": "counter",
+        "title": "Counter",
+        "description": "Counts, and says how far it got. Calling it twice counts twice.",
+        "inputSchema": schema(arguments, &[]),
+        "outputSchema": schema(json!({ "value": { "type": "integer" } }), &["value"]),
+        "annotations": { "title": "Counter", "readOnlyHint": false, "destructiveHint": false, "openWorldHint": false },
+    })
+}
+
+fn fail() -> Value {
+    let message = json!({ "message": { "type": "string", "default": "told to fail" } });
+    json!({
+        "name": "fail",
+        "title": "Fail",
+        "description": "Answers with a tool error (`isError`).",
+        "inputSchema": schema(message, &[]),
+        "annotations": read_only("Fail"),
+    })
+}
+
+fn reject() -> Value {
+    json!({
+        "name": "reject",
+        "title": "Reject",
+        "description": "Answers with the JSON-RPC error -32602.",
+        "inputSchema": schema(json!({}), &[]),
+        "annotations": read_only("Reject"),
+    })
+}
+
+fn ask() -> Value {
+    let question = json!({ "question": { "type": "string", "default": "Go on?" } });
+    json!({
+        "name": "ask",
+        "title": "Ask",
+        "description": "Asks the person behind the client for a yes or no before it answers.",
+        "inputSchema": schema(question, &[]),
+        "annotations": read_only("Ask"),
+    })
+}
+
+fn crash() -> Value {
+    let arguments = json!({
+        "code": { "type": "integer", "default": 1, "description": "The exit code." },
+        "how": { "enum": ["exit", "abort", "half_frame"], "default": "exit",
+                 "description": "`half_frame` dies with half of the answer written." },
+    });
+    json!({
+        "name": "crash",
+        "title": "Crash",
+        "description": "Ends the server in the middle of this call.",
+        "inputSchema": schema(arguments, &[]),
+        "annotations": { "title": "Crash", "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
+    })
+}
+
+fn misbehave() -> Value {
+    let arguments = json!({
+        "how": { "enum": crate::misbehave::WAYS, "description": "Which bad habit to show." },
+        "size": { "type": "integer", "minimum": 0, "description": "Bytes, for huge_frame and stderr_flood." },
+        "ms": { "type": "integer", "minimum": 0,
+                "description": "Pause of slow_drip; length of stop_reading and black_hole (for good if absent)." },
+        "name": { "type": "string", "description": "The tool of add_tool, remove_tool and change_tool." },
+        "own_group": { "type": "boolean", "description": "Puts the grandchild into its own process group." },
+        "before": { "type": "boolean", "description": "Lets reset come before any byte of the answer." },
+    });
+    json!({
+        "name": "misbehave",
+        "title": "Misbehave",
+        "description": "Does on purpose what servers do by accident.",
+        "inputSchema": schema(arguments, &["how"]),
+        "annotations": { "title": "Misbehave", "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
+    })
+}
+
+/// The argument is to be mirrored in the header `Mcp-Param-Region`.
+fn route() -> Value {
+    let region = json!({ "region": { "type": "string", "x-mcp-header": "Region" } });
+    json!({
+        "name": "route",
+        "title": "Route",
+        "description": "Says which region the call was routed to.",
+        "inputSchema": schema(region, &["region"]),
+        "annotations": read_only("Route"),
+    })
+}
+
+/// A tool without a story of its own; called, it repeats its arguments.
+pub(crate) fn synthetic_tool(name: &str) -> Value {
+    json!({
+        "name": name,
+        "description": format!("Repeats its arguments under the name {name}."),
+        "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } } },
+        "annotations": read_only(name),
+    })
+}
+
+pub(crate) fn resources() -> Vec<Value> {
+    vec![
+        json!({ "uri": GREETING, "name": "greeting", "title": "Greeting",
+                "description": "A friendly word.", "mimeType": "text/plain" }),
+        json!({ "uri": COUNTER, "name": "counter", "title": "Counter",
+                "description": "How far the counter got; changes with every `counter` call.",
+                "mimeType": "text/plain" }),
+    ]
+}
+
+pub(crate) fn resource_templates() -> Vec<Value> {
+    vec![json!({ "uriTemplate": format!("{ECHO}{{text}}"), "name": "echo", "title": "Echo",
+                 "description": "A resource that says its own name.", "mimeType": "text/plain" })]
+}
+
+pub(crate) fn prompts() -> Vec<Value> {
+    vec![json!({ "name": "greet", "title": "Greet", "description": "Asks for a greeting.",
+                 "arguments": [{ "name": "name", "description": "Whom to greet.", "required": true }] })]
+}
+
+/// Names that `completion/complete` offers for `greet`, and texts for the echo template.
+pub(crate) const COMPLETIONS: [&str; 5] = ["Ada", "Alan", "Barbara", "Edsger", "Grace"];
+
+/// Cuts one page out of a list. A cursor names the place where the next page starts; where the list has become
+/// shorter since, that page is empty.
+pub(crate) fn page(key: &str, items: Vec<Value>, cursor: &Value, size: usize) -> Result<Value, RpcError> {
+    let start = match cursor {
+        Value::Null => 0,
+        Value::String(text) => parse_cursor(text).ok_or_else(bad_cursor)?,
+        _ => return Err(bad_cursor()),
+    };
+    let size = if size == 0 { usize::MAX } else { size };
+    let total = items.len();
+    let page: Vec<Value> = items.into_iter().skip(start).take(size).collect();
+    let end = start + page.len();
+    let mut result = json!({ key: page });
+    if end < total {
+        result["nextCursor"] = json!(format!("page:{end:x}"));
+    }
+    Ok(result)
+}
+
+fn parse_cursor(text: &str) -> Option<usize> {
+    usize::from_str_radix(text.strip_prefix("page:")?, 16).ok()
+}
+
+fn bad_cursor() -> RpcError {
+    RpcError::new(INVALID_PARAMS, "this cursor is not one of ours")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_add_up_to_the_list() {
+        let items: Vec<Value> = (0..7).map(Value::from).collect();
+        let mut seen = Vec::new();
+        let mut cursor = Value::Null;
+        loop {
+            let page = page("items", items.clone(), &cursor, 3).unwrap();
+            seen.extend(page["items"].as_array().unwrap().clone());
+            cursor = page["nextCursor"].clone();
+            if cursor.is_null() {
+                break;
+            }
+        }
+        assert_eq!(seen, items);
+    }
+
+    #[test]
+    fn a_foreign_cursor_is_invalid_params() {
+        let error = page("items", Vec::new(), &json!("eyJ9"), 3).unwrap_err();
+        assert_eq!(error.code, INVALID_PARAMS);
+    }
+
+    #[test]
+    fn every_tool_has_a_name_of_its_own_and_an_object_schema() {
+        let options = Options { extra_tools: 3, param_headers: true, ..Options::default() };
+        let tools = tools(&options);
+        let names: std::collections::BTreeSet<_> =
+            tools.iter().map(|tool| tool["name"].to_string()).collect();
+        assert_eq!(names.len(), tools.len());
+        assert!(tools.iter().all(|tool| tool["inputSchema"]["type"] == "object"));
+    }
+
+    #[test]
+    fn the_counter_claims_neither_to_be_read_only_nor_idempotent() {
+        let annotations = counter()["annotations"].clone();
+        assert_eq!(annotations["readOnlyHint"], false);
+        assert!(annotations["idempotentHint"].is_null());
+    }
+}

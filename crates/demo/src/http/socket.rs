@@ -1,0 +1,191 @@
+//! Connections that can be reset, silenced and dropped on purpose: a listener and a socket that ask the world
+//! before every step.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::{
+    extract::connect_info::Connected,
+    serve::{IncomingStream, Listener},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::{
+    peer::lock,
+    world::{Flow, World},
+};
+
+/// After a failed accept, which is most often a shortage of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts connections, or drops them as the faults say.
+pub(super) struct Door {
+    listener: TcpListener,
+    world: Arc<World>,
+}
+
+impl Door {
+    pub(super) fn new(listener: TcpListener, world: Arc<World>) -> Self {
+        Self { listener, world }
+    }
+}
+
+impl Listener for Door {
+    type Io = Socket;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Socket, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok(_) if self.world.faults().drop_after_accept => {}
+                Ok((stream, addr)) => {
+                    // Answers are single small writes; a socket without the option is merely slower.
+                    drop(stream.set_nodelay(true));
+                    return (Socket::new(stream, &self.world), addr);
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// All open connections, to be reset together.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    generation: Mutex<CancellationToken>,
+}
+
+impl Connections {
+    pub(super) fn reset_all(&self) {
+        std::mem::take(&mut *lock(&self.generation)).cancel();
+    }
+}
+
+/// What a handler knows of its connection: how to break it.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    reset: CancellationToken,
+}
+
+impl Connection {
+    /// Breaks the connection. Never returns: the future is dropped with the connection.
+    pub(super) async fn reset_and_wait(&self) {
+        self.reset.cancel();
+        std::future::pending().await
+    }
+}
+
+impl Connected<IncomingStream<'_, Door>> for Connection {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        stream.io().connection.clone()
+    }
+}
+
+pub(super) struct Socket {
+    stream: TcpStream,
+    connection: Connection,
+    reset: Pin<Box<WaitForCancellationFutureOwned>>,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    reading: FlowGate,
+    writing: FlowGate,
+}
+
+impl Socket {
+    fn new(stream: TcpStream, world: &World) -> Self {
+        let reset = lock(&world.sessions.connections.generation).child_token();
+        Self {
+            stream,
+            reset: Box::pin(reset.clone().cancelled_owned()),
+            stopped: Box::pin(world.life.clone().cancelled_owned()),
+            connection: Connection { reset },
+            reading: FlowGate::new(world.flow.subscribe(), |flow| flow == Flow::Open),
+            writing: FlowGate::new(world.flow.subscribe(), |flow| flow != Flow::BlackHole),
+        }
+    }
+
+    /// An error once the connection is to end: with a reset if it was told to break, in good order if the server
+    /// stops. Also wakes the connection's task when that happens.
+    fn poll_alive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.reset.as_mut().poll(cx).is_ready() {
+            self.stream.set_zero_linger()?;
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if self.stopped.as_mut().poll(cx).is_ready() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_alive(cx)?;
+        ready!(self.reading.poll_open(cx));
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_alive(cx)?;
+        ready!(self.writing.poll_open(cx));
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Holds one direction of a socket while the world's flow does not allow it.
+struct FlowGate {
+    flow: watch::Receiver<Flow>,
+    allows: fn(Flow) -> bool,
+    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl FlowGate {
+    fn new(flow: watch::Receiver<Flow>, allows: fn(Flow) -> bool) -> Self {
+        Self { flow, allows, waiting: None }
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let allows = self.allows;
+        if self.waiting.is_none() {
+            if allows(*self.flow.borrow()) {
+                return Poll::Ready(());
+            }
+            let mut flow = self.flow.clone();
+            // The world outlives its sockets, so the wait ends with an open gate.
+            self.waiting = Some(Box::pin(async move { drop(flow.wait_for(|flow| allows(*flow)).await) }));
+        }
+        if let Some(waiting) = &mut self.waiting {
+            ready!(waiting.as_mut().poll(cx));
+            self.waiting = None;
+        }
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,128 @@
+//! The tool `misbehave`: what servers do by accident, done on purpose. Each way is one arm; those that spoil the
+//! answer itself only choose a [`Delivery`], and the writers carry it out.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::{
+    frame::{Delivery, Frame, Part, Then},
+    methods::Reply,
+    peer::Request,
+    process::{self, Group},
+    rpc::RpcError,
+    tools::{self, failure, plain, structured},
+    world::{Change, Flow, World},
+};
+
+/// The ways, as the tool's schema lists them.
+pub(crate) const WAYS: [&str; 18] = [
+    "add_tool",
+    "ask",
+    "black_hole",
+    "change_tool",
+    "cut_sse",
+    "env",
+    "forget_sessions",
+    "grandchild",
+    "half_frame",
+    "hang",
+    "huge_frame",
+    "junk",
+    "remove_tool",
+    "reset",
+    "slow_drip",
+    "stderr_flood",
+    "stop_reading",
+    "unanswered",
+];
+
+/// One line of text and one of bytes that are not even text. Neither looks like JSON or like an event.
+const JUNK: &[u8] = b"npm warn deprecated: this line is not JSON\n\xff\xfe\x00\x01\n";
+
+const MEBIBYTE: usize = 1024 * 1024;
+
+pub(crate) async fn call(world: &Arc<World>, request: &Request, arguments: &Value) -> Reply {
+    let how = match tools::required(arguments, "how", Value::as_str) {
+        Ok(how) => how,
+        Err(error) => return Err(error).into(),
+    };
+    let name = arguments["name"].as_str();
+    let time = arguments["ms"].as_u64().map(Duration::from_millis);
+    let size = arguments["size"].as_u64().and_then(|size| usize::try_from(size).ok()).unwrap_or(MEBIBYTE);
+    let done = || plain(how);
+    let delivered = |part, then| Reply { outcome: Ok(done()), delivery: Delivery::new(part, then) };
+    match how {
+        "junk" => {
+            request.outlet.send(Frame::Junk(Bytes::from_static(JUNK))).await;
+            Ok(done()).into()
+        }
+        "half_frame" => delivered(Part::HalfThenWhole, Then::GoOn),
+        "cut_sse" => delivered(Part::Half, Then::End),
+        "reset" if arguments["before"] == true => delivered(Part::Nothing, Then::Reset),
+        "reset" => delivered(Part::Half, Then::Reset),
+        "slow_drip" => {
+            let pause = time.unwrap_or(Duration::from_millis(100));
+            delivered(Part::Drip(pause), Then::GoOn)
+        }
+        "unanswered" => delivered(Part::Nothing, Then::End),
+        "huge_frame" => Ok(plain(&"x".repeat(size))).into(),
+        "hang" => std::future::pending().await,
+        "stderr_flood" => io_done(process::flood_stderr(size).await, done()),
+        "grandchild" => {
+            let group = if arguments["own_group"] == true { Group::Own } else { Group::Inherited };
+            match process::spawn_grandchild(group) {
+                Ok(pid) => Ok(structured(&pid.to_string(), json!({ "pid": pid }))).into(),
+                Err(error) => Ok(failure(&format!("no grandchild could be started: {error}"))).into(),
+            }
+        }
+        "forget_sessions" => {
+            world.sessions.forget_all();
+            Ok(done()).into()
+        }
+        "stop_reading" => {
+            world.set_flow(Flow::NotReading, time);
+            Ok(done()).into()
+        }
+        "black_hole" => {
+            world.set_flow(Flow::BlackHole, time);
+            Ok(done()).into()
+        }
+        "add_tool" => {
+            let name = world.add_tool(name);
+            world.announce(Change::Tools).await;
+            Ok(plain(&name)).into()
+        }
+        "remove_tool" => {
+            let name = name.unwrap_or("added_1");
+            changed(world, name, world.remove_tool(name)).await
+        }
+        "change_tool" => {
+            let name = name.unwrap_or("echo");
+            let description = format!("Not what it was {} calls ago.", world.calls());
+            changed(world, name, world.change_tool(name, &description)).await
+        }
+        "env" => {
+            let names: std::collections::BTreeSet<String> =
+                std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+            let text = names.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
+            Ok(structured(&text, json!({ "names": names }))).into()
+        }
+        "ask" => tools::ask(world, request, arguments).await.into(),
+        other => Err(RpcError::invalid(format!("`{other}` is not a way to misbehave"))).into(),
+    }
+}
+
+fn io_done(outcome: std::io::Result<()>, done: Value) -> Reply {
+    Ok(outcome.map_or_else(|error| failure(&error.to_string()), |()| done)).into()
+}
+
+async fn changed(world: &World, name: &str, found: bool) -> Reply {
+    if found {
+        world.announce(Change::Tools).await;
+        Ok(plain(name)).into()
+    } else {
+        Ok(failure(&format!("there is no tool `{name}`"))).into()
+    }
+}

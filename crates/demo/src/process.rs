@@ -1,0 +1,166 @@
+//! What concerns the process as a whole: how it starts badly, what it leaves behind, and how it dies.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::io::AsyncWriteExt;
+
+use crate::options::{ExitAtStart, Options};
+
+/// Long enough to be found left behind, short enough not to stay for good.
+const GRANDCHILD_SECONDS: &str = "600";
+
+/// Everything that happens before the server reads or listens. Exits the process if the faults say so.
+pub(crate) async fn start(options: &Options) -> io::Result<()> {
+    let faults = &options.faults;
+    if let Some(path) = &options.pid_file {
+        fs::write(path, std::process::id().to_string())?;
+    }
+    if let Some(path) = &options.starts_file {
+        let line = format!("{} {}\n", unix_millis(), std::process::id());
+        OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())?;
+    }
+    if exits_at_start(options) {
+        let mut stderr = tokio::io::stderr();
+        stderr.write_all(b"demo server: exiting at start, as told\n").await?;
+        stderr.flush().await?;
+        exit(faults.exit_code());
+    }
+    if faults.ignore_sigterm {
+        ignore_sigterm()?;
+    }
+    if let Some(time) = faults.live_for {
+        let code = faults.exit_code();
+        // Owned by nobody: it ends with the process, which it ends.
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            exit(code)
+        });
+    }
+    if faults.fork_grandchild {
+        spawn_grandchild(Group::Inherited)?;
+    }
+    flood_stderr(faults.fill_stderr).await?;
+    tokio::time::sleep(faults.start_delay).await;
+    Ok(())
+}
+
+fn exits_at_start(options: &Options) -> bool {
+    let starts = options.starts_file.as_deref();
+    match options.faults.exit_at_start {
+        None => false,
+        Some(ExitAtStart::Always) => true,
+        // This start has already been written down.
+        Some(ExitAtStart::Starts(count)) => starts.is_some_and(|path| count_lines(path) <= count),
+        Some(ExitAtStart::For(time)) => starts
+            .and_then(first_start)
+            .is_some_and(|first| Duration::from_millis(unix_millis().saturating_sub(first)) < time),
+    }
+}
+
+/// 0 for a file that is not there.
+pub(crate) fn count_lines(path: &Path) -> u64 {
+    fs::read(path).map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count() as u64)
+}
+
+fn first_start(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Writes lines of filler until the given number of bytes is out. Blocks the caller, not the server, while the
+/// parent does not read.
+pub(crate) async fn flood_stderr(bytes: usize) -> io::Result<()> {
+    let line = format!("{:-<127}\n", "demo server: filling stderr ");
+    let mut stderr = tokio::io::stderr();
+    let mut left = bytes;
+    while left > 0 {
+        let size = left.min(line.len());
+        stderr.write_all(&line.as_bytes()[..size]).await?;
+        left -= size;
+    }
+    stderr.flush().await
+}
+
+/// Which process group a grandchild is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Inherited,
+    /// Its own, so that a signal to the server's group misses it.
+    Own,
+}
+
+/// Starts a process that outlives the server and holds its pipes open, and gives its id.
+pub(crate) fn spawn_grandchild(group: Group) -> io::Result<u32> {
+    let mut command = Command::new("sleep");
+    command.arg(GRANDCHILD_SECONDS).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    #[cfg(unix)]
+    if group == Group::Own {
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    }
+    #[cfg(not(unix))]
+    let _ = group;
+    Ok(command.spawn()?.id())
+}
+
+#[cfg(unix)]
+fn ignore_sigterm() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut signals = signal(SignalKind::terminate())?;
+    // Ends with the process. Receiving is what keeps the default action away.
+    tokio::spawn(async move { while signals.recv().await.is_some() {} });
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn ignore_sigterm() -> io::Result<()> {
+    Ok(())
+}
+
+#[expect(clippy::exit, reason = "dying without goodbye is what this server is asked for")]
+pub(crate) fn exit(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Faults;
+
+    #[test]
+    fn the_first_starts_fail_and_the_later_ones_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let starts = directory.path().join("starts");
+        let faults = Faults { exit_at_start: Some(ExitAtStart::Starts(2)), ..Faults::default() };
+        let options = Options { starts_file: Some(starts.clone()), faults, ..Options::default() };
+        let mut fates = Vec::new();
+        for start in 1..=3 {
+            fs::write(&starts, "0 1\n".repeat(start)).unwrap();
+            fates.push(exits_at_start(&options));
+        }
+        assert_eq!(fates, [true, true, false]);
+    }
+
+    #[test]
+    fn starts_fail_for_a_time_after_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let starts = directory.path().join("starts");
+        let faults =
+            Faults { exit_at_start: Some(ExitAtStart::For(Duration::from_secs(60))), ..Faults::default() };
+        let options = Options { starts_file: Some(starts.clone()), faults, ..Options::default() };
+        fs::write(&starts, format!("{} 1\n", unix_millis() - 30_000)).unwrap();
+        assert!(exits_at_start(&options), "half of the minute is over");
+        fs::write(&starts, format!("{} 1\n", unix_millis() - 61_000)).unwrap();
+        assert!(!exits_at_start(&options), "the minute is over");
+    }
+}

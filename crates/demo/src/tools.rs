@@ -1,0 +1,200 @@
+//! The tools: what each does when called. Those that break the rules of the wire are in `misbehave`.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    catalog::COUNTER,
+    frame::{Delivery, Part, Then},
+    methods::{Reply, text},
+    misbehave,
+    peer::Request,
+    process,
+    rpc::{Era, MISSING_CLIENT_CAPABILITY, RpcError},
+    world::{Change, Owner, World},
+};
+
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
+    let name = match text(request, "name") {
+        Ok(name) if world.has_tool(name) => name,
+        Ok(name) => return Err(RpcError::invalid(format!("unknown tool: {name}"))).into(),
+        Err(error) => return Err(error).into(),
+    };
+    let number = world.count_call();
+    let faults = world.faults();
+    if faults.exit_in_call == Some(number) {
+        return die(Part::Nothing, faults.exit_code());
+    }
+    request.log("info", json!({ "tool": name, "call": number })).await;
+    let arguments = request.param("arguments");
+    let mut reply = match name {
+        "echo" => required(arguments, "text", Value::as_str)
+            .map(|text| structured(text, json!({ "text": text })))
+            .into(),
+        "add" => add(arguments).into(),
+        "sleep" => sleep(request, arguments).await.into(),
+        "counter" => counter(world, arguments).await.into(),
+        "fail" => Ok(failure(arguments["message"].as_str().unwrap_or("told to fail"))).into(),
+        "reject" => Err(RpcError::invalid("told to reject")).into(),
+        "ask" => ask(world, request, arguments).await.into(),
+        "route" => required(arguments, "region", Value::as_str)
+            .map(|region| plain(&format!("routed to {region}")))
+            .into(),
+        "crash" => crash(world, arguments),
+        "misbehave" => misbehave::call(world, request, arguments).await,
+        synthetic => Ok(plain(&json!({ "tool": synthetic, "arguments": arguments }).to_string())).into(),
+    };
+    if faults.exit_after.is_some_and(|limit| number >= limit) {
+        reply.delivery = Delivery::new(reply.delivery.part, Then::Die(faults.exit_code()));
+    }
+    reply
+}
+
+/// A result of one text.
+pub(crate) fn plain(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
+
+pub(crate) fn structured(text: &str, content: Value) -> Value {
+    let mut result = plain(text);
+    result["structuredContent"] = content;
+    result
+}
+
+pub(crate) fn failure(text: &str) -> Value {
+    let mut result = plain(text);
+    result["isError"] = json!(true);
+    result
+}
+
+pub(crate) fn required<'a, T>(
+    arguments: &'a Value,
+    name: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<T, RpcError> {
+    read(&arguments[name])
+        .ok_or_else(|| RpcError::invalid(format!("the argument `{name}` is missing or of the wrong type")))
+}
+
+fn add(arguments: &Value) -> Result<Value, RpcError> {
+    let sum = if let (Some(a), Some(b)) = (arguments["a"].as_i64(), arguments["b"].as_i64()) {
+        // Whole numbers stay whole as long as they fit.
+        a.checked_add(b).map_or_else(|| json!(a as f64 + b as f64), |sum| json!(sum))
+    } else {
+        json!(required(arguments, "a", Value::as_f64)? + required(arguments, "b", Value::as_f64)?)
+    };
+    Ok(structured(&sum.to_string(), json!({ "sum": sum })))
+}
+
+/// Cancelling is dropping this future.
+async fn sleep(request: &Request, arguments: &Value) -> Result<Value, RpcError> {
+    let ms = required(arguments, "ms", Value::as_u64)?;
+    let started = Instant::now();
+    let wake = started + Duration::from_millis(ms);
+    let token = request.call.meta("progressToken");
+    let mut next = started + PROGRESS_EVERY;
+    while !token.is_null() && next < wake {
+        sleep_until(next).await;
+        let slept = (next - started).as_millis() as u64;
+        let progress =
+            json!({ "progressToken": token, "progress": slept, "total": ms, "message": "sleeping" });
+        request.notify("notifications/progress", progress).await;
+        next += PROGRESS_EVERY;
+    }
+    sleep_until(wake).await;
+    Ok(plain(&format!("slept {ms} ms")))
+}
+
+async fn counter(world: &World, arguments: &Value) -> Result<Value, RpcError> {
+    let by = match &arguments["by"] {
+        Value::Null => 1,
+        _ => required(arguments, "by", Value::as_u64)?,
+    };
+    let key = arguments["key"].as_str().unwrap_or("-");
+    if key.is_empty() || key.contains(char::is_whitespace) {
+        return Err(RpcError::invalid("the argument `key` must be one word"));
+    }
+    let value = match world.count(by, key) {
+        Ok(value) => value,
+        Err(error) => return Ok(failure(&format!("the counter file cannot be written: {error}"))),
+    };
+    world.announce(Change::Resource(COUNTER.to_owned())).await;
+    Ok(structured(&value.to_string(), json!({ "value": value })))
+}
+
+/// Asks for a yes or no: with a request of our own in the legacy era, with `input_required` in the modern one.
+pub(crate) async fn ask(world: &World, request: &Request, arguments: &Value) -> Result<Value, RpcError> {
+    let question = arguments["question"].as_str().unwrap_or("Go on?");
+    let mut form = json!({
+        "message": question,
+        "requestedSchema": {
+            "type": "object",
+            "properties": { "ok": { "type": "boolean", "title": question } },
+            "required": ["ok"],
+        },
+    });
+    match request.era {
+        Era::Legacy => {
+            if !request.client_can("elicitation") {
+                return Ok(failure("this client cannot be asked: it did not declare `elicitation`"));
+            }
+            match request.ask_client("elicitation/create", form).await {
+                Some(body) if body["result"].is_object() => Ok(plain(&heard(&body["result"]))),
+                Some(body) => Ok(failure(&format!("the client refused to ask: {}", body["error"]))),
+                None => Ok(failure("the client went away before it answered")),
+            }
+        }
+        Era::Modern => {
+            if !request.client_can("elicitation") {
+                let missing = json!({ "requiredCapabilities": { "elicitation": { "form": {} } } });
+                let text = "the tool `ask` needs a client that can be asked";
+                return Err(RpcError::new(MISSING_CLIENT_CAPABILITY, text).with_data(missing));
+            }
+            // The state vouches for the question; it is given out and taken back, and never stored.
+            let state = world.tag(question);
+            let answer = &request.param("inputResponses")["confirm"];
+            if answer.is_null() {
+                form["mode"] = json!("form");
+                return Ok(json!({
+                    "resultType": "input_required",
+                    "inputRequests": { "confirm": { "method": "elicitation/create", "params": form } },
+                    "requestState": state,
+                }));
+            }
+            if *request.param("requestState") != state.as_str() {
+                return Err(RpcError::invalid(
+                    "this `requestState` is not the one that was given for the question",
+                ));
+            }
+            Ok(plain(&heard(answer)))
+        }
+    }
+}
+
+fn heard(answer: &Value) -> String {
+    match answer["action"].as_str() {
+        Some("accept") if answer["content"]["ok"] == true => "the answer was yes".to_owned(),
+        Some("accept") => "the answer was no".to_owned(),
+        Some(action) => format!("there was no answer: {action}"),
+        None => "there was no answer".to_owned(),
+    }
+}
+
+fn crash(world: &World, arguments: &Value) -> Reply {
+    let code = arguments["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(1);
+    match (arguments["how"].as_str().unwrap_or("exit"), world.owner) {
+        ("exit", Owner::Process) => process::exit(code),
+        ("abort", Owner::Process) => std::process::abort(),
+        ("exit" | "abort", Owner::Embedder) => die(Part::Nothing, code),
+        ("half_frame", _) => die(Part::Half, code),
+        (other, _) => Err(RpcError::invalid(format!("`{other}` is not a way to crash"))).into(),
+    }
+}
+
+fn die(part: Part, code: i32) -> Reply {
+    Reply { outcome: Ok(plain("goodbye")), delivery: Delivery::new(part, Then::Die(code)) }
+}
