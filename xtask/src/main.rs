@@ -1,1 +1,95 @@
-fn main() {}
+//! The project's chores. `cargo xtask` without arguments lists them.
+//!
+//! This program is compiled first on every fresh machine, so it takes its arguments apart by hand and depends on nothing
+//! but `serde_json` (which reads `cargo metadata`).
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line program talks to its terminal"
+)]
+
+mod behaviours;
+mod layers;
+mod source;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+const HELP: &str = "\
+The chores of this project.
+
+    cargo xtask test [--allow-missing] [-- FILTER…]
+        Sets up what the tests need and runs everything: formatting, lints, licences, layers, the behaviours table,
+        documentation, tests against scripted and real MCP servers, doctests. Ends with one summary; fails if any
+        step failed. This is what CI runs.
+          --allow-missing   goes on without the peers or tools that cannot be installed here; the tests that need
+                            them are named and left out
+          -- FILTER…        passed to nextest; runs those tests and what they need, and nothing else, for example
+                            `cargo xtask test -- circuit` or `cargo xtask test -- -E 'package(gripfast-core)'`
+
+    cargo xtask layers
+        Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
+
+    cargo xtask behaviours [--write]
+        Checks that every promise of xtask/src/behaviours/list.rs has a test or names the issue that brings it, and
+        that docs/behaviours.md is up to date.
+          --write           writes docs/behaviours.md
+
+    cargo xtask help
+        This text.
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The error is a text ready for the terminal: it has been said in full, or it says what to do.
+fn run(args: &[String]) -> Result<(), String> {
+    let Some((command, rest)) = args.split_first() else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    if matches!(command.as_str(), "help" | "--help" | "-h")
+        || rest.iter().any(|arg| arg == "--help" || arg == "-h")
+    {
+        print!("{HELP}");
+        return Ok(());
+    }
+    match command.as_str() {
+        "test" => test::run(&Workspace::find()?, &test::Options::parse(rest)?),
+        "layers" => {
+            no_arguments(command, rest)?;
+            println!("{}", layers::check(&Workspace::find()?)?);
+            Ok(())
+        }
+        "behaviours" => {
+            let mode = match rest {
+                [] => behaviours::Mode::Check,
+                [flag] if flag == "--write" => behaviours::Mode::Write,
+                _ => return Err(usage("behaviours takes `--write` or nothing")),
+            };
+            println!("{}", behaviours::run(&Workspace::find()?, mode)?);
+            Ok(())
+        }
+        unknown => Err(usage(&format!("no command `{unknown}`"))),
+    }
+}
+
+fn no_arguments(command: &str, rest: &[String]) -> Result<(), String> {
+    if rest.is_empty() { Ok(()) } else { Err(usage(&format!("{command} takes no arguments"))) }
+}
+
+fn usage(problem: &str) -> String {
+    format!("{problem}\nhint: `cargo xtask` lists the commands")
+}

@@ -1,1 +1,51 @@
-//! (to be written)
+//! The MCP host that never loses a server.
+//!
+//! A [`Host`] connects to any number of MCP servers (child processes, Streamable HTTP, legacy HTTP+SSE;
+//! both protocol eras) and keeps them: what dies is brought back, what forgets its session gets a new one,
+//! what hangs is replaced, and a call that may have been carried out is never carried out twice.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use gripfast::Host;
+//! use gripfast::config::Config;
+//!
+//! let config = Config::load("gripfast.toml".as_ref())?;
+//! let host = Host::builder().client_info("my-agent", "1.0").build();
+//! for server in config.servers {
+//!     match server.spec {
+//!         Ok(spec) => host.spawn(&server.name, spec)?,
+//!         Err(causes) => host.spawn_broken(&server.name, &causes[0].to_string())?,
+//!     }
+//! }
+//! let arguments = serde_json::value::to_raw_value(&serde_json::json!({ "text": "hello" }))?;
+//! let answer = host.call("demo", "echo", Some(arguments)).await?;
+//! println!("{:?}", answer.result());
+//! host.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+mod call;
+mod clock;
+pub mod config;
+mod host;
+mod observe;
+mod status;
+pub mod store;
+pub mod transport;
+mod upstream;
+
+pub use call::CallOptions;
+pub use gripfast_core::catalog::{Catalog, Item};
+pub use gripfast_core::event::Event;
+pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+pub use gripfast_core::supervise::circuit::CircuitView;
+pub use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
+pub use gripfast_wire::envelope::ErrorObject;
+pub use gripfast_wire::{Outcome, RawValue};
+pub use host::{Discovered, Host, HostBuilder, SpawnError, SpawnOptions};
+pub use observe::{CallStats, UpstreamEvent};
+pub use status::ServerStatus;
+pub use upstream::Answer;

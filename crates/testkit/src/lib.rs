@@ -1,1 +1,3 @@
-//! (to be written)
+//! What the tests of gripfast share: real peers and how to start them.
+
+pub mod peers;

@@ -1,0 +1,175 @@
+//! The life of one call, phase by phase: resolve, decide, go, settle.
+//!
+//! Each phase is a plain step; only `go` waits. The cache has its two places around `go`: a recall before
+//! it, a keeping after it.
+
+use crate::host::{Entry, Host};
+use crate::transport::Listener;
+use crate::upstream::{Answer, Order, Upstream};
+use gripfast_core::failure::recovery::{Safety, ToolHints};
+use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::time::Mono;
+use gripfast_wire::patch::{Object, Patch};
+use gripfast_wire::{Outcome, RawValue};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a caller may say about one call, besides what it wants.
+#[derive(Clone, Default)]
+pub struct CallOptions {
+    /// How long the caller waits at the most, holding and queueing included. The upstream's own limits
+    /// hold as well.
+    pub patience: Option<Duration>,
+    /// Who hears of its progress. The server reports it if the parameters carry a progress token.
+    pub listener: Option<Arc<dyn Listener>>,
+}
+
+impl std::fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallOptions").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+/// A request that has found its upstream.
+struct Resolved<'a> {
+    upstream: &'a Arc<Upstream>,
+    order: Order,
+}
+
+impl Host {
+    /// Calls a tool by the server's own name for it.
+    ///
+    /// Dropping the future cancels the call: the server is told, the slot is free at once, and no other
+    /// call is affected.
+    ///
+    /// # Errors
+    /// [`CallError`] if the call could not be served. An error of the tool's own is an answer.
+    pub async fn call(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Option<Box<RawValue>>,
+    ) -> Result<Answer, CallError> {
+        let mut params = Patch::new().set_text("name", tool);
+        if let Some(arguments) = arguments {
+            params = params.set_owned("arguments", arguments);
+        }
+        self.request_with(server, "tools/call", Some(params.to_object()), CallOptions::default()).await
+    }
+
+    /// Sends any request, by the server's own names, and waits for its answer.
+    ///
+    /// # Errors
+    /// [`CallError`] if it could not be served. A JSON-RPC error of the server is an answer.
+    pub async fn request(
+        &self,
+        server: &str,
+        method: &str,
+        params: Option<Box<RawValue>>,
+    ) -> Result<Answer, CallError> {
+        self.request_with(server, method, params, CallOptions::default()).await
+    }
+
+    /// [`Host::request`] with options.
+    ///
+    /// # Errors
+    /// As [`Host::request`].
+    pub async fn request_with(
+        &self,
+        server: &str,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        options: CallOptions,
+    ) -> Result<Answer, CallError> {
+        let entry = self.entry(server)?;
+        let resolved = self.resolve(&entry, method, params, options).await?;
+        let begun = self.now();
+        let outcome = go(&resolved).await;
+        self.settle(&resolved, begun, &outcome);
+        outcome
+    }
+
+    /// Resolve and decide: which tool this is, whether it may be called, and whether it may be replayed.
+    async fn resolve<'a>(
+        &self,
+        entry: &'a Entry,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        options: CallOptions,
+    ) -> Result<Resolved<'a>, CallError> {
+        let upstream = entry.upstream()?;
+        let deadline = options.patience.map(|patience| self.now() + patience);
+        let mut order = Order {
+            method: method.to_owned(),
+            params,
+            safety: Safety::of_method(method),
+            deadline,
+            listener: options.listener,
+            param_headers: Vec::new(),
+        };
+        if method == "tools/call" {
+            let tool = tool_name(&order, &entry.name)?;
+            self.decide(entry, upstream, &tool, &mut order).await?;
+        }
+        Ok(Resolved { upstream, order })
+    }
+
+    async fn decide(
+        &self,
+        entry: &Entry,
+        upstream: &Arc<Upstream>,
+        tool: &str,
+        order: &mut Order,
+    ) -> Result<(), CallError> {
+        if !entry.filter.admits(tool) {
+            let text = format!("tool `{tool}` of upstream `{}` is denied by its `tools` rule", entry.name);
+            return Err(CallError::new(Code::Denied, &entry.name, Fate::NotSent, text)
+                .hint(format!("change `tools.allow` or `tools.deny` of `{}`", entry.name)));
+        }
+        let listing = upstream.listing.borrow().clone();
+        let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
+        order.safety = Safety::of_tool(hints, entry.replay.rule_for(tool));
+        if let Some(headers) = listing.param_headers.get(tool) {
+            let arguments = order.params.as_deref().and_then(|params| Object::parse(params).ok());
+            let arguments = arguments.and_then(|params| params.get("arguments"));
+            order.param_headers = headers.for_arguments(arguments).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Counts what came of it, on every exit that has an outcome.
+    fn settle(&self, resolved: &Resolved<'_>, begun: Mono, outcome: &Result<Answer, CallError>) {
+        let now = self.now();
+        match outcome {
+            Ok(answer) => resolved.upstream.stats.answered(now, now - begun, answer.is_tool_error()),
+            Err(_) => resolved.upstream.stats.failed(),
+        }
+    }
+}
+
+/// Go, and make a person's life easier if the tool does not exist.
+async fn go(resolved: &Resolved<'_>) -> Result<Answer, CallError> {
+    resolved.upstream.exchange(&resolved.order).await
+}
+
+fn tool_name(order: &Order, server: &str) -> Result<String, CallError> {
+    let params = order.params.as_deref().and_then(|params| Object::parse(params).ok());
+    let name = params.and_then(|params| params.text("name")).map(std::borrow::Cow::into_owned);
+    name.ok_or_else(|| {
+        let text = "`tools/call` needs parameters with the `name` of a tool";
+        CallError::new(Code::InvalidRequest, server, Fate::NotSent, text)
+    })
+}
+
+impl Answer {
+    /// The result, or the server's error as its code and message.
+    ///
+    /// # Errors
+    /// The JSON-RPC error that the server answered with.
+    pub fn result(&self) -> Result<&RawValue, (i64, String)> {
+        match self.outcome() {
+            Outcome::Result(result) => Ok(result),
+            Outcome::Error(error) => Err((error.code, error.message.into_owned())),
+        }
+    }
+}

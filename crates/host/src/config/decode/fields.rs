@@ -1,0 +1,473 @@
+//! Reading one table: take what is known, by its name or an alias, and account for what is left. Every value
+//! is checked where it is read, and a wrong one is reported and skipped, so that one run finds all mistakes.
+
+use super::Origin;
+use super::units::{self, Span};
+use crate::config::diagnostic::{Diagnostic, quoted};
+use crate::config::node::{Key, Node, Position, Value};
+use crate::config::suggest::nearest;
+use crate::config::template::Template;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// What has been found so far.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    pub(super) errors: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Diagnostic>,
+}
+
+impl Problems {
+    pub(super) fn error(&mut self, diagnostic: Diagnostic) {
+        self.errors.push(diagnostic);
+    }
+
+    pub(super) fn warning(&mut self, diagnostic: Diagnostic) {
+        self.warnings.push(diagnostic);
+    }
+}
+
+/// One value and its full name.
+#[derive(Debug, Clone)]
+pub(super) struct Field<'n> {
+    pub(super) path: String,
+    pub(super) key_at: Position,
+    pub(super) node: &'n Node,
+    pub(super) origin: Origin,
+}
+
+impl<'n> Field<'n> {
+    /// A field of the file itself.
+    pub(super) fn top(key: &Key, node: &'n Node) -> Self {
+        Self { path: key.name.clone(), key_at: key.at, node, origin: Origin::Native }
+    }
+
+    pub(super) fn error(&self, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(&self.path, self.node.at, message)
+    }
+
+    pub(super) fn warning(&self, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::warning(&self.path, self.node.at, message)
+    }
+
+    pub(super) fn expected(&self, what: &str) -> Diagnostic {
+        self.error(format!("expected {what}, found {}", self.node.value.kind()))
+    }
+
+    pub(super) fn text(&self, problems: &mut Problems) -> Option<&'n str> {
+        match &self.node.value {
+            Value::Str(text) => Some(text),
+            _ => {
+                problems.error(self.expected("a string"));
+                None
+            }
+        }
+    }
+
+    /// Text, or in others' files a number or a flag that stands for its own text, as in `PORT: 8080`.
+    pub(super) fn scalar(&self, problems: &mut Problems) -> Option<String> {
+        match (&self.node.value, self.origin) {
+            (Value::Str(text), _) => Some(text.clone()),
+            (Value::Number(text), Origin::Foreign | Origin::Hermes) => Some(text.clone()),
+            (Value::Bool(flag), Origin::Foreign | Origin::Hermes) => Some(flag.to_string()),
+            (Value::Number(_) | Value::Bool(_), Origin::Native) => {
+                problems.error(self.expected("a string").with_hint("put it in quotes"));
+                None
+            }
+            _ => {
+                problems.error(self.expected("a string"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn template(&self, problems: &mut Problems) -> Option<Template> {
+        let text = self.scalar(problems)?;
+        match Template::parse(&text) {
+            Ok(template) => Some(template),
+            Err(error) => {
+                let diagnostic = self.error(error.message);
+                problems.error(match error.hint {
+                    Some(hint) => diagnostic.with_hint(hint),
+                    None => diagnostic,
+                });
+                None
+            }
+        }
+    }
+
+    /// A template that may not be empty.
+    pub(super) fn filled_template(&self, problems: &mut Problems) -> Option<Template> {
+        let template = self.template(problems)?;
+        if template.source().trim().is_empty() {
+            problems.error(self.error("expected some text, found an empty string"));
+            return None;
+        }
+        Some(template)
+    }
+
+    pub(super) fn flag(&self, problems: &mut Problems) -> Option<bool> {
+        match &self.node.value {
+            Value::Bool(flag) => Some(*flag),
+            Value::Str(text) => {
+                let hint = match text.to_ascii_lowercase().as_str() {
+                    "true" | "yes" | "on" | "1" => Some("write true, without quotes"),
+                    "false" | "no" | "off" | "0" => Some("write false, without quotes"),
+                    _ => None,
+                };
+                let diagnostic = self.expected("true or false");
+                problems.error(match hint {
+                    Some(hint) => diagnostic.with_hint(hint),
+                    None => diagnostic,
+                });
+                None
+            }
+            _ => {
+                problems.error(self.expected("true or false"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn duration(&self, span: Span, problems: &mut Problems) -> Option<Duration> {
+        let duration = match &self.node.value {
+            Value::Str(text) => match units::duration(text) {
+                Some(duration) => duration,
+                None => {
+                    let hint = match text.trim().parse::<u64>() {
+                        Ok(number) => {
+                            format!("write \"{number}s\" for seconds or \"{number}ms\" for milliseconds")
+                        }
+                        Err(_) => {
+                            "write whole numbers with units: \"100ms\", \"30s\", \"5m\", \"1h30m\"".to_owned()
+                        }
+                    };
+                    problems.error(self.error(format!("{} is not a duration", quoted(text))).with_hint(hint));
+                    return None;
+                }
+            },
+            Value::Number(text) => {
+                let hint = format!("write \"{text}s\" for seconds or \"{text}ms\" for milliseconds");
+                problems.error(self.expected("a duration with a unit").with_hint(hint));
+                return None;
+            }
+            _ => {
+                problems.error(self.expected("a duration such as \"30s\""));
+                return None;
+            }
+        };
+        if !span.contains(duration) {
+            let message = format!("{} is out of range; allowed: {}", units::show(duration), span.allowed());
+            problems.error(self.error(message));
+            return None;
+        }
+        Some(duration)
+    }
+
+    pub(super) fn whole_number(&self, range: RangeInclusive<u32>, problems: &mut Problems) -> Option<u32> {
+        let Value::Number(text) = &self.node.value else {
+            problems.error(self.expected("a whole number"));
+            return None;
+        };
+        match text.parse::<i128>() {
+            Ok(number) if (i128::from(*range.start())..=i128::from(*range.end())).contains(&number) => {
+                u32::try_from(number).ok()
+            }
+            Ok(_) => {
+                let message = format!(
+                    "{} is out of range; allowed: {} to {}",
+                    quoted(text),
+                    range.start(),
+                    range.end()
+                );
+                problems.error(self.error(message));
+                None
+            }
+            Err(_) => {
+                problems.error(self.error(format!("expected a whole number, found {}", quoted(text))));
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        choices: &[(&'static str, T)],
+        problems: &mut Problems,
+    ) -> Option<T> {
+        let text = self.text(problems)?;
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == text) {
+            return Some(*choice);
+        }
+        let names = || choices.iter().map(|(name, _)| *name);
+        let list: Vec<String> = names().map(|name| format!("`{name}`")).collect();
+        let diagnostic = self.error(format!("{} is not one of {}", quoted(text), list.join(", ")));
+        problems.error(match nearest(text, names()) {
+            Some(name) => diagnostic.with_hint(format!("did you mean `{name}`?")),
+            None => diagnostic,
+        });
+        None
+    }
+
+    /// The elements of a list, each with its own path.
+    pub(super) fn elements(&self, problems: &mut Problems) -> Option<Vec<Self>> {
+        let Value::List(list) = &self.node.value else {
+            let diagnostic = self.expected("a list");
+            problems.error(match &self.node.value {
+                Value::Str(_) => diagnostic.with_hint("write [\"…\"] with square brackets"),
+                _ => diagnostic,
+            });
+            return None;
+        };
+        Some(
+            list.iter()
+                .enumerate()
+                .map(|(index, node)| Self {
+                    path: format!("{}[{index}]", self.path),
+                    key_at: node.at,
+                    node,
+                    origin: self.origin,
+                })
+                .collect(),
+        )
+    }
+
+    /// A list of non-empty strings: patterns, names.
+    pub(super) fn words(&self, problems: &mut Problems) -> Option<Vec<String>> {
+        let mut words = Vec::new();
+        for element in self.elements(problems)? {
+            match element.text(problems) {
+                Some("") => {
+                    problems.error(element.error("expected a name or a pattern, found an empty string"))
+                }
+                Some(text) => words.push(text.to_owned()),
+                None => {}
+            }
+        }
+        Some(words)
+    }
+
+    /// The entries of a table whose keys are the user's own.
+    pub(super) fn pairs(&self, problems: &mut Problems) -> Vec<(&'n Key, Self)> {
+        let Value::Table(entries) = &self.node.value else {
+            problems.error(self.expected("a table"));
+            return Vec::new();
+        };
+        let field = |key: &Key, node| Self {
+            path: format!("{}.{}", self.path, key.name),
+            key_at: key.at,
+            node,
+            origin: self.origin,
+        };
+        entries
+            .iter()
+            // VS Code writes null for "not set".
+            .filter(|(_, node)| !matches!(node.value, Value::Null))
+            .map(|(key, node)| (key, field(key, node)))
+            .collect()
+    }
+}
+
+/// A table whose keys are ours.
+pub(super) struct Fields<'n> {
+    pub(super) path: String,
+    origin: Origin,
+    left: Vec<&'n (Key, Node)>,
+    known: Vec<&'static str>,
+    aliases: Vec<(&'static str, &'static str)>,
+}
+
+impl<'n> Fields<'n> {
+    /// Opens the table in a field, or reports that there is none.
+    pub(super) fn open(field: &Field<'n>, origin: Origin, problems: &mut Problems) -> Option<Self> {
+        let Value::Table(entries) = &field.node.value else {
+            problems.error(field.expected("a table"));
+            return None;
+        };
+        Some(Self {
+            path: field.path.clone(),
+            origin,
+            left: entries.iter().collect(),
+            known: Vec::new(),
+            aliases: Vec::new(),
+        })
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Takes the field of this name. Null means that it is not there.
+    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
+        self.known.push(name);
+        self.remove(name)
+    }
+
+    /// Takes the field of this name or, in others' files, of one of its aliases.
+    pub(super) fn take_or_alias(
+        &mut self,
+        name: &'static str,
+        aliases: &[&'static str],
+        problems: &mut Problems,
+    ) -> Option<Field<'n>> {
+        let mut found = self.take(name);
+        self.aliases.extend(aliases.iter().map(|alias| (*alias, name)));
+        if self.origin == Origin::Native {
+            return found;
+        }
+        for alias in aliases {
+            let Some(field) = self.remove(alias) else { continue };
+            match &found {
+                None => found = Some(field),
+                Some(first) => {
+                    let message = format!("`{alias}` means the same as `{}`, which is given too", first.path);
+                    problems.error(
+                        Diagnostic::error(field.path, field.key_at, message).with_hint("keep one of them"),
+                    );
+                }
+            }
+        }
+        found
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Field<'n>> {
+        let index = self.left.iter().position(|(key, _)| key.name == name)?;
+        let (key, node) = self.left.remove(index);
+        let path = format!("{}.{name}", self.path);
+        let field = Field { path, key_at: key.at, node, origin: self.origin };
+        (!matches!(node.value, Value::Null)).then_some(field)
+    }
+
+    /// Reads a duration into `into`, which keeps its default when there is none.
+    pub(super) fn duration(
+        &mut self,
+        name: &'static str,
+        span: Span,
+        into: &mut Duration,
+        problems: &mut Problems,
+    ) {
+        if let Some(duration) = self.take(name).and_then(|field| field.duration(span, problems)) {
+            *into = duration;
+        }
+    }
+
+    /// Reads a whole number into `into`, which keeps its default when there is none.
+    pub(super) fn whole_number(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u32>,
+        into: &mut u32,
+        problems: &mut Problems,
+    ) {
+        if let Some(number) = self.take(name).and_then(|field| field.whole_number(range, problems)) {
+            *into = number;
+        }
+    }
+
+    /// Reads one of a few words into `into`, which keeps its default when there is none.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+        into: &mut T,
+        problems: &mut Problems,
+    ) {
+        if let Some(choice) = self.take(name).and_then(|field| field.choice(choices, problems)) {
+            *into = choice;
+        }
+    }
+
+    /// Reads a list of strings into `into`, which keeps its default when there is none.
+    pub(super) fn words(&mut self, name: &'static str, into: &mut Vec<String>, problems: &mut Problems) {
+        if let Some(words) = self.take(name).and_then(|field| field.words(problems)) {
+            *into = words;
+        }
+    }
+
+    /// Opens a table inside this one.
+    pub(super) fn table(&mut self, name: &'static str, problems: &mut Problems) -> Option<Self> {
+        let field = self.take(name)?;
+        Self::open(&field, self.origin, problems)
+    }
+
+    /// Whether something that nobody took will be reported as a misspelling of one of `names`.
+    pub(super) fn misspells(&self, names: &[&str]) -> bool {
+        self.origin == Origin::Native
+            && self.left.iter().any(|(key, _)| {
+                let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name).map(|(_, name)| *name);
+                let meant = alias.or_else(|| nearest(&key.name, self.known.iter().copied()));
+                meant.is_some_and(|meant| names.contains(&meant))
+            })
+    }
+
+    /// Accounts for what nobody took.
+    pub(super) fn finish(self, problems: &mut Problems) {
+        for (key, _) in self.left {
+            match self.origin {
+                Origin::Native => {
+                    let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name);
+                    problems.error(match alias {
+                        Some((_, name)) => not_known(key, &self.path).with_hint(format!("write `{name}`")),
+                        None => unknown(key, &self.path, self.known.iter().copied()),
+                    });
+                }
+                Origin::Foreign | Origin::Hermes => {
+                    problems.warning(ignored(key, &self.path, self.known.iter().copied()));
+                }
+            }
+        }
+    }
+}
+
+fn not_known(key: &Key, path: &str) -> Diagnostic {
+    let path = if path.is_empty() { key.name.clone() } else { format!("{path}.{}", key.name) };
+    Diagnostic::error(path, key.at, format!("unknown key {}", quoted(&key.name)))
+}
+
+/// The error for a key that nobody knows, with the nearest that somebody does.
+pub(super) fn unknown<'k>(
+    key: &Key,
+    path: &str,
+    known: impl IntoIterator<Item = &'k str> + Clone,
+) -> Diagnostic {
+    let diagnostic = not_known(key, path);
+    match nearest(&key.name, known.clone()) {
+        Some(name) => diagnostic.with_hint(format!("did you mean `{name}`?")),
+        None => {
+            let names: Vec<&str> = known.into_iter().collect();
+            // The keys of a server are a page of the manual, not a hint.
+            match names.len() {
+                0..=10 => diagnostic.with_hint(format!("known here: {}", names.join(", "))),
+                _ => diagnostic,
+            }
+        }
+    }
+}
+
+/// Keys of other clients that deserve more than "ignored".
+const NOTES: &[(&[&str], &str)] = &[
+    (
+        &["timeout", "request_timeout_ms", "requestTimeout", "tool_timeout_sec"],
+        "clients disagree about its unit; `timeouts.call` takes \"300s\"",
+    ),
+    (
+        &["connect_timeout", "connectionTimeout", "startup_timeout_sec", "startup_timeout_ms"],
+        "`timeouts.connect` takes \"30s\"",
+    ),
+    (&["autoApprove", "alwaysAllow", "trust"], "approving calls is up to the client"),
+    (&["envFile"], "name the variables in `env`, for example \"${env:NAME}\""),
+    (&["oauth", "auth"], "gripfast logs in by itself: `gripfast login NAME`"),
+    (&["ssl_verify"], "certificates are always checked; `ca_file` names your own authority"),
+];
+
+fn ignored<'k>(key: &Key, path: &str, known: impl Iterator<Item = &'k str>) -> Diagnostic {
+    let message = format!("ignored unknown key {}", quoted(&key.name));
+    let warning = Diagnostic::warning(format!("{path}.{}", key.name), key.at, message);
+    let note = NOTES.iter().find(|(names, _)| names.contains(&key.name.as_str()));
+    match (note, nearest(&key.name, known)) {
+        (Some((_, note)), _) => warning.with_hint(*note),
+        (None, Some(name)) => warning.with_hint(format!("did you mean `{name}`?")),
+        (None, None) => warning,
+    }
+}

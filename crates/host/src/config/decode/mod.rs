@@ -1,0 +1,240 @@
+//! From the tree to the config. The file as a whole is decided here: whose file it is, where its servers
+//! are, what else stands in it. An error here is an error of the file; an error inside a server's table is
+//! kept as that server's and never stops the others.
+
+mod fields;
+mod server;
+mod supervision;
+mod target;
+mod units;
+
+use super::diagnostic::{Diagnostic, quoted};
+use super::formats::Format;
+use super::node::{Key, Node, Position, Value};
+use super::spec::GatewayConfig;
+use super::{Config, ServerEntry};
+use fields::{Field, Fields, Problems};
+use std::path::PathBuf;
+use std::time::Duration;
+use units::{LONGEST, Span};
+
+/// Whose habits a file follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Our own form: a key that we do not know is a mistake.
+    Native,
+    /// A file that other clients read too: aliases are understood, and a key that we do not know is theirs.
+    Foreign,
+    /// As `Foreign`, in Hermes' form, where `keepalive_interval` is a number of seconds and an include list
+    /// wins over the exclude list.
+    Hermes,
+}
+
+/// Keys that hold the servers. In TOML only the first and the last: the middle one would be nobody's file.
+const ROOTS: &[&str] = &["servers", "mcpServers", "mcp_servers"];
+
+/// Where other clients keep their servers, for a better answer than "unknown key".
+const ROOTS_OF_OTHERS: &[(&str, &str)] = &[
+    ("context_servers", "Zed's key"),
+    ("mcp", "opencode's key"),
+    ("extensions", "Goose's key"),
+    ("amp.mcpServers", "Amp's key"),
+    ("mcpServers", "the key of JSON files"),
+];
+
+/// Decodes a whole file. `root` is `None` when there is nothing in it.
+pub(super) fn config(root: Option<&Node>, format: Format) -> Result<Config, Vec<Diagnostic>> {
+    let Some(root) = root else {
+        return Err(vec![empty(Position::START, format)]);
+    };
+    let Value::Table(entries) = &root.value else {
+        let message = format!("expected a table at the top, found {}", root.value.kind());
+        return Err(vec![Diagnostic::error("", root.at, message)]);
+    };
+    File { entries, format, at: root.at }.decode()
+}
+
+struct File<'n> {
+    entries: &'n [(Key, Node)],
+    format: Format,
+    at: Position,
+}
+
+impl<'n> File<'n> {
+    fn decode(self) -> Result<Config, Vec<Diagnostic>> {
+        let mut problems = Problems::default();
+        let root = self.root(&mut problems);
+        let origin = match (root, self.format) {
+            (Some((key, _)), Format::Yaml) if key.name == "mcp_servers" => Origin::Hermes,
+            (Some((key, _)), Format::Toml) if key.name == "mcp_servers" => Origin::Foreign,
+            (_, Format::Toml) => Origin::Native,
+            (_, Format::Jsonc | Format::Yaml) => Origin::Foreign,
+        };
+        let gateway_node = self.get("gateway");
+        self.strangers(root, origin, &mut problems);
+        if root.is_none() && gateway_node.is_none() && origin != Origin::Native && problems.errors.is_empty()
+        {
+            problems.error(self.no_root());
+        }
+
+        let gateway = gateway_node.map(|(key, node)| gateway(Field::top(key, node), &mut problems));
+        let servers = root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
+        if servers.is_empty() && problems.errors.is_empty() {
+            let hint = match self.format {
+                Format::Toml => "add a table `[servers.NAME]` with a `command` or a `url`".to_owned(),
+                Format::Jsonc | Format::Yaml => format!("put the servers under `{}`", preferred(self.format)),
+            };
+            let at = root.map_or(self.at, |(key, _)| key.at);
+            problems.warning(Diagnostic::warning("", at, "no servers in this file").with_hint(hint));
+        }
+        if !problems.errors.is_empty() {
+            return Err(problems.errors);
+        }
+        Ok(Config { gateway: gateway.unwrap_or_default(), servers, warnings: problems.warnings })
+    }
+
+    fn get(&self, name: &str) -> Option<&'n (Key, Node)> {
+        self.entries.iter().find(|(key, _)| key.name == name)
+    }
+
+    fn roots(&self) -> &'static [&'static str] {
+        match self.format {
+            Format::Toml => &["servers", "mcp_servers"],
+            Format::Jsonc | Format::Yaml => ROOTS,
+        }
+    }
+
+    fn root(&self, problems: &mut Problems) -> Option<&'n (Key, Node)> {
+        let mut found = self.entries.iter().filter(|(key, _)| self.roots().contains(&key.name.as_str()));
+        let root = found.next();
+        if let (Some((first, _)), Some((second, _))) = (root, found.next()) {
+            let message = format!("both `{}` and `{}` hold servers", first.name, second.name);
+            problems.error(
+                Diagnostic::error(&second.name, second.at, message)
+                    .with_hint(format!("move all of them under `{}`", first.name)),
+            );
+        }
+        root
+    }
+
+    /// Top-level keys that are not ours: each an error in our own file, together one warning in others'.
+    fn strangers(&self, root: Option<&(Key, Node)>, origin: Origin, problems: &mut Problems) {
+        let known = |name: &str| self.roots().contains(&name) || name == "gateway" || name == "$schema";
+        let strangers: Vec<&Key> =
+            self.entries.iter().map(|(key, _)| key).filter(|key| !known(&key.name)).collect();
+        match origin {
+            Origin::Native => {
+                for key in strangers {
+                    problems.error(match self.misplaced(key) {
+                        Some(diagnostic) => diagnostic,
+                        None => fields::unknown(key, "", ["gateway", "servers"]),
+                    });
+                }
+            }
+            Origin::Foreign | Origin::Hermes if root.is_some() => {
+                let [first, ..] = strangers.as_slice() else { return };
+                let names: Vec<String> = strangers.iter().take(5).map(|key| quoted(&key.name)).collect();
+                let more = match strangers.len().saturating_sub(names.len()) {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                let message = format!("ignored what is not about servers: {}{more}", names.join(", "));
+                problems.warning(Diagnostic::warning(&first.name, first.at, message));
+            }
+            Origin::Foreign | Origin::Hermes => {
+                problems.errors.extend(strangers.into_iter().find_map(|key| self.misplaced(key)));
+            }
+        }
+    }
+
+    /// Servers under the key of another client.
+    fn misplaced(&self, key: &Key) -> Option<Diagnostic> {
+        let (_, whose) = ROOTS_OF_OTHERS.iter().find(|(name, _)| *name == key.name)?;
+        let message = format!("found `{}` ({whose}), expected {}", key.name, self.expected());
+        let hint = format!("rename it to `{}`", preferred(self.format));
+        Some(Diagnostic::error(&key.name, key.at, message).with_hint(hint))
+    }
+
+    fn no_root(&self) -> Diagnostic {
+        match self.entries {
+            [] => empty(self.at, self.format),
+            [(first, _), ..] => {
+                let found: Vec<String> =
+                    self.entries.iter().take(5).map(|(key, _)| quoted(&key.name)).collect();
+                let message = format!("found {}, expected {}", found.join(", "), self.expected());
+                let hint = format!("put the servers under `{}`", preferred(self.format));
+                Diagnostic::error("", first.at, message).with_hint(hint)
+            }
+        }
+    }
+
+    fn expected(&self) -> String {
+        let roots: Vec<String> = self.roots().iter().map(|name| format!("`{name}`")).collect();
+        format!("one of {}", roots.join(", "))
+    }
+}
+
+fn empty(at: Position, format: Format) -> Diagnostic {
+    let hint = format!("put the servers under `{}`", preferred(format));
+    Diagnostic::error("", at, "the file is empty").with_hint(hint)
+}
+
+/// The root key that people expect in a format.
+fn preferred(format: Format) -> &'static str {
+    match format {
+        Format::Toml => "servers",
+        Format::Jsonc => "mcpServers",
+        Format::Yaml => "mcp_servers",
+    }
+}
+
+/// The table is ours in every format, so a key that we do not know is a mistake in every format.
+fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
+    let mut gateway = GatewayConfig::default();
+    let Some(mut fields) = Fields::open(&field, Origin::Native, problems) else { return gateway };
+    if let Some(field) = fields.take("listen") {
+        let listen = match &field.node.value {
+            Value::Str(text) => text.parse().map_err(|_| field.error("expected an IP address and a port")),
+            _ => Err(field.expected("an IP address and a port")),
+        };
+        match listen {
+            Ok(listen) => gateway.listen = listen,
+            Err(error) => {
+                problems.error(error.with_hint(
+                    "for example \"127.0.0.1:7331\", or \"0.0.0.0:7331\" to let other machines in",
+                ))
+            }
+        }
+    }
+    if let Some(field) = fields.take("state_dir")
+        && let Some(text) = field.text(problems)
+    {
+        if text.trim().is_empty() {
+            problems.error(field.error("expected the path of a directory, found an empty string"));
+        }
+        gateway.state_dir = Some(PathBuf::from(text));
+    }
+    let wait = Span::between(Duration::ZERO, Duration::from_secs(600).min(LONGEST));
+    fields.duration("startup_wait", wait, &mut gateway.startup_wait, problems);
+    fields.finish(problems);
+    gateway
+}
+
+fn servers(key: &Key, node: &Node, origin: Origin, problems: &mut Problems) -> Vec<ServerEntry> {
+    match &node.value {
+        Value::Table(entries) => entries
+            .iter()
+            .map(|(name, node)| server::entry(name, node, &key.name, origin, &mut problems.warnings))
+            .collect(),
+        Value::Null => Vec::new(),
+        Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) | Value::List(_) => {
+            let message = format!("expected a table with a key for each server, found {}", node.value.kind());
+            let error = Diagnostic::error(&key.name, node.at, message);
+            problems.error(match node.value {
+                Value::List(_) => error.with_hint("turn the `name` of each server into its key"),
+                _ => error,
+            });
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! One server's table: its name, how it is reached and what else may be said about it.
+
+use super::Origin;
+use super::fields::{Field, Fields, Problems};
+use super::supervision::supervision;
+use super::target::target;
+use super::units;
+use crate::config::ServerEntry;
+use crate::config::diagnostic::{Diagnostic, quoted};
+use crate::config::node::{Key, Node, Value};
+use crate::config::spec::{Isolation, ProtocolChoice, ReplayRules, ServerSpec, ToolFilter};
+
+/// Decodes one server. What is wrong inside it stays with it; warnings are the file's.
+pub(super) fn entry(
+    key: &Key,
+    node: &Node,
+    root: &str,
+    origin: Origin,
+    warnings: &mut Vec<Diagnostic>,
+) -> ServerEntry {
+    let mut problems = Problems::default();
+    let path = format!("{root}.{}", key.name);
+    if let Err(message) = check_name(&key.name) {
+        let error = Diagnostic::error(&path, key.at, message);
+        problems.error(match usable_name(&key.name) {
+            Some(name) => error.with_hint(format!("`{name}` would do")),
+            None => error,
+        });
+    }
+    let field = Field { path, key_at: key.at, node, origin };
+    let spec =
+        Fields::open(&field, origin, &mut problems).and_then(|fields| spec(fields, key, &mut problems));
+    warnings.append(&mut problems.warnings);
+    let spec = match spec {
+        Some(spec) if problems.errors.is_empty() => Ok(spec),
+        _ => Err(problems.errors),
+    };
+    ServerEntry { name: key.name.clone(), at: key.at, spec }
+}
+
+fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<ServerSpec> {
+    let target = target(&mut fields, key, problems);
+    let mut protocol = ProtocolChoice::Auto;
+    let protocols = &[
+        ("auto", ProtocolChoice::Auto),
+        ("legacy", ProtocolChoice::Legacy),
+        ("modern", ProtocolChoice::Modern),
+    ];
+    fields.choice("protocol", protocols, &mut protocol, problems);
+    let disabled = disabled(&mut fields, problems);
+    let supervision = supervision(&mut fields, problems);
+    let prefix = prefix(&mut fields, problems);
+    let mut isolation = Isolation::Auto;
+    let isolations =
+        &[("auto", Isolation::Auto), ("shared", Isolation::Shared), ("per_client", Isolation::PerClient)];
+    fields.choice("isolation", isolations, &mut isolation, problems);
+    let tools = tools(&mut fields, problems);
+    let mut replay = ReplayRules::default();
+    if let Some(mut table) = fields.table("replay", problems) {
+        table.words("safe", &mut replay.safe, problems);
+        table.words("never", &mut replay.never, problems);
+        table.finish(problems);
+    }
+    let max_message = max_message(&mut fields, problems);
+    fields.finish(problems);
+    let target = target?;
+    Some(ServerSpec {
+        target,
+        protocol,
+        disabled,
+        supervision,
+        prefix,
+        isolation,
+        tools,
+        replay,
+        max_message,
+    })
+}
+
+/// The names that clients see are `server__tool`, of letters that every client accepts. A name with `__` in
+/// it, or with `_` at its end, would make two ways to read one of those.
+fn check_name(name: &str) -> Result<(), String> {
+    let strange = |letter: &char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'));
+    if name.is_empty() {
+        return Err("expected a name, found an empty one".to_owned());
+    }
+    if let Some(letter) = name.chars().find(strange) {
+        let letter = if letter == ' ' { "a space".to_owned() } else { format!("`{letter}`") };
+        return Err(format!("{letter} cannot be in a name; letters, digits, `_` and `-` can"));
+    }
+    if name.len() > LONGEST_NAME {
+        return Err(format!("a name of {} characters is too long; allowed: 1 to {LONGEST_NAME}", name.len()));
+    }
+    if name.contains("__") {
+        return Err("`__` cannot be in a name, because it separates server and tool".to_owned());
+    }
+    if name.ends_with('_') {
+        return Err("a name cannot end in `_`, because `__` separates server and tool".to_owned());
+    }
+    Ok(())
+}
+
+const LONGEST_NAME: usize = 64;
+
+/// The nearest name that would be accepted, when there is one.
+fn usable_name(name: &str) -> Option<String> {
+    let mut usable = String::new();
+    for letter in name.chars().take(LONGEST_NAME) {
+        match letter {
+            '_' if !usable.ends_with('_') => usable.push('_'),
+            '_' => {}
+            letter if letter.is_ascii_alphanumeric() => usable.push(letter),
+            _ if !usable.ends_with('-') => usable.push('-'),
+            _ => {}
+        }
+    }
+    let usable = usable.trim_matches(['-', '_']);
+    (!usable.is_empty()).then(|| usable.to_owned())
+}
+
+fn disabled(fields: &mut Fields<'_>, problems: &mut Problems) -> bool {
+    let disabled = fields.take("disabled");
+    let enabled = fields.take("enabled");
+    if let (Some(_), Some(enabled)) = (&disabled, &enabled) {
+        let message = "`enabled` and `disabled` are both given";
+        problems
+            .error(Diagnostic::error(&enabled.path, enabled.key_at, message).with_hint("keep one of them"));
+    }
+    let disabled = disabled.and_then(|field| field.flag(problems));
+    let enabled = enabled.and_then(|field| field.flag(problems));
+    disabled.unwrap_or(false) || !enabled.unwrap_or(true)
+}
+
+fn prefix(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<String> {
+    let field = fields.take("prefix")?;
+    let prefix = field.text(problems)?;
+    if !prefix.is_empty()
+        && let Err(message) = check_name(prefix)
+    {
+        problems
+            .error(field.error(message).with_hint("`prefix = \"\"` leaves the names as the server has them"));
+        return None;
+    }
+    Some(prefix.to_owned())
+}
+
+const ALLOW_ALIASES: &[&str] =
+    &["enabledTools", "enabled_tools", "includeTools", "allowedTools", "available_tools"];
+const DENY_ALIASES: &[&str] = &["disabledTools", "disabled_tools", "excludeTools"];
+
+fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> ToolFilter {
+    let mut filter = ToolFilter::default();
+    if let Some(field) = fields.take("tools") {
+        match (&field.node.value, field.origin) {
+            // Copilot CLI: a list of names, or the one word `*`.
+            (Value::List(_), Origin::Foreign | Origin::Hermes) => {
+                filter.allow = field.words(problems).unwrap_or_default();
+            }
+            (Value::Str(text), Origin::Foreign | Origin::Hermes) => filter.allow = vec![text.clone()],
+            _ => tool_table(&field, &mut filter, problems),
+        }
+    }
+    if fields.origin() != Origin::Native {
+        flat_list(fields, ALLOW_ALIASES, &mut filter.allow, problems);
+        flat_list(fields, DENY_ALIASES, &mut filter.deny, problems);
+    }
+    filter
+}
+
+fn tool_table(field: &Field<'_>, filter: &mut ToolFilter, problems: &mut Problems) {
+    let Some(mut table) = Fields::open(field, field.origin, problems) else { return };
+    let allow = table.take_or_alias("allow", &["include"], problems);
+    let deny = table.take_or_alias("deny", &["exclude"], problems);
+    let include_wins = field.origin == Origin::Hermes
+        && [&allow, &deny].iter().all(|list| list.as_ref().is_some_and(|list| list.path.ends_with("clude")));
+    if let Some(words) = allow.and_then(|field| field.words(problems)) {
+        filter.allow = words;
+    }
+    if let Some(field) = deny {
+        if include_wins {
+            let message = "ignored, because `include` is given and wins over `exclude` in this kind of file";
+            problems.warning(field.warning(message).with_hint("`deny` always counts"));
+        } else if let Some(words) = field.words(problems) {
+            filter.deny = words;
+        }
+    }
+    table.finish(problems);
+}
+
+/// A filter beside `tools`, as several clients have it. Dropping it would offer what somebody has hidden.
+fn flat_list(
+    fields: &mut Fields<'_>,
+    names: &'static [&'static str],
+    into: &mut Vec<String>,
+    problems: &mut Problems,
+) {
+    for name in names {
+        if let Some(words) = fields.take(name).and_then(|field| field.words(problems)) {
+            *into = words;
+        }
+    }
+}
+
+fn max_message(fields: &mut Fields<'_>, problems: &mut Problems) -> usize {
+    const LEAST: u64 = 1 << 10;
+    const MOST: u64 = 1 << 30;
+    let Some(field) = fields.take("max_message") else { return ServerSpec::DEFAULT_MAX_MESSAGE };
+    let error = match &field.node.value {
+        Value::Str(text) | Value::Number(text) => match units::size(text) {
+            Some(size @ LEAST..=MOST) => return usize::try_from(size).unwrap_or(usize::MAX),
+            Some(_) => field.error(format!("{} is out of range; allowed: 1KiB to 1GiB", quoted(text))),
+            None => field
+                .error(format!("{} is not a size", quoted(text)))
+                .with_hint("write a number of bytes, or a size such as \"16MiB\""),
+        },
+        _ => field.expected("a size such as \"16MiB\""),
+    };
+    problems.error(error);
+    ServerSpec::DEFAULT_MAX_MESSAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_proposed_name_is_accepted(name in ".{0,80}") {
+            if let Some(usable) = usable_name(&name) {
+                prop_assert_eq!(check_name(&usable), Ok(()), "{}", usable);
+            }
+        }
+    }
+}

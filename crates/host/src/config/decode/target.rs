@@ -1,0 +1,357 @@
+//! How a server is reached: a command or a URL, never both, and the keys that go with each.
+
+use super::Origin;
+use super::fields::{Field, Fields, Problems};
+use crate::config::diagnostic::{Diagnostic, quoted};
+use crate::config::node::{Key, Value};
+use crate::config::spec::{Target, TlsSpec, UrlTransport, endpoint};
+use crate::config::template::Template;
+
+/// What `transport` may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Auto,
+    Stdio,
+    Http,
+    Sse,
+}
+
+const TRANSPORTS: &[(&str, Transport)] = &[
+    ("auto", Transport::Auto),
+    ("stdio", Transport::Stdio),
+    ("http", Transport::Http),
+    ("sse", Transport::Sse),
+];
+
+/// What others call them. `remote` says only that there is a URL.
+const TRANSPORT_ALIASES: &[(&str, Transport)] = &[
+    ("streamable-http", Transport::Http),
+    ("streamable_http", Transport::Http),
+    ("streamableHttp", Transport::Http),
+    ("streamablehttp", Transport::Http),
+    ("remote", Transport::Auto),
+    ("local", Transport::Stdio),
+];
+
+/// Takes all keys of both kinds of target; those of the other kind are reported, not silently dropped.
+pub(super) fn target(fields: &mut Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Target> {
+    let transport_field = fields.take_or_alias("transport", &["type", "transportType"], problems);
+    let command = fields.take_or_alias("command", &["cmd"], problems);
+    let url = fields.take_or_alias("url", &["serverUrl", "httpUrl", "server_url", "uri"], problems);
+    let process = Process::take(fields, problems);
+    let connection = Connection::take(fields, problems);
+
+    let transport = transport_field.as_ref().and_then(|field| transport(field, problems));
+    match (command, url) {
+        (Some(command), None) => {
+            if let (Some(field), Some(Transport::Http | Transport::Sse)) = (&transport_field, transport) {
+                problems.error(field.error("this transport needs a `url`, but the server has a `command`"));
+            }
+            connection.misplaced("url", problems);
+            process.target(&command, problems)
+        }
+        (None, Some(url)) => {
+            if let (Some(field), Some(Transport::Stdio)) = (&transport_field, transport) {
+                problems.error(field.error("this transport needs a `command`, but the server has a `url`"));
+            }
+            process.misplaced("command", problems);
+            connection.target(&url, transport.unwrap_or(Transport::Auto), problems)
+        }
+        (Some(command), Some(url)) => {
+            let (_, second) = if command.key_at < url.key_at { (command, url) } else { (url, command) };
+            let message = "a server has a `command` or a `url`, not both";
+            problems
+                .error(Diagnostic::error(second.path, second.key_at, message).with_hint("keep one of them"));
+            None
+        }
+        // "Unknown key `comand`" says it better.
+        (None, None) if fields.misspells(&["command", "url"]) => None,
+        (None, None) => {
+            let message = format!("server {} has neither a `command` nor a `url`", quoted(&key.name));
+            problems.error(
+                Diagnostic::error(&fields.path, key.at, message)
+                    .with_hint("`command` starts a local server, `url` reaches a remote one"),
+            );
+            None
+        }
+    }
+}
+
+fn transport(field: &Field<'_>, problems: &mut Problems) -> Option<Transport> {
+    if let Value::Str(text) = &field.node.value {
+        if matches!(text.as_str(), "ws" | "wss" | "websocket") {
+            problems.error(
+                field
+                    .error("WebSocket is not a transport of MCP, and gripfast does not speak it")
+                    .with_hint("ask the server's documentation for its Streamable HTTP address"),
+            );
+            return None;
+        }
+        let alias = TRANSPORT_ALIASES.iter().find(|(alias, _)| alias == text);
+        if let Some((_, transport)) = alias {
+            if field.origin != Origin::Native {
+                return Some(*transport);
+            }
+            let name =
+                TRANSPORTS.iter().find(|(_, known)| known == transport).map_or("auto", |(name, _)| name);
+            problems.error(
+                field
+                    .error(format!("`{text}` is not one of `auto`, `stdio`, `http`, `sse`"))
+                    .with_hint(format!("write `{name}`")),
+            );
+            return None;
+        }
+    }
+    field.choice(TRANSPORTS, problems)
+}
+
+/// The keys that go with a `command`.
+struct Process<'n> {
+    args: Option<Field<'n>>,
+    env: Option<Field<'n>>,
+    inherit_env: Option<Field<'n>>,
+    cwd: Option<Field<'n>>,
+}
+
+impl<'n> Process<'n> {
+    fn take(fields: &mut Fields<'n>, problems: &mut Problems) -> Self {
+        Self {
+            args: fields.take("args"),
+            env: fields.take_or_alias("env", &["environment", "envs"], problems),
+            inherit_env: fields.take_or_alias("inherit_env", &["env_keys", "env_vars"], problems),
+            cwd: fields.take("cwd"),
+        }
+    }
+
+    fn misplaced(self, needs: &str, problems: &mut Problems) {
+        [self.args, self.env, self.inherit_env, self.cwd]
+            .into_iter()
+            .flatten()
+            .for_each(|field| misplaced(&field, needs, problems));
+    }
+
+    fn target(self, command: &Field<'n>, problems: &mut Problems) -> Option<Target> {
+        let mut args = Vec::new();
+        let command = match (&command.node.value, command.origin) {
+            // opencode writes the command with its arguments as one list.
+            (Value::List(_), Origin::Foreign | Origin::Hermes) => {
+                let mut words = templates(command, problems).into_iter();
+                let first = words.next();
+                if first.is_none() {
+                    problems.error(command.error("expected a command, found an empty list"));
+                }
+                args.extend(words);
+                first
+            }
+            (Value::List(_), Origin::Native) => {
+                let hint = "write `command = \"program\"` and `args = [\"…\"]`";
+                problems.error(command.expected("a string").with_hint(hint));
+                None
+            }
+            _ => {
+                let program = command.filled_template(problems);
+                if let Some(program) = &program {
+                    trim_warning(command, program, problems);
+                }
+                program
+            }
+        };
+        if let Some(field) = self.args {
+            args.extend(templates(&field, problems));
+        }
+        let env = self.env.map(|field| variables(&field, problems)).unwrap_or_default();
+        let inherit_env = self.inherit_env.map(|field| inherited(&field, problems)).unwrap_or_default();
+        let cwd = self.cwd.and_then(|field| field.filled_template(problems));
+        Some(Target::Stdio { command: command?, args, env, inherit_env, cwd })
+    }
+}
+
+/// The keys that go with a `url`.
+struct Connection<'n> {
+    headers: Option<Field<'n>>,
+    env_headers: Option<Field<'n>>,
+    bearer_variable: Option<Field<'n>>,
+    ca_file: Option<Field<'n>>,
+    client_cert: Option<Field<'n>>,
+    client_key: Option<Field<'n>>,
+}
+
+impl<'n> Connection<'n> {
+    fn take(fields: &mut Fields<'n>, problems: &mut Problems) -> Self {
+        // Codex names variables instead of referring to them.
+        let [env_headers, bearer_variable] = match fields.origin() {
+            Origin::Native => [None, None],
+            Origin::Foreign | Origin::Hermes => {
+                ["env_http_headers", "bearer_token_env_var"].map(|name| fields.take(name))
+            }
+        };
+        Self {
+            headers: fields.take_or_alias("headers", &["http_headers"], problems),
+            env_headers,
+            bearer_variable,
+            ca_file: fields.take("ca_file"),
+            client_cert: fields.take("client_cert"),
+            client_key: fields.take("client_key"),
+        }
+    }
+
+    fn misplaced(self, needs: &str, problems: &mut Problems) {
+        [
+            self.headers,
+            self.env_headers,
+            self.bearer_variable,
+            self.ca_file,
+            self.client_cert,
+            self.client_key,
+        ]
+        .into_iter()
+        .flatten()
+        .for_each(|field| misplaced(&field, needs, problems));
+    }
+
+    fn target(self, url: &Field<'n>, transport: Transport, problems: &mut Problems) -> Option<Target> {
+        let tls = self.tls(problems);
+        let headers = self.headers(problems);
+        let template = url.filled_template(problems)?.into_url();
+        trim_warning(url, &template, problems);
+        if let Some(literal) = template.literal()
+            && let Err(error) = endpoint(literal)
+        {
+            problems.error(url.error(error.to_string()).with_hint("for example \"https://example.com/mcp\""));
+        }
+        let transport = match transport {
+            // A `stdio` here has been reported as an error.
+            Transport::Auto | Transport::Stdio => UrlTransport::Auto,
+            Transport::Http => UrlTransport::Http,
+            Transport::Sse => UrlTransport::Sse,
+        };
+        Some(Target::Url { url: template, transport, headers, tls })
+    }
+
+    fn tls(&self, problems: &mut Problems) -> TlsSpec {
+        if let (Some(one), None) | (None, Some(one)) = (&self.client_cert, &self.client_key) {
+            let message = "`client_cert` and `client_key` go together, but only one is given";
+            problems.error(Diagnostic::error(&one.path, one.key_at, message));
+        }
+        let mut file = |field: &Option<Field<'n>>| field.as_ref()?.filled_template(problems);
+        TlsSpec {
+            ca_file: file(&self.ca_file),
+            client_cert: file(&self.client_cert),
+            client_key: file(&self.client_key),
+        }
+    }
+
+    fn headers(self, problems: &mut Problems) -> Vec<(String, Template)> {
+        let mut headers = Vec::new();
+        let given = self.headers.iter().flat_map(|field| field.pairs(problems)).collect::<Vec<_>>();
+        for (key, field) in given {
+            let Some(value) = field.template(problems) else { continue };
+            if value.source().contains(|letter: char| letter.is_control() && letter != '\t') {
+                problems.error(field.error("a header cannot hold line breaks or other control characters"));
+            }
+            trim_warning(&field, &value, problems);
+            headers.push((key, field, value.into_secret()));
+        }
+        let named = self.env_headers.iter().flat_map(|field| field.pairs(problems)).collect::<Vec<_>>();
+        for (key, field) in named {
+            headers.extend(variable("", &field, problems).map(|value| (key, field, value)));
+        }
+        for (key, field, _) in &headers {
+            if !is_header_name(&key.name) {
+                let message = format!("{} cannot be the name of a header", quoted(&key.name));
+                problems.error(Diagnostic::error(&field.path, key.at, message));
+            }
+        }
+        let bearer = self.bearer_variable.and_then(|field| variable("Bearer ", &field, problems));
+        let mut headers: Vec<_> =
+            headers.into_iter().map(|(key, _, value)| (key.name.clone(), value)).collect();
+        headers.extend(bearer.map(|value| ("Authorization".to_owned(), value)));
+        headers
+    }
+}
+
+/// A reference to the variable that a field names, after some fixed text.
+fn variable(before: &str, field: &Field<'_>, problems: &mut Problems) -> Option<Template> {
+    let name = field.text(problems)?;
+    match Template::parse(&format!("{before}${{env:{name}}}")) {
+        Ok(template) => Some(template.into_secret()),
+        Err(_) => {
+            problems.error(field.error("expected the name of an environment variable"));
+            None
+        }
+    }
+}
+
+/// A key that belongs to the other kind of target. In others' files it may be a leftover.
+fn misplaced(field: &Field<'_>, needs: &str, problems: &mut Problems) {
+    let name = field.path.rsplit('.').next().unwrap_or_default();
+    let message = format!("`{name}` goes with `{needs}`, which this server does not have");
+    match field.origin {
+        Origin::Native => problems.error(Diagnostic::error(&field.path, field.key_at, message)),
+        Origin::Foreign | Origin::Hermes => problems
+            .warning(Diagnostic::warning(&field.path, field.key_at, message).with_hint("it is ignored")),
+    }
+}
+
+fn templates(field: &Field<'_>, problems: &mut Problems) -> Vec<Template> {
+    let elements = field.elements(problems).unwrap_or_default();
+    elements.iter().filter_map(|element| element.template(problems)).collect()
+}
+
+fn variables(field: &Field<'_>, problems: &mut Problems) -> Vec<(String, Template)> {
+    let mut variables = Vec::new();
+    for (key, field) in field.pairs(problems) {
+        if !is_variable_name(&key.name) {
+            let message = format!("{} cannot be the name of a variable", quoted(&key.name));
+            problems.error(Diagnostic::error(&field.path, key.at, message));
+        }
+        let Some(value) = field.template(problems) else { continue };
+        if value.source().contains('\0') {
+            problems.error(field.error("a variable cannot hold a NUL character"));
+        }
+        trim_warning(&field, &value, problems);
+        variables.push((key.name.clone(), value.into_secret()));
+    }
+    variables
+}
+
+/// Names of variables; Codex also writes `{ name = "…" }`.
+fn inherited(field: &Field<'_>, problems: &mut Problems) -> Vec<String> {
+    let mut names = Vec::new();
+    for element in field.elements(problems).unwrap_or_default() {
+        let name = match (&element.node.value, element.origin) {
+            (Value::Table(entries), Origin::Foreign | Origin::Hermes) => {
+                entries.iter().find(|(key, _)| key.name == "name").and_then(|(_, node)| match &node.value {
+                    Value::Str(name) => Some(name.as_str()),
+                    _ => None,
+                })
+            }
+            _ => element.text(problems),
+        };
+        match name {
+            Some(name) if is_variable_name(name) => names.push(name.to_owned()),
+            Some(_) | None if matches!(element.node.value, Value::Str(_) | Value::Table(_)) => {
+                problems.error(element.error("expected the name of an environment variable"));
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// White space around a value is nearly always pasted by accident, and invisible in every error that follows.
+fn trim_warning(field: &Field<'_>, value: &Template, problems: &mut Problems) {
+    if value.source().trim() != value.source() {
+        problems.warning(field.warning("the value begins or ends with white space"));
+    }
+}
+
+fn is_variable_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+/// A token of RFC 9110.
+fn is_header_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}

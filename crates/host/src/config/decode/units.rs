@@ -1,0 +1,136 @@
+//! Durations and sizes as people write them, and the ranges they may be in.
+
+use std::time::Duration;
+
+/// Longer than anything sensible, and short enough that adding it to a clock cannot overflow.
+pub(super) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// An inclusive range of durations.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    shortest: Duration,
+    longest: Duration,
+    /// Zero lies outside the range but means "off".
+    zero_is_off: bool,
+}
+
+impl Span {
+    pub(super) const fn between(shortest: Duration, longest: Duration) -> Self {
+        Self { shortest, longest, zero_is_off: false }
+    }
+
+    pub(super) const fn at_least(shortest: Duration) -> Self {
+        Self::between(shortest, LONGEST)
+    }
+
+    pub(super) const fn or_off(self) -> Self {
+        Self { zero_is_off: true, ..self }
+    }
+
+    pub(super) fn contains(&self, duration: Duration) -> bool {
+        (self.shortest..=self.longest).contains(&duration) || (self.zero_is_off && duration.is_zero())
+    }
+
+    pub(super) fn allowed(&self) -> String {
+        let off = if self.zero_is_off { ", or 0s for off" } else { "" };
+        format!("{} to {}{off}", show(self.shortest), show(self.longest))
+    }
+}
+
+const UNITS: &[(&str, u64)] =
+    &[("d", 24 * 3600 * 1000), ("h", 3600 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
+
+/// Reads `30s`, `1h30m`, `100ms`. Nothing else is a duration: no bare number, no fraction, no space.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    if text.is_empty() {
+        return None;
+    }
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
+        let (unit, after) =
+            after.split_at(after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len()));
+        let (_, worth) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(*worth)?)?;
+        rest = after;
+    }
+    Some(Duration::from_millis(total))
+}
+
+/// The shortest way to write a duration of whole milliseconds.
+pub(super) fn show(duration: Duration) -> String {
+    let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut shown = String::new();
+    for (unit, worth) in UNITS {
+        if left >= *worth {
+            shown += &format!("{}{unit}", left / worth);
+            left %= worth;
+        }
+    }
+    if shown.is_empty() { "0s".to_owned() } else { shown }
+}
+
+const SIZES: &[(&str, u64)] = &[
+    ("b", 1),
+    ("kb", 1000),
+    ("kib", 1 << 10),
+    ("mb", 1_000_000),
+    ("mib", 1 << 20),
+    ("gb", 1_000_000_000),
+    ("gib", 1 << 30),
+];
+
+/// Reads `16MiB`, `512 KiB`, `1000000` in bytes.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (number, unit) =
+        text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let worth = match unit.as_str() {
+        "" => 1,
+        unit => SIZES.iter().find(|(name, _)| *name == unit)?.1,
+    };
+    number.parse::<u64>().ok()?.checked_mul(worth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_read_as_people_write_them() {
+        assert_eq!(duration("30s"), Some(Duration::from_secs(30)));
+        assert_eq!(duration("1h30m"), Some(Duration::from_secs(5400)));
+        assert_eq!(duration("100ms"), Some(Duration::from_millis(100)));
+        for wrong in
+            ["", "30", "s", "1.5s", "30 s", "-1s", "1y", "99999999999999999999d", "300000000000d", "1s "]
+        {
+            assert_eq!(duration(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!(size("16MiB"), Some(16 << 20));
+        assert_eq!(size("2 kb"), Some(2000));
+        assert_eq!(size("77"), Some(77));
+        for wrong in ["", "MiB", "1.5MiB", "1 XB", "99999999999GiB"] {
+            assert_eq!(size(wrong), None, "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_shown_duration_reads_back(millis in 0..u64::MAX / 2) {
+            let whole = Duration::from_millis(millis);
+            prop_assert_eq!(duration(&show(whole)), Some(whole));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,30}") {
+            let _ = (duration(&text), size(&text));
+        }
+    }
+}

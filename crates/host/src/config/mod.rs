@@ -1,0 +1,97 @@
+//! The configuration: finding a file, reading it in any of three formats, and turning it into checked specs.
+//!
+//! The way of a config: [`Config::find`] decides which file, [`Config::load`] reads it, a parser per format
+//! makes one tree with positions out of it, and the decoder makes a [`Config`] out of the tree. Nothing is
+//! started or looked up on that way: references to variables and files are [`Template`]s until a server is
+//! connected. A mistake in the file as a whole is a [`ConfigError`]; a mistake inside one server's table is
+//! kept in its [`ServerEntry`] and stops nobody else.
+
+mod decode;
+mod diagnostic;
+mod formats;
+mod load;
+mod lookup;
+mod node;
+mod redact;
+mod spec;
+pub mod suggest;
+mod template;
+
+pub use diagnostic::{Diagnostic, Severity};
+pub use load::{ConfigError, Places};
+pub use lookup::{Lookup, ProcessEnvironment};
+pub use node::Position;
+pub use spec::{
+    EndpointError, GatewayConfig, Isolation, ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec,
+    ToolFilter, UrlTransport, endpoint,
+};
+pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
+
+use diagnostic::Source;
+use formats::Format;
+use std::path::Path;
+
+/// A config file, understood.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Config {
+    /// The gateway's own settings.
+    pub gateway: GatewayConfig,
+    /// The servers in the order of the file, which decides who keeps its name when two collide.
+    pub servers: Vec<ServerEntry>,
+    /// What is worth knowing and stops nothing.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// One server of a config: what it says, or what is wrong with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerEntry {
+    /// Its name in the file. Checked only when `spec` is fine.
+    pub name: String,
+    /// What the config says about it, or everything that is wrong with that.
+    pub spec: Result<ServerSpec, Vec<Diagnostic>>,
+    /// Where in the file.
+    pub at: Position,
+}
+
+impl Config {
+    /// Understands a text. `path` gives the format by its extension and the name for diagnostics; nothing
+    /// is read from it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] when the file as a whole cannot be used.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let format = Format::of(path, text);
+        let root = match format.parse(text) {
+            Ok(root) => root,
+            Err(error) => {
+                let mut diagnostic = Diagnostic::error("", error.at, error.message);
+                diagnostic.hint = error.hint;
+                Source::new(path, text, Vec::new()).complete(&mut diagnostic);
+                return Err(ConfigError::Invalid { diagnostics: vec![diagnostic] });
+            }
+        };
+        let source = Source::new(path, text, root.as_ref().map(redact::secrets).unwrap_or_default());
+        match decode::config(root.as_ref(), format) {
+            Ok(mut config) => {
+                config.diagnostics_mut().for_each(|diagnostic| source.complete(diagnostic));
+                Ok(config)
+            }
+            Err(mut diagnostics) => {
+                diagnostics.iter_mut().for_each(|diagnostic| source.complete(diagnostic));
+                Err(ConfigError::Invalid { diagnostics })
+            }
+        }
+    }
+
+    /// Every finding about this config, those of single servers included.
+    pub fn diagnostics(&self) -> impl Iterator<Item = &Diagnostic> {
+        let of_servers = self.servers.iter().filter_map(|server| server.spec.as_ref().err()).flatten();
+        self.warnings.iter().chain(of_servers)
+    }
+
+    fn diagnostics_mut(&mut self) -> impl Iterator<Item = &mut Diagnostic> {
+        let of_servers = self.servers.iter_mut().filter_map(|server| server.spec.as_mut().err()).flatten();
+        self.warnings.iter_mut().chain(of_servers)
+    }
+}

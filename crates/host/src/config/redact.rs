@@ -1,0 +1,143 @@
+//! Keeps secrets out of what is shown. Values of `env` and `headers` are known by their place; the rest is
+//! known by its looks: a token pasted into an argument, a URL with a password in it. Both matter where a
+//! source line in an error message holds the secret next to the mistake.
+
+use super::node::{Node, Value};
+use super::template::Template;
+
+/// How every hidden text is shown where it has no fixed width to keep.
+pub(super) const REDACTED: &str = "[redacted]";
+
+/// How the tokens of well-known services begin.
+const TOKEN_PREFIXES: &[&str] =
+    &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "xoxb-", "xoxp-", "AKIA", "eyJ"];
+
+/// Replaces each word that is shaped like a token by stars, keeping the width so that carets stay in place.
+pub(super) fn mask_tokens(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if is_token(word) {
+            shown.extend(word.chars().map(|_| '*'))
+        } else {
+            shown.push_str(word)
+        }
+        let next = after.find(is_word).unwrap_or(after.len());
+        shown.push_str(&after[..next]);
+        rest = &after[next..];
+    }
+    shown
+}
+
+fn is_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
+}
+
+/// A well-known beginning, a long mix of cases and digits, or long hexadecimal.
+fn is_token(word: &str) -> bool {
+    let has = |test: fn(&u8) -> bool| word.bytes().any(|byte| test(&byte));
+    let known = word.len() >= 12 && TOKEN_PREFIXES.iter().any(|prefix| word.starts_with(prefix));
+    let mixed = word.len() >= 20
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit);
+    let hex = word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    known || mixed || hex
+}
+
+/// A URL, possibly with references in it, without what may be secret: user, password and query.
+pub(super) fn mask_url(url: &str) -> String {
+    let (address, query) = match url.split_once('?') {
+        Some((address, _)) => (address, "?…"),
+        None => (url, ""),
+    };
+    let shown = match address.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            match authority.rsplit_once('@') {
+                Some((_, host)) => format!("{scheme}://…@{host}{path}"),
+                None => address.to_owned(),
+            }
+        }
+        None => address.to_owned(),
+    };
+    mask_tokens(&shown) + query
+}
+
+/// One line of a text to show in an error: the known secrets and token-shaped words are starred out, and
+/// control characters cannot reach the terminal. Every character keeps its column.
+pub(super) fn mask_line(line: &str, secrets: &[String]) -> String {
+    let mut line = line.to_owned();
+    for secret in secrets {
+        if line.contains(secret.as_str()) {
+            line = line.replace(secret.as_str(), &"*".repeat(secret.chars().count()));
+        }
+    }
+    mask_tokens(&line).chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// The literal values of `env` and `headers`, wherever they stand: what no excerpt may show.
+pub(super) fn secrets(node: &Node) -> Vec<String> {
+    const HOLDERS: &[&str] = &["env", "environment", "envs", "headers", "http_headers"];
+    /// Shorter ones are `1` and `true`, and starring those out would make excerpts unreadable.
+    const SHORTEST: usize = 4;
+    const HARMLESS: &[&str] = &["Bearer", "Basic", "token", "true", "false"];
+    fn collect(node: &Node, held: bool, found: &mut Vec<String>) {
+        match &node.value {
+            Value::Table(entries) => {
+                for (key, value) in entries {
+                    collect(value, held || HOLDERS.contains(&key.name.as_str()), found);
+                }
+            }
+            Value::List(list) => list.iter().for_each(|value| collect(value, held, found)),
+            Value::Str(text) if held => match Template::parse(text) {
+                Ok(template) => found.extend(template.fixed_texts().map(str::to_owned)),
+                Err(_) => found.extend(outside_references(text)),
+            },
+            // Ports are worth seeing, longer numbers may be anything.
+            Value::Number(text) if held && text.len() > "65535".len() => found.push(text.clone()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) => {}
+        }
+    }
+    let mut found = Vec::new();
+    collect(node, false, &mut found);
+    let mut found: Vec<String> = found.iter().map(|text| text.trim().to_owned()).collect();
+    found.retain(|text| text.len() >= SHORTEST && !HARMLESS.contains(&text.as_str()));
+    // Longest first, or a secret that contains another would be hidden only in part.
+    found.sort_unstable_by_key(|text| std::cmp::Reverse(text.len()));
+    found
+}
+
+/// The fixed texts of what is nearly a template: the mistake is in a reference, and showing that is the point.
+fn outside_references(text: &str) -> impl Iterator<Item = String> {
+    let (first, rest) = text.split_once("${").unwrap_or((text, ""));
+    let behind = rest.split("${").flat_map(|piece| {
+        let (inside, after) = piece.split_once('}').unwrap_or((piece, ""));
+        [inside.split_once(":-").map_or("", |(_, default)| default), after]
+    });
+    std::iter::once(first).chain(behind).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_shaped_words_are_starred_and_names_are_not() {
+        assert_eq!(mask_tokens("--key=ghp_0123456789ab -y"), "--key=**************** -y");
+        assert_eq!(mask_tokens("Zx9Zx9Zx9Zx9Zx9Zx9Zx9"), "*".repeat(21));
+        for harmless in ["@modelcontextprotocol/server-filesystem@2025.11.25", "${env:GITHUB_TOKEN}", "é", ""]
+        {
+            assert_eq!(mask_tokens(harmless), harmless);
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_user_and_query() {
+        assert_eq!(mask_url("https://me:pw@h.example/mcp?key=1"), "https://…@h.example/mcp?…");
+        assert_eq!(mask_url("https://h.example/a@b"), "https://h.example/a@b");
+        assert_eq!(mask_url("${BASE}/mcp"), "${BASE}/mcp");
+    }
+}

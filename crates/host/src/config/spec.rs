@@ -1,0 +1,226 @@
+//! What a config says, once it has been understood: the gateway's own settings and one spec per server.
+//! Everything here is checked and has its defaults filled in; only templates wait until a server is connected.
+
+use super::template::Template;
+use gripfast_core::supervise::spec::SupervisionSpec;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use url::Url;
+
+/// The table `gateway`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayConfig {
+    /// Where the gateway listens. Anything but a loopback address lets other machines in. Default
+    /// `127.0.0.1:7331`; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Where tokens, pins and catalogs are kept. Default: the platform's state directory.
+    pub state_dir: Option<PathBuf>,
+    /// How long a first list waits for servers without a stored catalog. Too short, and a client that lists
+    /// only once misses their tools; too long, and one slow server delays every client. Default 2 s.
+    pub startup_wait: Duration,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7331));
+        Self { listen, state_dir: None, startup_wait: Duration::from_secs(2) }
+    }
+}
+
+/// Everything a config says about one server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerSpec {
+    /// How it is reached.
+    pub target: Target,
+    /// Which generation of the protocol to speak. Default: what the server understands.
+    pub protocol: ProtocolChoice,
+    /// Kept in the config but not used.
+    pub disabled: bool,
+    /// How it is kept alive.
+    pub supervision: SupervisionSpec,
+    /// What its tools and prompts are prefixed with; `None` is the server's name, empty is no prefix.
+    pub prefix: Option<String>,
+    /// Whether clients share one link. Default: decided by what the server turns out to be.
+    pub isolation: Isolation,
+    /// Which of its tools are offered.
+    pub tools: ToolFilter,
+    /// Which of its tools may be sent again after a lost link.
+    pub replay: ReplayRules,
+    /// The largest message it may send, in bytes. A larger one ends the call, or the link where the call
+    /// cannot be told. Default 16 MiB.
+    pub max_message: usize,
+}
+
+impl ServerSpec {
+    /// A spec with every default, for a server that is reached at `target`.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            protocol: ProtocolChoice::Auto,
+            disabled: false,
+            supervision: SupervisionSpec::default(),
+            prefix: None,
+            isolation: Isolation::Auto,
+            tools: ToolFilter::default(),
+            replay: ReplayRules::default(),
+            max_message: Self::DEFAULT_MAX_MESSAGE,
+        }
+    }
+
+    /// What `max_message` is unless the config says otherwise.
+    pub const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A process that speaks on its standard streams.
+    Stdio {
+        /// The executable: a path, or a name to look up in `PATH`. Never goes through a shell.
+        command: Template,
+        /// Its arguments.
+        args: Vec<Template>,
+        /// Variables to set. `Debug` shows references only.
+        env: Vec<(String, Template)>,
+        /// Variables to hand on from gripfast's own environment, besides the harmless few that every child
+        /// gets.
+        inherit_env: Vec<String>,
+        /// The directory to start in. Default: gripfast's own.
+        cwd: Option<Template>,
+    },
+    /// An HTTP endpoint.
+    Url {
+        /// Its address. When it has no references it has been checked with [`endpoint`].
+        url: Template,
+        /// Which HTTP transport it speaks.
+        transport: UrlTransport,
+        /// Headers to send with every request. `Debug` shows references only.
+        headers: Vec<(String, Template)>,
+        /// What to trust and what to show when connecting.
+        tls: TlsSpec,
+    },
+}
+
+impl Target {
+    /// Every text that may refer to the environment, for those who want to know before connecting.
+    #[must_use]
+    pub fn templates(&self) -> Vec<&Template> {
+        let mut all = Vec::new();
+        match self {
+            Self::Stdio { command, args, env, cwd, inherit_env: _ } => {
+                all.push(command);
+                all.extend(args);
+                all.extend(env.iter().map(|(_, value)| value));
+                all.extend(cwd);
+            }
+            Self::Url { url, headers, tls: TlsSpec { ca_file, client_cert, client_key }, transport: _ } => {
+                all.push(url);
+                all.extend(headers.iter().map(|(_, value)| value));
+                all.extend([ca_file, client_cert, client_key].into_iter().flatten());
+            }
+        }
+        all
+    }
+}
+
+/// Which HTTP transport a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UrlTransport {
+    /// Try Streamable HTTP, fall back to SSE, remember the answer.
+    #[default]
+    Auto,
+    /// Streamable HTTP only.
+    Http,
+    /// Legacy HTTP with SSE only.
+    Sse,
+}
+
+/// What to trust and what to show in TLS, beyond the platform's own trust store. Paths of PEM files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsSpec {
+    /// Additional certificate authorities.
+    pub ca_file: Option<Template>,
+    /// The client certificate; goes with `client_key`.
+    pub client_cert: Option<Template>,
+    /// The key of `client_cert`.
+    pub client_key: Option<Template>,
+}
+
+/// Which generation of the protocol to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProtocolChoice {
+    /// Find out.
+    #[default]
+    Auto,
+    /// With the `initialize` handshake.
+    Legacy,
+    /// Without it.
+    Modern,
+}
+
+/// Whether clients share one link to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Decided by what the server turns out to be.
+    #[default]
+    Auto,
+    /// One link for everybody.
+    Shared,
+    /// A link for each client.
+    PerClient,
+}
+
+/// Which tools of a server are offered. Patterns match whole names of the server's own; `*` stands for any
+/// number of characters. A tool is offered when `allow` matches and `deny` does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolFilter {
+    /// Default: `*`. An empty list offers nothing.
+    pub allow: Vec<String>,
+    /// Wins over `allow`. Default: none.
+    pub deny: Vec<String>,
+}
+
+impl Default for ToolFilter {
+    fn default() -> Self {
+        Self { allow: vec!["*".to_owned()], deny: Vec::new() }
+    }
+}
+
+/// Which tools may be sent again when the link is lost before the answer: patterns as in [`ToolFilter`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplayRules {
+    /// Safe to send twice, whatever the server says about them.
+    pub safe: Vec<String>,
+    /// Never sent twice, whatever the server says about them. Wins over `safe`.
+    pub never: Vec<String>,
+}
+
+/// Why a text is not the address of an MCP endpoint. Does not repeat the text, which may hold a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Not a URL at all.
+    #[error("not a URL: {0}")]
+    NotAUrl(String),
+    /// A URL of another kind.
+    #[error("the scheme is `{0}`, expected `http` or `https`")]
+    Scheme(String),
+    /// Without a host to connect to.
+    #[error("the URL has no host")]
+    NoHost,
+}
+
+/// Reads the address of an MCP endpoint. Used at load time where the config has the whole address, and at
+/// connect time where references had to be filled in first.
+///
+/// # Errors
+/// Anything but `http://HOST…` or `https://HOST…`.
+pub fn endpoint(text: &str) -> Result<Url, EndpointError> {
+    let url = Url::parse(text.trim()).map_err(|error| EndpointError::NotAUrl(error.to_string()))?;
+    match url.scheme() {
+        "http" | "https" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
+        "http" | "https" => Err(EndpointError::NoHost),
+        other => Err(EndpointError::Scheme(other.to_owned())),
+    }
+}

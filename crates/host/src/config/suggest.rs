@@ -1,0 +1,51 @@
+//! "Did you mean …?": the known name that a mistyped one is nearest to, or none when nothing is near enough
+//! to be helpful. Used for config keys and values, and by the host for server and tool names.
+
+/// Nobody mistypes a name this long by a letter or two; comparing costs the square of the length.
+const LONGEST: usize = 80;
+
+/// The nearest of the `known` names, when a slip of the finger explains the difference: about one letter in
+/// three added, lost, changed or swapped, where case and the choice of `-` or `_` count for nothing.
+#[must_use]
+pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let typed = plain(wanted);
+    let length = typed.chars().count();
+    if length == 0 || length > LONGEST {
+        return None;
+    }
+    known
+        .into_iter()
+        .filter(|name| name.len() <= 2 * LONGEST)
+        .map(|name| (strsim::damerau_levenshtein(&typed, &plain(name)), name))
+        .filter(|(distance, _)| *distance <= ((length + 1) / 3).max(1) && *distance < length)
+        // `min_by_key` keeps the first of equals, so the caller's order breaks ties.
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_finger_finds_its_name() {
+        let known = ["command", "url", "idle_timeout", "timeouts"];
+        assert_eq!(nearest("comand", known), Some("command"));
+        assert_eq!(nearest("ulr", known), Some("url"));
+        assert_eq!(nearest("modem", ["auto", "legacy", "modern"]), Some("modern"));
+        assert_eq!(nearest("idleTimeout", known), Some("idle_timeout"));
+        assert_eq!(nearest("idle-timout", known), Some("idle_timeout"));
+    }
+
+    #[test]
+    fn nothing_is_offered_when_nothing_is_near() {
+        assert_eq!(nearest("description", ["command", "url"]), None);
+        assert_eq!(nearest("a", ["b"]), None);
+        assert_eq!(nearest("", ["b"]), None);
+        assert_eq!(nearest(&"x".repeat(10_000), ["b"]), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! Strings of a config that may refer to the environment. References are understood when the config is
+//! loaded and filled in when a server is connected, so that a changed variable or a rotated secret file
+//! counts at the next connect, and the stored config never holds the value.
+//!
+//! | written | means |
+//! |---|---|
+//! | `${env:NAME}`, `${NAME}` | the variable; unset blocks that server |
+//! | `${env:NAME:-text}`, `${NAME:-text}` | the variable, or `text` where it is unset or empty |
+//! | `${file:/path}` | the text of the file without its trailing line breaks |
+//! | `$${` | a literal `${` |
+//! | `${v%x}`, `${#v}`, `${v:1:2}`, `${1}` … | left alone: in a `sh -c` argument they are the shell's |
+//!
+//! A `$` that no `{` follows is an ordinary character, and so are two of them: passwords have dollars.
+//! Whatever an editor would fill in, such as `${input:id}` or `${workspaceFolder}`, is an error.
+
+use super::lookup::Lookup;
+use super::redact::{REDACTED, mask_tokens, mask_url};
+use std::fmt;
+use std::path::PathBuf;
+
+/// A string with references, not filled in.
+///
+/// `Debug` and `Display` show the text as written, except that a template that [holds a
+/// secret](Self::into_secret) shows its references only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+    shown: Shown,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Reference(Reference),
+}
+
+/// How much of the text may be shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    AsWritten,
+    AsUrl,
+    ReferencesOnly,
+}
+
+/// What a template refers to.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// An environment variable.
+    Variable {
+        /// Its name.
+        name: String,
+        /// What stands in where it is unset or empty.
+        default: Option<String>,
+    },
+    /// A file whose text is the value.
+    File {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+/// Why a text is not a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TemplateError {
+    /// What is wrong.
+    pub message: String,
+    /// What to write.
+    pub hint: Option<String>,
+}
+
+/// Why a template cannot be filled in at this moment. Blocks the server until the cause changes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpandError {
+    /// A variable without default is not set.
+    #[error("environment variable `{name}` is not set")]
+    Unset {
+        /// Its name.
+        name: String,
+    },
+    /// A variable's value is not Unicode text.
+    #[error("environment variable `{name}` is not valid text")]
+    NotText {
+        /// Its name.
+        name: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read `{}`: {why}", path.display())]
+    FileUnreadable {
+        /// Its path.
+        path: PathBuf,
+        /// The operating system's reason.
+        why: String,
+    },
+}
+
+/// A filled-in template. Anything may be in it, so `Debug` shows nothing and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Expanded(String);
+
+impl Expanded {
+    /// The value, for the one who hands it to a process or a connection.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The value, owned.
+    #[must_use]
+    pub fn into_revealed(self) -> String {
+        self.0
+    }
+}
+
+impl fmt::Debug for Expanded {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(REDACTED)
+    }
+}
+
+impl Template {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// A `${…}` that is neither a reference nor a form of the shell, or that does not end.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let mut parts = Parts::default();
+        let mut rest = text;
+        while let Some(start) = rest.find("${") {
+            if rest[..start].ends_with('$') {
+                parts.literal(&rest[..start - 1]);
+                parts.literal("${");
+                rest = &rest[start + 2..];
+                continue;
+            }
+            parts.literal(&rest[..start]);
+            let Some((body, after)) = rest[start + 2..].split_once('}') else {
+                return Err(TemplateError {
+                    message: "`${` without the `}` that ends it".to_owned(),
+                    hint: Some("write `$${` for a literal `${`".to_owned()),
+                });
+            };
+            match read(body)? {
+                Some(reference) => parts.list.push(Part::Reference(reference)),
+                None => parts.literal(&rest[start..start + body.len() + 3]),
+            }
+            rest = after;
+        }
+        parts.literal(rest);
+        Ok(Self { text: text.to_owned(), parts: parts.list, shown: Shown::AsWritten })
+    }
+
+    /// Marks the literal text as secret: what is in `env` and `headers`.
+    #[must_use]
+    pub fn into_secret(self) -> Self {
+        Self { shown: Shown::ReferencesOnly, ..self }
+    }
+
+    /// Marks the text as a URL, whose user, password and query are not shown.
+    pub(super) fn into_url(self) -> Self {
+        Self { shown: Shown::AsUrl, ..self }
+    }
+
+    /// The text as written, whatever is in it. For storing, not for showing.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.text
+    }
+
+    /// What it refers to, in order.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Literal(_) => None,
+            Part::Reference(reference) => Some(reference),
+        })
+    }
+
+    /// What stands in the text itself: literals and defaults.
+    pub(super) fn fixed_texts(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Literal(text) => Some(text.as_str()),
+            Part::Reference(Reference::Variable { default, .. }) => default.as_deref(),
+            Part::Reference(Reference::File { .. }) => None,
+        })
+    }
+
+    /// The value when it depends on nothing.
+    #[must_use]
+    pub fn literal(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Fills the references in.
+    ///
+    /// # Errors
+    /// The first reference that has no value.
+    pub fn expand(&self, lookup: &dyn Lookup) -> Result<Expanded, ExpandError> {
+        let mut value = String::with_capacity(self.text.len());
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => value.push_str(text),
+                Part::Reference(reference) => value.push_str(&reference.value(lookup)?),
+            }
+        }
+        Ok(Expanded(value))
+    }
+}
+
+impl Reference {
+    fn value(&self, lookup: &dyn Lookup) -> Result<String, ExpandError> {
+        match self {
+            Self::Variable { name, default } => {
+                let value = lookup.variable(name);
+                match (value.filter(|value| default.is_none() || !value.is_empty()), default) {
+                    (Some(value), _) => {
+                        value.into_string().map_err(|_| ExpandError::NotText { name: name.clone() })
+                    }
+                    (None, Some(default)) => Ok(default.clone()),
+                    (None, None) => Err(ExpandError::Unset { name: name.clone() }),
+                }
+            }
+            Self::File { path } => match lookup.file(path) {
+                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Err(error) => Err(ExpandError::FileUnreadable { path: path.clone(), why: error.to_string() }),
+            },
+        }
+    }
+}
+
+/// A default may be a secret ("for local use only"), so it is not shown.
+impl fmt::Display for Reference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable { name, default: None } => write!(out, "${{env:{name}}}"),
+            Self::Variable { name, default: Some(_) } => write!(out, "${{env:{name}:-…}}"),
+            Self::File { path } => write!(out, "${{file:{}}}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shown {
+            Shown::AsWritten => out.write_str(&mask_tokens(&self.text)),
+            Shown::AsUrl => out.write_str(&mask_url(&self.text)),
+            Shown::ReferencesOnly => self.parts.iter().try_for_each(|part| match part {
+                Part::Literal(_) => out.write_str(REDACTED),
+                Part::Reference(reference) => write!(out, "{reference}"),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?}", self.to_string())
+    }
+}
+
+/// Parts under construction; neighbouring literals become one.
+#[derive(Default)]
+struct Parts {
+    list: Vec<Part>,
+}
+
+impl Parts {
+    fn literal(&mut self, text: &str) {
+        match self.list.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Part::Literal(last)) => last.push_str(text),
+            _ => self.list.push(Part::Literal(text.to_owned())),
+        }
+    }
+}
+
+/// What an editor fills in, by the forms its documentation names.
+const OF_EDITORS: &[&str] = &[
+    "workspaceFolder",
+    "workspaceFolderBasename",
+    "workspaceRoot",
+    "userHome",
+    "pathSeparator",
+    "/",
+    "execPath",
+    "__dirname",
+    "file",
+    "cwd",
+];
+
+/// What stands between the braces: a reference, or nothing of ours (`None`).
+fn read(body: &str) -> Result<Option<Reference>, TemplateError> {
+    if body.is_empty() {
+        return Err(TemplateError { message: "`${}` names nothing".to_owned(), hint: None });
+    }
+    if OF_EDITORS.contains(&body) {
+        let hint = match body {
+            "userHome" => "write `${HOME}`",
+            _ => "write the path itself",
+        };
+        return Err(unsupported(body, "is filled in by an editor, not by gripfast", hint));
+    }
+    if let Some(path) = body.strip_prefix("file:") {
+        return file(path).map(Some);
+    }
+    if let Some(variable) = body.strip_prefix("env:") {
+        let (name, default) = split_default(variable);
+        if name_length(name) != name.len() || name.is_empty() {
+            return Err(unsupported(body, "does not name a variable", "write `${env:NAME}`"));
+        }
+        return reference(name, default, body).map(Some);
+    }
+    let (name, operator) = body.split_at(name_length(body));
+    match operator.as_bytes() {
+        _ if name.is_empty() => shell_or_unknown(body, is_special_parameter),
+        [] => reference(name, None, body).map(Some),
+        [b':', b'-', ..] => reference(name, Some(&operator[2..]), body).map(Some),
+        // `${v:=x}`, `${v:?x}`, `${v:+x}`, and `${v:1:2}` of bash.
+        [b':', b'=' | b'?' | b'+' | b' ' | b'0'..=b'9' | b'$' | b'(', ..] => Ok(None),
+        [b'%' | b'#' | b'/' | b'^' | b',' | b'@' | b'[' | b'-' | b'+' | b'=' | b'?', ..] => Ok(None),
+        [b':', ..] => {
+            let what = format!("asks for `{name}:`, which gripfast does not have");
+            Err(unsupported(body, &what, "write `${env:NAME}` or `${file:/path}`"))
+        }
+        _ => shell_or_unknown(body, |_| false),
+    }
+}
+
+fn reference(name: &str, default: Option<&str>, body: &str) -> Result<Reference, TemplateError> {
+    if default.is_some_and(|default| default.contains("${")) {
+        return Err(unsupported(body, "has a reference inside its default", "write the default out"));
+    }
+    Ok(Reference::Variable { name: name.to_owned(), default: default.map(str::to_owned) })
+}
+
+/// A relative path would mean another file for each directory that gripfast is started from.
+fn file(path: &str) -> Result<Reference, TemplateError> {
+    let path = PathBuf::from(path);
+    if path.has_root() {
+        Ok(Reference::File { path })
+    } else {
+        let body = format!("file:{}", path.display());
+        Err(unsupported(&body, "needs an absolute path", "write `${file:/run/secrets/name}`"))
+    }
+}
+
+fn split_default(variable: &str) -> (&str, Option<&str>) {
+    match variable.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (variable, None),
+    }
+}
+
+/// The length of the variable name that `text` begins with.
+fn name_length(text: &str) -> usize {
+    if text.starts_with(|first: char| first.is_ascii_digit()) {
+        return 0;
+    }
+    text.find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')).unwrap_or(text.len())
+}
+
+/// `${1}`, `${#v}`, `${!v}`, `${@}` and their like.
+fn is_special_parameter(body: &str) -> bool {
+    body.starts_with(|first: char| first.is_ascii_digit() || "#!@*?$-".contains(first))
+}
+
+fn shell_or_unknown(body: &str, of_the_shell: fn(&str) -> bool) -> Result<Option<Reference>, TemplateError> {
+    if of_the_shell(body) {
+        return Ok(None);
+    }
+    Err(unsupported(body, "is not a form that gripfast knows", "write `$${` for a literal `${`"))
+}
+
+/// Only the beginning is named: after `:-` there may be a secret.
+fn unsupported(body: &str, what: &str, hint: &str) -> TemplateError {
+    let (beginning, _) = split_default(body);
+    let beginning: String = beginning.chars().take(40).collect();
+    TemplateError { message: format!("`${{{beginning}}}` {what}"), hint: Some(hint.to_owned()) }
+}

@@ -1,0 +1,467 @@
+//! The host: upstreams by name, and the verbs over them.
+
+use crate::clock::Clock;
+use crate::config::{ServerSpec, Target, suggest};
+use crate::observe::{Feed, Observer, UpstreamEvent};
+use crate::status::ServerStatus;
+use crate::store::{LocalStore, MemoryStore, Shelf, Store};
+use crate::transport::{Dialer, TargetDialer};
+use crate::upstream::{Origin, Parts, Settings, Upstream};
+use gripfast_core::catalog::Catalog;
+use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::policy::{ReplayRules, ToolFilter};
+use gripfast_core::supervise::spec::WhenDown;
+use gripfast_core::supervise::status::State;
+use gripfast_core::supervise::upstream::Ask;
+use gripfast_core::time::Mono;
+use gripfast_wire::RawValue;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+
+/// A host of MCP servers that it never loses.
+///
+/// Cloning is cheap and gives another handle to the same host. [`Host::shutdown`] ends it in order; a host
+/// whose last handle is dropped ends its servers at once.
+#[derive(Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Clock,
+    feed: Feed,
+    store: Arc<dyn Store>,
+    client_info: Arc<RawValue>,
+    entries: RwLock<Vec<Arc<Entry>>>,
+}
+
+/// One server of the host.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) filter: ToolFilter,
+    pub(crate) replay: ReplayRules,
+    when_down: WhenDown,
+    kind: EntryKind,
+}
+
+enum EntryKind {
+    Running {
+        upstream: Arc<Upstream>,
+        owner: std::sync::Mutex<Option<JoinHandle<()>>>,
+    },
+    /// Its config is unusable; it is listed with its cause.
+    Broken {
+        cause: String,
+    },
+    /// Switched off in the config.
+    Disabled,
+}
+
+/// Builds a [`Host`].
+#[derive(Default)]
+pub struct HostBuilder {
+    state_dir: Option<PathBuf>,
+    store: Option<Arc<dyn Store>>,
+    client: Option<(String, String)>,
+}
+
+impl HostBuilder {
+    /// Where catalogs and the like are kept between runs. Without it nothing is kept.
+    #[must_use]
+    pub fn state_dir(mut self, directory: Option<PathBuf>) -> Self {
+        self.state_dir = directory;
+        self
+    }
+
+    /// A store of the program's own, instead of a directory.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// How the host introduces itself to servers.
+    #[must_use]
+    pub fn client_info(mut self, name: &str, version: &str) -> Self {
+        self.client = Some((name.to_owned(), version.to_owned()));
+        self
+    }
+
+    /// Makes the host. It runs on the tokio runtime that this is called on.
+    #[must_use]
+    pub fn build(self) -> Host {
+        let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
+        let (name, version) = self
+            .client
+            .unwrap_or_else(|| (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        let introduction = serde_json::json!({ "name": name, "version": version });
+        let client_info =
+            RawValue::from_string(introduction.to_string()).expect("a JSON value prints as JSON");
+        Host {
+            inner: Arc::new(Inner {
+                clock: Clock::new(),
+                feed: Feed::new(),
+                store,
+                client_info: client_info.into(),
+                entries: RwLock::default(),
+            }),
+        }
+    }
+}
+
+fn in_memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::default())
+}
+
+/// A store on disk; one that cannot be used is said aloud and done without.
+fn on_disk(directory: &Path) -> Arc<dyn Store> {
+    match LocalStore::open(directory) {
+        Ok((store, None)) => Arc::new(store),
+        Ok((store, Some(aside))) => {
+            tracing::warn!(moved_to = %aside.display(), "the state file was corrupt; a new one was begun");
+            Arc::new(store)
+        }
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(%error, cause, "no state is kept in this run");
+            in_memory()
+        }
+    }
+}
+
+/// Options of [`Host::spawn_with`] beyond the spec.
+#[derive(Default)]
+pub struct SpawnOptions {
+    /// A listing to show before the server was ever started, such as one shipped with a server card.
+    pub card: Option<Catalog>,
+    /// A transport of the program's own, instead of the spec's target.
+    pub dialer: Option<Arc<dyn Dialer>>,
+}
+
+/// Why a server cannot be added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpawnError {
+    /// There is one of this name already.
+    #[error("there is a server named `{0}` already")]
+    NameTaken(String),
+}
+
+/// What one server offers, or why that is not known.
+#[derive(Debug, Clone)]
+pub struct Discovered {
+    /// The server's name.
+    pub server: String,
+    /// Its catalog.
+    pub catalog: Result<Arc<Catalog>, CallError>,
+}
+
+impl Host {
+    /// Begins to build a host.
+    pub fn builder() -> HostBuilder {
+        HostBuilder::default()
+    }
+
+    /// Adds a server and begins to keep it.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn spawn(&self, name: &str, spec: ServerSpec) -> Result<(), SpawnError> {
+        self.spawn_with(name, spec, SpawnOptions::default())
+    }
+
+    /// [`Host::spawn`] with options.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn spawn_with(&self, name: &str, spec: ServerSpec, options: SpawnOptions) -> Result<(), SpawnError> {
+        let kind = if spec.disabled {
+            EntryKind::Disabled
+        } else {
+            let (upstream, owner) = self.start(name, &spec, options);
+            EntryKind::Running { upstream, owner: std::sync::Mutex::new(Some(owner)) }
+        };
+        let entry = Entry {
+            name: name.to_owned(),
+            filter: ToolFilter::new(&spec.tools.allow, &spec.tools.deny),
+            replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
+            when_down: spec.supervision.when_down,
+            kind,
+        };
+        self.add(entry)
+    }
+
+    /// Adds a server whose config is unusable, so that it is listed with its cause instead of missing.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn spawn_broken(&self, name: &str, cause: &str) -> Result<(), SpawnError> {
+        self.add(Entry {
+            name: name.to_owned(),
+            filter: ToolFilter::default(),
+            replay: ReplayRules::default(),
+            when_down: WhenDown::Keep,
+            kind: EntryKind::Broken { cause: cause.to_owned() },
+        })
+    }
+
+    fn start(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> (Arc<Upstream>, JoinHandle<()>) {
+        let shelf = Shelf::new(Arc::clone(&self.inner.store), name, &fingerprint(&spec.target));
+        if let (Some(card), None) = (&options.card, shelf.catalog()) {
+            shelf.keep_catalog(card);
+        }
+        let name: Arc<str> = name.into();
+        Upstream::start(Parts {
+            observer: Observer::new(Arc::clone(&name), self.inner.feed.clone()),
+            name,
+            settings: Settings {
+                supervision: spec.supervision.clone(),
+                protocol: spec.protocol,
+                max_message: spec.max_message,
+                client_info: Arc::clone(&self.inner.client_info),
+            },
+            clock: self.inner.clock,
+            dialer: options.dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
+            shelf,
+        })
+    }
+
+    fn add(&self, entry: Entry) -> Result<(), SpawnError> {
+        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if entries.iter().any(|known| known.name == entry.name) {
+            if let EntryKind::Running { upstream, .. } = &entry.kind {
+                upstream.go_away();
+            }
+            return Err(SpawnError::NameTaken(entry.name));
+        }
+        entries.push(Arc::new(entry));
+        Ok(())
+    }
+
+    /// Ends a server for good and forgets it. Returns when nothing of it is left behind.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub async fn remove(&self, server: &str) -> Result<(), CallError> {
+        let entry = self.entry(server)?;
+        self.inner
+            .entries
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|known| known.name != server);
+        entry.end().await;
+        Ok(())
+    }
+
+    /// Stops a server until [`Host::start_again`]. Calls are then answered with `stopped`.
+    ///
+    /// # Errors
+    /// There is none of this name, or its config is unusable.
+    pub fn stop(&self, server: &str) -> Result<(), CallError> {
+        self.ask(server, Ask::Stop)
+    }
+
+    /// Starts a server that was stopped.
+    ///
+    /// # Errors
+    /// As [`Host::stop`].
+    pub fn start_again(&self, server: &str) -> Result<(), CallError> {
+        self.ask(server, Ask::Start)
+    }
+
+    /// Replaces a server's link now.
+    ///
+    /// # Errors
+    /// As [`Host::stop`].
+    pub fn reconnect(&self, server: &str) -> Result<(), CallError> {
+        self.ask(server, Ask::Reconnect)
+    }
+
+    /// Forgets all bad memories of a server (circuit, restart budget) and replaces its link now.
+    ///
+    /// # Errors
+    /// As [`Host::stop`].
+    pub fn reload(&self, server: &str) -> Result<(), CallError> {
+        self.ask(server, Ask::Reload)
+    }
+
+    fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
+        self.entry(server)?.upstream()?.ask(ask);
+        Ok(())
+    }
+
+    /// What a server offers, as far as it may be seen. A server that was never listed is waited for, up to
+    /// `patience`; a lazy one is started for it.
+    ///
+    /// # Errors
+    /// It could not be listed in time; the error has the cause.
+    pub async fn catalog(&self, server: &str, patience: Duration) -> Result<Arc<Catalog>, CallError> {
+        let entry = self.entry(server)?;
+        let upstream = entry.upstream()?;
+        let mut listing = upstream.listing.subscribe();
+        if listing.borrow().origin == Origin::Nothing {
+            let _hold = upstream.hold();
+            let until = self.now() + patience;
+            upstream.want();
+            let known = listing.wait_for(|listing| listing.origin != Origin::Nothing);
+            tokio::select! {
+                _ = known => {}
+                error = upstream.hopeless() => return Err(error),
+                () = tokio::time::sleep_until(self.inner.clock.instant(until)) => {
+                    return Err(upstream.not_listed_yet());
+                }
+            }
+        }
+        let catalog = Arc::clone(&upstream.listing.borrow().catalog);
+        Ok(entry.visible(catalog))
+    }
+
+    /// What all servers offer, asked in parallel; a failing one is a row with its error.
+    pub async fn discover(&self, patience: Duration) -> Vec<Discovered> {
+        let asking = self.names().into_iter().map(|server| async move {
+            let catalog = self.catalog(&server, patience).await;
+            Discovered { server, catalog }
+        });
+        futures_util::future::join_all(asking).await
+    }
+
+    /// The names of all servers, in the order in which they were added.
+    pub fn names(&self) -> Vec<String> {
+        self.entries().iter().map(|entry| entry.name.clone()).collect()
+    }
+
+    /// The facts about all servers, in the order in which they were added.
+    pub fn status(&self) -> Vec<ServerStatus> {
+        self.entries().iter().map(|entry| self.status_of_entry(entry)).collect()
+    }
+
+    /// The facts about one server.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn status_of(&self, server: &str) -> Result<ServerStatus, CallError> {
+        Ok(self.status_of_entry(&*self.entry(server)?))
+    }
+
+    fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
+        match &entry.kind {
+            EntryKind::Running { upstream, .. } => ServerStatus::of(upstream, &entry.filter),
+            EntryKind::Broken { cause } => {
+                ServerStatus::idle(&entry.name, State::ConfigError, Some(cause.clone()))
+            }
+            EntryKind::Disabled => ServerStatus::idle(&entry.name, State::Disabled, None),
+        }
+    }
+
+    /// Follows what happens to the servers from now on.
+    pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
+        self.inner.feed.follow()
+    }
+
+    /// Ends all servers in parallel, each in order (calls in flight may finish for a while, then its link
+    /// is closed), and flushes the store. Returns when nothing is left behind.
+    pub async fn shutdown(&self) {
+        let entries =
+            std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
+        futures_util::future::join_all(entries.iter().map(|entry| entry.end())).await;
+        let store = Arc::clone(&self.inner.store);
+        let _ = tokio::task::spawn_blocking(move || store.flush()).await;
+    }
+
+    pub(crate) fn now(&self) -> Mono {
+        self.inner.clock.now().mono
+    }
+
+    pub(crate) fn entry(&self, server: &str) -> Result<Arc<Entry>, CallError> {
+        let entries = self.entries();
+        if let Some(entry) = entries.iter().find(|entry| entry.name == server) {
+            return Ok(Arc::clone(entry));
+        }
+        let error = CallError::new(
+            Code::UnknownServer,
+            server,
+            Fate::NotSent,
+            format!("there is no server named `{server}`"),
+        );
+        Err(match suggest::nearest(server, entries.iter().map(|entry| entry.name.as_str())) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error.hint("`gripfast status` lists the servers"),
+        })
+    }
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for entry in self.entries.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            if let EntryKind::Running { upstream, owner } = &entry.kind {
+                upstream.go_away();
+                if let Some(owner) = owner.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    owner.abort();
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn upstream(&self) -> Result<&Arc<Upstream>, CallError> {
+        match &self.kind {
+            EntryKind::Running { upstream, .. } => Ok(upstream),
+            EntryKind::Broken { cause } => Err(CallError::new(
+                Code::Unreachable,
+                &self.name,
+                Fate::NotSent,
+                format!("upstream `{}` cannot work as configured: {cause}", self.name),
+            )
+            .hint(format!("`gripfast check` explains the config of `{}`", self.name))),
+            EntryKind::Disabled => Err(CallError::new(
+                Code::Stopped,
+                &self.name,
+                Fate::NotSent,
+                format!("upstream `{}` is disabled in the config", self.name),
+            )
+            .hint(format!("remove `disabled` from `{}` in the config", self.name))),
+        }
+    }
+
+    /// The catalog as it may be seen: denied tools are absent, and a withdrawn server offers nothing.
+    fn visible(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
+        let withdrawn = self.when_down == WhenDown::Withdraw
+            && self.upstream().is_ok_and(|upstream| upstream.state() == State::Parked);
+        if withdrawn {
+            return Arc::default();
+        }
+        if catalog.tools.iter().all(|tool| self.filter.admits(&tool.key)) {
+            return catalog;
+        }
+        let mut seen = Catalog::clone(&catalog);
+        seen.tools.retain(|tool| self.filter.admits(&tool.key));
+        Arc::new(seen)
+    }
+
+    async fn end(&self) {
+        let EntryKind::Running { upstream, owner } = &self.kind else { return };
+        upstream.go_away();
+        let owner = owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(owner) = owner {
+            let _ = owner.await;
+        }
+    }
+}
+
+/// How a server is reached, without any value that the config only refers to.
+fn fingerprint(target: &Target) -> String {
+    let mut hash = Sha256::new();
+    for template in target.templates() {
+        hash.update(template.source().as_bytes());
+        hash.update([0]);
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}

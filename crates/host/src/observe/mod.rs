@@ -1,0 +1,79 @@
+//! One event, several views: a log line, a place among the last events of its upstream, a feed for
+//! whoever follows. It watches and never decides.
+
+mod log;
+mod stats;
+
+pub use stats::CallStats;
+pub(crate) use stats::Stats;
+
+use gripfast_core::event::Event;
+use gripfast_core::time::Wall;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::broadcast;
+
+/// Something that happened to one upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamEvent {
+    /// The upstream's name.
+    pub server: Arc<str>,
+    /// When.
+    pub at: Wall,
+    /// What.
+    pub event: Event,
+}
+
+/// Where all upstreams of a host tell what happens to them.
+#[derive(Debug, Clone)]
+pub(crate) struct Feed {
+    to: broadcast::Sender<UpstreamEvent>,
+}
+
+impl Feed {
+    /// Whoever follows more slowly than this many events misses the oldest, and is told so.
+    const CAPACITY: usize = 1024;
+
+    pub(crate) fn new() -> Self {
+        Self { to: broadcast::channel(Self::CAPACITY).0 }
+    }
+
+    pub(crate) fn follow(&self) -> broadcast::Receiver<UpstreamEvent> {
+        self.to.subscribe()
+    }
+}
+
+/// What watches one upstream.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    server: Arc<str>,
+    feed: Feed,
+    recent: Mutex<VecDeque<UpstreamEvent>>,
+}
+
+impl Observer {
+    /// Events that status shows.
+    const RECENT: usize = 20;
+
+    pub(crate) fn new(server: Arc<str>, feed: Feed) -> Self {
+        Self { server, feed, recent: Mutex::default() }
+    }
+
+    pub(crate) fn tell(&self, at: Wall, event: Event) {
+        let told = UpstreamEvent { server: Arc::clone(&self.server), at, event };
+        log::write(&told);
+        {
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            if recent.len() == Self::RECENT {
+                recent.pop_front();
+            }
+            recent.push_back(told.clone());
+        }
+        // Nobody following is fine.
+        let _ = self.feed.to.send(told);
+    }
+
+    pub(crate) fn recent(&self) -> Vec<UpstreamEvent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}

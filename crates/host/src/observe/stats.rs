@@ -1,0 +1,75 @@
+//! Counts and times of the calls of one upstream, in bounded memory.
+
+use gripfast_core::time::Mono;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Counts and times of the calls of one upstream.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    calls: u64,
+    errors: u64,
+    tool_errors: u64,
+    last_ok: Option<Mono>,
+    took: VecDeque<Duration>,
+}
+
+/// What is known about the calls of one upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallStats {
+    /// Calls since the start.
+    pub calls: u64,
+    /// Calls that were not served.
+    pub errors: u64,
+    /// Calls that were served with an error of the tool's own.
+    pub tool_errors: u64,
+    /// How long ago a call was last served.
+    pub last_ok: Option<Duration>,
+    /// The median time of the last calls.
+    pub p50: Option<Duration>,
+    /// The time that one in twenty of the last calls exceeded.
+    pub p95: Option<Duration>,
+}
+
+impl Stats {
+    /// Calls whose times are kept.
+    const TIMES: usize = 256;
+
+    pub(crate) fn answered(&self, now: Mono, took: Duration, tool_error: bool) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.calls += 1;
+        counts.tool_errors += u64::from(tool_error);
+        counts.last_ok = Some(now);
+        if counts.took.len() == Self::TIMES {
+            counts.took.pop_front();
+        }
+        counts.took.push_back(took);
+    }
+
+    pub(crate) fn failed(&self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.calls += 1;
+        counts.errors += 1;
+    }
+
+    pub(crate) fn read(&self, now: Mono) -> CallStats {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times: Vec<Duration> = counts.took.iter().copied().collect();
+        times.sort_unstable();
+        let quantile = |of: usize| times.get(times.len().saturating_sub(1) * of / 100).copied();
+        CallStats {
+            calls: counts.calls,
+            errors: counts.errors,
+            tool_errors: counts.tool_errors,
+            last_ok: counts.last_ok.map(|at| now - at),
+            p50: quantile(50),
+            p95: quantile(95),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The facts about one server, as status shows them.
+
+use crate::observe::{CallStats, UpstreamEvent};
+use crate::upstream::Upstream;
+use gripfast_core::policy::ToolFilter;
+use gripfast_core::supervise::circuit::CircuitView;
+use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
+use gripfast_wire::Era;
+use std::time::Duration;
+
+/// The facts about one server at one moment.
+#[derive(Debug, Clone)]
+pub struct ServerStatus {
+    /// Its name.
+    pub name: String,
+    /// Its supervision: state, cause, next attempt, circuit, restarts.
+    pub supervision: UpstreamStatus,
+    /// The way it is reached: `stdio`, `http`, `sse`; unknown until it was reached once.
+    pub transport: Option<&'static str>,
+    /// The era it speaks: `legacy` or `modern`.
+    pub era: Option<&'static str>,
+    /// The protocol version it speaks.
+    pub protocol_version: Option<String>,
+    /// The child's process id.
+    pub pid: Option<u32>,
+    /// Its address, without anything secret.
+    pub url: Option<String>,
+    /// What it calls itself.
+    pub server_info: Option<String>,
+    /// What it tells its users.
+    pub instructions: Option<String>,
+    /// How long the present session has lasted.
+    pub session_age: Option<Duration>,
+    /// How many tools it offers, as far as they may be seen.
+    pub tools: usize,
+    /// Its calls.
+    pub calls: CallStats,
+    /// The last things that happened to it.
+    pub events: Vec<UpstreamEvent>,
+    /// The last lines it wrote to stderr.
+    pub stderr: Vec<String>,
+}
+
+impl ServerStatus {
+    /// The stderr lines that status shows.
+    const STDERR_LINES: usize = 20;
+
+    pub(crate) fn of(upstream: &Upstream, filter: &ToolFilter) -> Self {
+        let now = upstream.clock.now();
+        let supervision = upstream.with(|machine, now| machine.status(now));
+        let live = upstream.live();
+        let facts = live.as_ref().map(|live| live.link.facts()).unwrap_or_default();
+        let session = live.as_ref().map(|live| &live.session);
+        let listing = upstream.listing.borrow();
+        let tools = listing.catalog.tools.iter().filter(|tool| filter.admits(&tool.key)).count();
+        Self {
+            name: upstream.name.to_string(),
+            supervision,
+            transport: live.as_ref().map(|live| live.route.word()),
+            era: session.map(|session| match session.era {
+                Era::Legacy => "legacy",
+                Era::Modern => "modern",
+            }),
+            protocol_version: session.and_then(|session| session.version.as_ref()).map(ToString::to_string),
+            pid: facts.pid,
+            url: facts.url,
+            server_info: live.as_ref().and_then(|live| {
+                let name = live.server.name.as_deref()?;
+                Some(
+                    live.server
+                        .version
+                        .as_deref()
+                        .map_or(name.to_owned(), |version| format!("{name} {version}")),
+                )
+            }),
+            instructions: live.as_ref().and_then(|live| live.server.instructions.clone()),
+            session_age: live.as_ref().map(|live| now.mono - live.since),
+            tools,
+            calls: upstream.stats.read(now.mono),
+            events: upstream.observer.recent(),
+            stderr: upstream.stderr.last(Self::STDERR_LINES),
+        }
+    }
+
+    /// The status of a server that has no upstream.
+    pub(crate) fn idle(name: &str, state: State, cause: Option<String>) -> Self {
+        let next_action = (state == State::ConfigError).then_some(NextAction::Configure);
+        Self {
+            name: name.to_owned(),
+            supervision: UpstreamStatus {
+                state,
+                for_how_long: Duration::ZERO,
+                cause,
+                next_attempt: None,
+                next_wake: None,
+                next_action,
+                circuit: CircuitView::Closed,
+                consecutive_failures: 0,
+                restarts: 0,
+                restarts_in_window: 0,
+                in_flight: 0,
+                waiting: 0,
+                epoch: 0,
+            },
+            transport: None,
+            era: None,
+            protocol_version: None,
+            pid: None,
+            url: None,
+            server_info: None,
+            instructions: None,
+            session_age: None,
+            tools: 0,
+            calls: CallStats::default(),
+            events: Vec::new(),
+            stderr: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A store in a directory: one SQLite file in WAL mode, which several processes may use at a time.
+//! Writing is the business of one thread, so nobody who puts something waits for a disk.
+
+use super::Store;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A store in a directory.
+#[derive(Debug)]
+pub struct LocalStore {
+    reader: Mutex<Connection>,
+    writer: Sender<Task>,
+}
+
+#[derive(Debug)]
+enum Task {
+    Put { space: String, key: String, value: Vec<u8> },
+    Flush(SyncSender<()>),
+}
+
+/// Why a directory cannot be used as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotStore {
+    /// The directory cannot be made.
+    #[error("cannot make the state directory `{}`", path.display())]
+    Directory {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file in it cannot be opened or written, not even after the old one was moved aside.
+    #[error("cannot use `{}`", path.display())]
+    Database {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+impl LocalStore {
+    const FILE: &'static str = "state.db";
+    /// Another process may be writing; it is never long.
+    const BUSY_FOR: Duration = Duration::from_secs(5);
+
+    /// Opens or makes the store in `directory`. A corrupt file is moved aside, and its new name is told.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written.
+    pub fn open(directory: &Path) -> Result<(Self, Option<PathBuf>), CannotStore> {
+        make_private(directory)
+            .map_err(|source| CannotStore::Directory { path: directory.to_owned(), source })?;
+        let path = directory.join(Self::FILE);
+        let (reader, moved) = match connect(&path) {
+            Ok(connection) => (connection, None),
+            Err(error) if is_corrupt(&error) => {
+                let aside =
+                    directory.join(format!("{}.corrupt-{:x}", Self::FILE, crate::clock::unique_number()));
+                let moved = std::fs::rename(&path, &aside).is_ok().then_some(aside);
+                for leftover in ["state.db-wal", "state.db-shm"] {
+                    let _ = std::fs::remove_file(directory.join(leftover));
+                }
+                let connection =
+                    connect(&path).map_err(|source| CannotStore::Database { path: path.clone(), source })?;
+                (connection, moved)
+            }
+            Err(source) => return Err(CannotStore::Database { path, source }),
+        };
+        let writing = connect(&path).map_err(|source| CannotStore::Database { path, source })?;
+        let (writer, tasks) = channel();
+        std::thread::Builder::new()
+            .name("gripfast-store".to_owned())
+            .spawn(move || write(&writing, &tasks))
+            .map_err(|source| CannotStore::Directory { path: directory.to_owned(), source })?;
+        Ok((Self { reader: Mutex::new(reader), writer }, moved))
+    }
+}
+
+impl Store for LocalStore {
+    fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = reader
+            .query_row("SELECT value FROM entry WHERE space = ?1 AND key = ?2", params![space, key], |row| {
+                row.get(0)
+            })
+            .optional();
+        match found {
+            Ok(value) => value,
+            Err(error) => {
+                tracing::warn!(%error, space, "the state directory could not be read");
+                None
+            }
+        }
+    }
+
+    fn put(&self, space: &str, key: &str, value: Vec<u8>) {
+        let task = Task::Put { space: space.to_owned(), key: key.to_owned(), value };
+        // The writer ends with us, not before.
+        let _ = self.writer.send(task);
+    }
+
+    fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.writer.send(Task::Flush(done)).is_ok() {
+            let _ = wait.recv_timeout(Self::BUSY_FOR);
+        }
+    }
+}
+
+fn write(connection: &Connection, tasks: &Receiver<Task>) {
+    while let Ok(task) = tasks.recv() {
+        match task {
+            Task::Put { space, key, value } => {
+                let put = connection.execute(
+                    "INSERT INTO entry (space, key, value) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (space, key) DO UPDATE SET value = excluded.value",
+                    params![space, key, value],
+                );
+                if let Err(error) = put {
+                    tracing::warn!(%error, space, "the state directory could not be written");
+                }
+            }
+            Task::Flush(done) => {
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(LocalStore::BUSY_FOR)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS entry (
+            space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (space, key)
+         ) WITHOUT ROWID",
+    )?;
+    Ok(connection)
+}
+
+fn is_corrupt(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+}
+
+#[cfg(unix)]
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(not(unix))]
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b06_what_was_kept_is_there_after_a_restart_and_for_another_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = LocalStore::open(directory.path()).unwrap();
+        store.put("catalog", "a", b"one".to_vec());
+        store.put("catalog", "a", b"two".to_vec());
+        store.flush();
+        let (another, moved) = LocalStore::open(directory.path()).unwrap();
+        assert_eq!((another.get("catalog", "a"), moved), (Some(b"two".to_vec()), None));
+        assert_eq!(another.get("verdict", "a"), None);
+    }
+
+    #[test]
+    fn a_corrupt_store_is_moved_aside_and_said_aloud() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(LocalStore::FILE), vec![b'x'; 8192]).unwrap();
+        let (store, moved) = LocalStore::open(directory.path()).unwrap();
+        assert!(moved.is_some_and(|aside| aside.exists()));
+        store.put("a", "b", b"c".to_vec());
+        store.flush();
+        assert_eq!(store.get("a", "b"), Some(b"c".to_vec()));
+    }
+
+    #[test]
+    fn a_place_that_is_no_directory_is_an_error_with_its_cause() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = LocalStore::open(file.path()).unwrap_err();
+        assert!(error.to_string().contains("cannot make the state directory"), "{error}");
+    }
+}

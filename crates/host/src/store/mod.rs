@@ -1,0 +1,84 @@
+//! What outlives a run: catalogs, verdicts about eras; later tokens, pins, budgets. One small trait, so
+//! that a directory on disk, memory and a shared engine look alike.
+//!
+//! A store that cannot be used is said aloud and done without; it never stops anything.
+
+mod local;
+
+pub use local::{CannotStore, LocalStore};
+
+use crate::upstream::Verdict;
+use gripfast_core::catalog::Catalog;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A place for bytes under a space and a key, safe to share by several processes.
+pub trait Store: Send + Sync + 'static {
+    /// What was last put there.
+    fn get(&self, space: &str, key: &str) -> Option<Vec<u8>>;
+
+    /// Puts something there. It need not be on disk when this returns; [`Store::flush`] waits for that.
+    fn put(&self, space: &str, key: &str, value: Vec<u8>);
+
+    /// Waits until everything that was put is safe.
+    fn flush(&self);
+}
+
+/// A store that forgets everything at the end of the process.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    entries: Mutex<BTreeMap<(String, String), Vec<u8>>>,
+}
+
+impl Store for MemoryStore {
+    fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.get(&(space.to_owned(), key.to_owned())).cloned()
+    }
+
+    fn put(&self, space: &str, key: &str, value: Vec<u8>) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.insert((space.to_owned(), key.to_owned()), value);
+    }
+
+    fn flush(&self) {}
+}
+
+/// The part of a store that belongs to one upstream. What another target of the same name left there is
+/// not looked at: the key holds a fingerprint of how the server is reached.
+#[derive(Clone)]
+pub(crate) struct Shelf {
+    store: Arc<dyn Store>,
+    key: String,
+}
+
+impl Shelf {
+    const CATALOGS: &'static str = "catalog";
+    const VERDICTS: &'static str = "verdict";
+
+    pub(crate) fn new(store: Arc<dyn Store>, server: &str, fingerprint: &str) -> Self {
+        Self { store, key: format!("{server}@{fingerprint}") }
+    }
+
+    pub(crate) fn catalog(&self) -> Option<Catalog> {
+        let stored = self.store.get(Self::CATALOGS, &self.key)?;
+        // Written by another version, perhaps: it will be listed anew.
+        serde_json::from_slice(&stored).ok()
+    }
+
+    pub(crate) fn keep_catalog(&self, catalog: &Catalog) {
+        if let Ok(bytes) = serde_json::to_vec(catalog) {
+            self.store.put(Self::CATALOGS, &self.key, bytes);
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        serde_json::from_slice(&self.store.get(Self::VERDICTS, &self.key)?).ok()
+    }
+
+    pub(crate) fn keep_verdict(&self, verdict: Verdict) {
+        if let Ok(bytes) = serde_json::to_vec(&verdict) {
+            self.store.put(Self::VERDICTS, &self.key, bytes);
+        }
+    }
+}

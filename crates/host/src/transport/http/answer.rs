@@ -1,0 +1,175 @@
+//! Reading what a server answers to a POST: JSON or an event stream, bounded in size; and turning
+//! refusals into evidence.
+
+use bytes::{Bytes, BytesMut};
+use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
+use gripfast_wire::envelope::{Message, Response as RpcResponse};
+use gripfast_wire::{Outcome, sse};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What kind of body a success carries.
+pub(in crate::transport) enum Kind {
+    Json,
+    Events,
+    Empty,
+    Other(String),
+}
+
+pub(in crate::transport) fn kind_of(response: &Response<Incoming>) -> Kind {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "application/json" => Kind::Json,
+        "text/event-stream" => Kind::Events,
+        _ if matches!(response.status().as_u16(), 202 | 204) => Kind::Empty,
+        _ => Kind::Other(essence),
+    }
+}
+
+/// The whole body, if it is within the limit.
+pub(in crate::transport) async fn whole(
+    body: Incoming,
+    limit: usize,
+    during: During,
+) -> Result<Bytes, Evidence> {
+    let mut body = body;
+    let mut first: Option<Bytes> = None;
+    let mut rest = BytesMut::new();
+    loop {
+        let data = match body.frame().await {
+            None => break,
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_trailers) => continue,
+            },
+            Some(Err(error)) => {
+                let text = format!("the connection broke in the middle of an answer: {error}");
+                return Err(Evidence::sent(during, Observed::Closed(text)));
+            }
+        };
+        let length = first.as_ref().map_or(0, Bytes::len).max(rest.len()) + data.len();
+        if length > limit {
+            return Err(Evidence::sent(during, Observed::TooLarge(limit)));
+        }
+        // Most answers are one piece, which then needs no copy.
+        match first.take() {
+            None if rest.is_empty() => first = Some(data),
+            None => rest.extend_from_slice(&data),
+            Some(begin) => {
+                rest.reserve(begin.len() + data.len());
+                rest.extend_from_slice(&begin);
+                rest.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| rest.freeze()))
+}
+
+/// The events of a stream, one after another.
+pub(in crate::transport) struct Events {
+    body: Incoming,
+    reader: sse::Reader,
+    ready: VecDeque<sse::Event>,
+}
+
+impl Events {
+    pub(in crate::transport) fn of(body: Incoming, limit: usize) -> Self {
+        Self { body, reader: sse::Reader::new(limit), ready: VecDeque::new() }
+    }
+
+    /// The next event; `None` at the end of the stream.
+    pub(in crate::transport) async fn next(
+        &mut self,
+        during: During,
+    ) -> Result<Option<sse::Event>, Evidence> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.take(&data, during)?;
+                    }
+                }
+                Some(Err(error)) => {
+                    let text = format!("the event stream broke: {error}");
+                    return Err(Evidence::sent(during, Observed::Closed(text)));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, data: &[u8], during: During) -> Result<(), Evidence> {
+        self.reader.push(data);
+        while let Some(event) = self.reader.next_event() {
+            match event {
+                Ok(event) => self.ready.push_back(event),
+                Err(too_large) => {
+                    return Err(Evidence::sent(during, Observed::TooLarge(too_large.limit)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::transport) fn last_event_id(&self) -> Option<&str> {
+        self.reader.last_event_id()
+    }
+
+    pub(in crate::transport) fn retry(&self) -> Option<Duration> {
+        self.reader.retry()
+    }
+}
+
+/// What a refusal says: its status, its headers, and the beginning of its body.
+pub(in crate::transport) async fn refusal(
+    response: Response<Incoming>,
+    had_session: bool,
+    during: During,
+) -> (Evidence, Option<Bytes>) {
+    const LIMIT: usize = 64 << 10;
+    const WITHIN: Duration = Duration::from_secs(5);
+    let (head, body) = response.into_parts();
+    // A body that is too long, too slow or broken tells nothing; the status still does.
+    let body = match tokio::time::timeout(WITHIN, whole(body, LIMIT, during)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    };
+    let rpc = rpc_error(&body);
+    let answer = HttpAnswer {
+        status: head.status.as_u16(),
+        retry_after: retry_after(&head.headers),
+        challenge: text_of(&head.headers, &WWW_AUTHENTICATE),
+        body: String::from_utf8_lossy(&body).chars().take(500).collect(),
+        rpc: rpc.clone(),
+        had_session,
+    };
+    let message = rpc.is_some().then_some(body);
+    (Evidence::sent(during, Observed::Http(answer)), message)
+}
+
+/// The error in a JSON-RPC response, whether or not it names a request.
+pub(in crate::transport) fn rpc_error(body: &[u8]) -> Option<RpcError> {
+    match Message::parse(body) {
+        Ok(Message::Response(RpcResponse { outcome: Outcome::Error(error), .. })) => {
+            Some(RpcError { code: error.code, message: error.message.into_owned() })
+        }
+        Ok(_) | Err(_) => None,
+    }
+}
+
+pub(in crate::transport) fn text_of(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// Seconds only: a date would need a clock that agrees with the server's.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    text_of(headers, &RETRY_AFTER)?.trim().parse().ok().map(Duration::from_secs)
+}

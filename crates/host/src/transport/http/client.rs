@@ -1,0 +1,114 @@
+//! One HTTP client per upstream: pooled connections, the upstream's own headers, redirects that never
+//! carry a credential to another origin, and evidence instead of errors.
+
+use super::connect::{Connector, mark_sensitive, trouble_in};
+use crate::transport::target::TlsFiles;
+use bytes::Bytes;
+use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
+use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::time::Duration;
+use url::Url;
+
+/// The HTTP client of one upstream.
+#[derive(Clone)]
+pub(crate) struct HttpClient {
+    client: Client<Connector, Full<Bytes>>,
+    /// Sent with every request to the upstream's own origin.
+    headers: HeaderMap,
+}
+
+/// One request, before the upstream's own headers.
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl HttpClient {
+    const REDIRECTS: usize = 5;
+    const IDLE_CONNECTIONS: usize = 64;
+    /// Shorter than what servers and load balancers usually grant, so that we close first.
+    const IDLE_FOR: Duration = Duration::from_secs(50);
+
+    /// A client for the server at `url`, with the headers that the config names.
+    pub(crate) fn new(url: &Url, mut headers: HeaderMap, tls: &TlsFiles) -> Result<Self, Observed> {
+        let target = uri_of(url)?;
+        let (connector, proxy_headers) = Connector::new(&target, tls)?;
+        mark_sensitive(&mut headers);
+        headers.extend(proxy_headers);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Self::IDLE_FOR)
+            .pool_max_idle_per_host(Self::IDLE_CONNECTIONS)
+            .build(connector);
+        Ok(Self { client, headers })
+    }
+
+    /// Sends a request and follows redirects. Returns when the answer's head is there.
+    pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Incoming>, Evidence> {
+        let home = ask.url.origin();
+        let mut own_headers = self.headers.clone();
+        for _ in 0..=Self::REDIRECTS {
+            let response = self.send_once(&ask, &own_headers, during).await?;
+            let Some(next) = redirect(&response, &ask.url) else { return Ok(response) };
+            if next.origin() != home {
+                // Another origin is another party: it gets nothing that was meant for this one.
+                for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
+                    ask.headers.remove(&secret);
+                }
+                own_headers.clear();
+            }
+            if response.status() == StatusCode::SEE_OTHER {
+                ask.method = Method::GET;
+                ask.body = Bytes::new();
+            }
+            ask.url = next;
+        }
+        let text = format!("it redirects more than {} times", Self::REDIRECTS);
+        Err(Evidence::unsent(during, Observed::BadConfig(text)))
+    }
+
+    async fn send_once(
+        &self,
+        ask: &Ask,
+        own_headers: &HeaderMap,
+        during: During,
+    ) -> Result<Response<Incoming>, Evidence> {
+        let uri = uri_of(&ask.url).map_err(|observed| Evidence::unsent(during, observed))?;
+        let mut request = Request::new(Full::new(ask.body.clone()));
+        *request.method_mut() = ask.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = ask.headers.clone();
+        for (name, value) in own_headers {
+            request.headers_mut().insert(name, value.clone());
+        }
+        self.client.request(request).await.map_err(|error| {
+            if error.is_connect() {
+                let (trouble, text) = trouble_in(&error);
+                Evidence::unsent(during, Observed::Dial { trouble, text })
+            } else {
+                let (_, text): (DialTrouble, _) = trouble_in(&error);
+                Evidence::sent(during, Observed::Closed(format!("the connection broke: {text}")))
+            }
+        })
+    }
+}
+
+fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
+    // 301 and 302 may turn a POST into a GET in browsers; a JSON-RPC request must stay what it is.
+    let follow = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let next = from.join(location).ok()?;
+    let downgrade = from.scheme() == "https" && next.scheme() != "https";
+    (follow && !downgrade && matches!(next.scheme(), "http" | "https")).then_some(next)
+}
+
+fn uri_of(url: &Url) -> Result<Uri, Observed> {
+    url.as_str().parse().map_err(|error| Observed::BadConfig(format!("the URL cannot be used: {error}")))
+}

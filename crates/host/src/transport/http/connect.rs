@@ -1,0 +1,281 @@
+//! Connections: TCP without delay, TLS with the system's roots and the operator's, and the proxies that
+//! the environment names.
+
+use crate::transport::target::TlsFiles;
+use gripfast_core::failure::{DialTrouble, Observed};
+use http::header::HeaderValue;
+use http::{HeaderMap, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_platform_verifier::Verifier;
+use std::error::Error as StdError;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+type Tcp = HttpConnector<Resolver>;
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Makes connections to one server, directly or through a proxy.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    way: Way,
+}
+
+#[derive(Clone)]
+enum Way {
+    Direct(HttpsConnector<Tcp>),
+    /// Plain HTTP through a proxy: the proxy is told the whole address in each request.
+    Forward {
+        tcp: Tcp,
+        proxy: Uri,
+    },
+    /// HTTPS through a proxy: the proxy passes bytes.
+    Tunnel(HttpsConnector<Tunnel<Tcp>>),
+}
+
+impl Connector {
+    /// A connection that takes longer is no connection.
+    const TCP_WITHIN: Duration = Duration::from_secs(10);
+
+    /// A connector for `target`, and the headers that its proxy wants with each request.
+    pub(crate) fn new(target: &Uri, tls: &TlsFiles) -> Result<(Self, HeaderMap), Observed> {
+        let mut tcp = Tcp::new_with_resolver(Resolver(GaiResolver::new()));
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(Self::TCP_WITHIN));
+        tcp.set_keepalive(Some(Duration::from_secs(60)));
+
+        let mut headers = HeaderMap::new();
+        let encrypted = target.scheme_str() == Some("https");
+        let way = match (Matcher::from_env().intercept(target), encrypted) {
+            (None, true) => Way::Direct(with_tls(tcp, tls_config(tls)?)),
+            (None, false) => Way::Direct(with_tls(tcp, plain_config()?)),
+            (Some(proxy), false) => {
+                if let Some(auth) = proxy.basic_auth() {
+                    headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
+                }
+                Way::Forward { tcp, proxy: proxy.uri().clone() }
+            }
+            (Some(proxy), true) => {
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+                if let Some(auth) = proxy.basic_auth() {
+                    tunnel = tunnel.with_auth(auth.clone());
+                }
+                Way::Tunnel(with_tls(tunnel, tls_config(tls)?))
+            }
+        };
+        Ok((Self { way }, headers))
+    }
+}
+
+fn with_tls<C>(inner: C, config: ClientConfig) -> HttpsConnector<C> {
+    HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_http1()
+        .enable_http2()
+        .wrap_connector(inner)
+}
+
+/// A config for a connector that will never see TLS: no roots are read for it.
+fn plain_config() -> Result<ClientConfig, Observed> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad_tls(&error))?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth())
+}
+
+fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let extra = match &files.ca_file {
+        Some(path) => read_certificates(path)?,
+        None => Vec::new(),
+    };
+    let verifier =
+        Verifier::new_with_extra_roots(extra, Arc::clone(&provider)).map_err(|error| bad_tls(&error))?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad_tls(&error))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    match (&files.client_cert, &files.client_key) {
+        (None, None) => Ok(builder.with_no_client_auth()),
+        (Some(cert), key) => {
+            // A key may stand in the same file as its certificate.
+            let key_file = key.as_ref().unwrap_or(cert);
+            let key = PrivateKeyDer::from_pem_file(key_file)
+                .map_err(|error| Observed::BadConfig(format!("client key `{key_file}`: {error}")))?;
+            builder.with_client_auth_cert(read_certificates(cert)?, key).map_err(|error| bad_tls(&error))
+        }
+        (None, Some(_)) => Err(Observed::BadConfig("`client_key` is set without `client_cert`".to_owned())),
+    }
+}
+
+fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Observed> {
+    let unreadable =
+        |error: &dyn StdError| Observed::BadConfig(format!("certificate file `{path}`: {error}"));
+    let certificates = CertificateDer::pem_file_iter(path)
+        .map_err(|error| unreadable(&error))?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unreadable(&error))?;
+    if certificates.is_empty() {
+        return Err(Observed::BadConfig(format!("certificate file `{path}` holds no certificate")));
+    }
+    Ok(certificates)
+}
+
+fn bad_tls(error: &dyn StdError) -> Observed {
+    Observed::BadConfig(format!("TLS cannot be set up: {error}"))
+}
+
+/// Which step of connecting failed, found by type along the chain of causes.
+pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, String) {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    let mut innermost = error.to_string();
+    while let Some(error) = cause {
+        innermost = error.to_string();
+        if let Some(DnsError(error)) = error.downcast_ref() {
+            return (DialTrouble::Dns, error.to_string());
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+                return (DialTrouble::Tls, error.to_string());
+            }
+            match error.kind() {
+                io::ErrorKind::ConnectionRefused => return (DialTrouble::Refused, error.to_string()),
+                io::ErrorKind::TimedOut => return (DialTrouble::TimedOut, error.to_string()),
+                _ => {}
+            }
+        }
+        cause = error.source();
+    }
+    (DialTrouble::Other, innermost)
+}
+
+/// The system's resolver, whose failures can be told from others by type.
+#[derive(Clone)]
+pub(crate) struct Resolver(GaiResolver);
+
+#[derive(Debug)]
+struct DnsError(io::Error);
+
+impl std::fmt::Display for DnsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for DnsError {}
+
+impl Service<Name> for Resolver {
+    type Response = <GaiResolver as Service<Name>>::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx).map_err(|error| Box::new(DnsError(error)).into())
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let lookup = self.0.call(name);
+        Box::pin(async move { lookup.await.map_err(|error| Box::new(DnsError(error)).into()) })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        // None of the connectors inside needs readiness.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, target: Uri) -> Self::Future {
+        match &mut self.way {
+            Way::Direct(connector) => {
+                let connecting = connector.call(target);
+                Box::pin(async move { Ok(Stream { io: connecting.await?, forwarded: false }) })
+            }
+            Way::Forward { tcp, proxy } => {
+                let connecting = tcp.call(proxy.clone());
+                Box::pin(async move {
+                    Ok(Stream { io: MaybeHttpsStream::Http(connecting.await?), forwarded: true })
+                })
+            }
+            Way::Tunnel(connector) => {
+                let connecting = connector.call(target);
+                Box::pin(async move { Ok(Stream { io: connecting.await?, forwarded: false }) })
+            }
+        }
+    }
+}
+
+/// A connection, and whether requests on it must name the whole address.
+pub(crate) struct Stream {
+    io: MaybeHttpsStream<TokioIo<TcpStream>>,
+    forwarded: bool,
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        self.io.connected().proxy(self.forwarded)
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, parts)
+    }
+}
+
+/// `Basic …` of a proxy is a secret; it never shows.
+pub(super) fn mark_sensitive(headers: &mut HeaderMap) {
+    headers.values_mut().for_each(|value: &mut HeaderValue| value.set_sensitive(true));
+}

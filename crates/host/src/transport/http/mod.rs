@@ -1,0 +1,335 @@
+//! Streamable HTTP, both eras: one POST per message, answered with JSON or an event stream; in the legacy
+//! era a session, and a GET stream for what the server says unasked.
+
+mod answer;
+mod client;
+mod connect;
+mod stream;
+
+pub(super) use answer::{Events, Kind, kind_of, refusal};
+pub(super) use client::{Ask, HttpClient};
+
+use super::inbox::{Inbox, Incoming as News, Surroundings};
+use super::{BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Session, Trouble};
+use bytes::Bytes;
+use gripfast_core::failure::{During, Evidence, Observed};
+use gripfast_core::supervise::upstream::Manner;
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::results::{self, Progress};
+use gripfast_wire::{Era, Id, RawValue, batch};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::Duration;
+use url::Url;
+
+/// A link to a Streamable HTTP endpoint.
+pub(super) struct HttpLink {
+    client: HttpClient,
+    url: Url,
+    inbox: Inbox,
+    max_message: usize,
+}
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Farewells are a courtesy; nobody waits longer for one.
+const FAREWELL_WITHIN: Duration = Duration::from_secs(2);
+/// A message that has no answer is taken quickly or not at all.
+const SEND_WITHIN: Duration = Duration::from_secs(10);
+const LARGEST_BATCH: usize = 1000;
+/// How often a cut answer stream is picked up again by its last event.
+const RESUMPTIONS: usize = 3;
+
+impl HttpLink {
+    pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Self {
+        let Surroundings { inbox, max_message, stderr: _ } = surroundings;
+        Self { client, url, inbox, max_message }
+    }
+
+    fn ask(&self, method: Method, session: &Session, accept: HeaderValue, body: Vec<u8>) -> Ask {
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(ACCEPT, accept);
+        if !body.is_empty() {
+            headers.insert(CONTENT_TYPE, JSON);
+        }
+        if let Some(id) = session.id.as_ref().and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert(SESSION_ID, id);
+        }
+        let version = session.version.as_ref().filter(|version| version.needs_version_header());
+        if let Some(version) = version.and_then(|version| HeaderValue::from_str(version.as_str()).ok()) {
+            headers.insert(PROTOCOL_VERSION, version);
+        }
+        Ask { method, url: self.url.clone(), headers, body: body.into() }
+    }
+
+    async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Incoming>, Evidence> {
+        let message = std::mem::take(&mut request.message);
+        let mut ask = self.ask(Method::POST, session, JSON_OR_EVENTS, message);
+        request.sent.set();
+        if session.era == Era::Modern {
+            mirror(&mut ask.headers, request);
+        }
+        self.client.send(ask, request.during).await
+    }
+
+    async fn exchange(&self, session: &Session, mut request: Outgoing) -> Result<Reply, Box<Trouble>> {
+        let during = request.during;
+        let response = self.post(session, &mut request).await?;
+        if !response.status().is_success() {
+            let (evidence, answer) = refusal(response, session.id.is_some(), during).await;
+            return Err(Box::new(Trouble { evidence, answer }));
+        }
+        let session_id = answer::text_of(response.headers(), &SESSION_ID);
+        let garbled = |text: String| Evidence::sent(during, Observed::Garbled(text)).into();
+        let message = match kind_of(&response) {
+            Kind::Json => {
+                let body = answer::whole(response.into_body(), self.max_message, during).await?;
+                self.answer_in(&body, request.listener.as_ref()).await.ok_or_else(|| {
+                    garbled(format!("its answer is not a JSON-RPC response: {}", excerpt(&body)))
+                })?
+            }
+            Kind::Events => self.answer_among(session, response, &request).await?,
+            Kind::Empty => return Err(garbled("it took the request and gave no answer".to_owned())),
+            Kind::Other(kind) => {
+                return Err(garbled(format!("it answered with `{kind}` instead of JSON or an event stream")));
+            }
+        };
+        Ok(Reply { message, session_id })
+    }
+
+    /// The answer in a JSON body: one message, or a batch with the answer among others. Whatever id it
+    /// carries, on this connection it can only be ours.
+    async fn answer_in(&self, body: &Bytes, listener: Option<&Arc<dyn Listener>>) -> Option<Bytes> {
+        if !envelope::is_batch(body) {
+            return matches!(Message::parse(body), Ok(Message::Response(_))).then(|| body.clone());
+        }
+        let mut answer = None;
+        for message in batch::split(body, LARGEST_BATCH).ok()? {
+            let message = body.slice_ref(message);
+            if matches!(Message::parse(&message), Ok(Message::Response(_))) {
+                answer = Some(message);
+            } else {
+                self.hear(message, listener).await;
+            }
+        }
+        answer
+    }
+
+    /// The answer on an event stream, after everything else that the server says first.
+    async fn answer_among(
+        &self,
+        session: &Session,
+        response: Response<Incoming>,
+        request: &Outgoing,
+    ) -> Result<Bytes, Box<Trouble>> {
+        let mut events = Events::of(response.into_body(), self.max_message);
+        for _ in 0..=RESUMPTIONS {
+            let cut = match self.next_answer(&mut events, request).await {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => Evidence::sent(
+                    request.during,
+                    Observed::Closed("its event stream ended before the answer".to_owned()),
+                ),
+                Err(evidence) => evidence,
+            };
+            match self.resume(session, &events, request.during).await {
+                Some(resumed) => events = resumed,
+                None => return Err(cut.into()),
+            }
+        }
+        let text = "its event stream ended before the answer, again and again".to_owned();
+        Err(Evidence::sent(request.during, Observed::Closed(text)).into())
+    }
+
+    async fn next_answer(&self, events: &mut Events, request: &Outgoing) -> Result<Option<Bytes>, Evidence> {
+        while let Some(event) = events.next(request.during).await? {
+            let message = Bytes::from(event.data);
+            match Message::parse(&message) {
+                Ok(Message::Response(_)) => return Ok(Some(message)),
+                Ok(Message::Request(_) | Message::Notification(_)) => {
+                    self.hear(message.clone(), request.listener.as_ref()).await;
+                }
+                // A priming event has no data; anything else that is no message is not worth a call.
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// In the legacy era a cut stream can be picked up after its last event, if it had one.
+    async fn resume(&self, session: &Session, events: &Events, during: During) -> Option<Events> {
+        let last = events.last_event_id()?;
+        if session.era == Era::Modern {
+            return None;
+        }
+        if let Some(pause) = events.retry() {
+            tokio::time::sleep(pause.min(FAREWELL_WITHIN)).await;
+        }
+        let mut ask = self.ask(Method::GET, session, EVENTS, Vec::new());
+        ask.headers.insert(LAST_EVENT_ID, HeaderValue::from_str(last).ok()?);
+        let response = self.client.send(ask, during).await.ok()?;
+        let resumed = response.status().is_success() && matches!(kind_of(&response), Kind::Events);
+        resumed.then(|| Events::of(response.into_body(), self.max_message))
+    }
+
+    /// Progress belongs to the call it is about; everything else to the link's owner.
+    async fn hear(&self, message: Bytes, listener: Option<&Arc<dyn Listener>>) {
+        let is_progress = matches!(
+            Message::parse(&message),
+            Ok(Message::Notification(notification)) if notification.method == Progress::METHOD
+        );
+        match (is_progress, listener) {
+            (true, Some(listener)) => listener.said(&message),
+            (true, None) => {}
+            (false, _) => self.inbox.put(News::Message(message)).await,
+        }
+    }
+
+    async fn say(&self, session: &Session, message: Vec<u8>) -> Result<(), Evidence> {
+        let ask = self.ask(Method::POST, session, JSON_OR_EVENTS, message);
+        let response = self.client.send(ask, During::Call).await?;
+        if response.status().is_success() {
+            return Ok(());
+        }
+        let (evidence, _) = refusal(response, session.id.is_some(), During::Call).await;
+        Err(evidence)
+    }
+}
+
+impl Link for HttpLink {
+    fn request<'a>(
+        &'a self,
+        session: &'a Session,
+        request: Outgoing,
+    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+        Box::pin(async move {
+            let mut goodbye = Goodbye::owed_by(self, session, &request);
+            let outcome = self.exchange(session, request).await;
+            goodbye.settled();
+            outcome
+        })
+    }
+
+    fn send<'a>(&'a self, session: &'a Session, message: Vec<u8>) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        Box::pin(async move {
+            match tokio::time::timeout(SEND_WITHIN, self.say(session, message)).await {
+                Ok(sent) => sent.map_err(Into::into),
+                Err(_) => Err(Evidence::sent(During::Call, Observed::Silence(SEND_WITHIN)).into()),
+            }
+        })
+    }
+
+    fn listen(self: Arc<Self>, session: Arc<Session>) -> Option<Listening> {
+        // The modern era has no GET stream; there, listening is a request of its own.
+        (session.era == Era::Legacy).then(|| {
+            let task = tokio::spawn(async move { stream::follow(&self, &session).await });
+            Listening(task.abort_handle())
+        })
+    }
+
+    fn close<'a>(&'a self, session: Option<&'a Session>, manner: Manner) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Some(session) = session.filter(|session| session.id.is_some() && manner == Manner::Politely)
+            else {
+                return;
+            };
+            let farewell = self.ask(Method::DELETE, session, JSON, Vec::new());
+            // Servers may not know DELETE; either way the session is over for us.
+            let _ = tokio::time::timeout(FAREWELL_WITHIN, self.client.send(farewell, During::Call)).await;
+        })
+    }
+
+    fn facts(&self) -> LinkFacts {
+        LinkFacts { pid: None, url: Some(without_secrets(&self.url)) }
+    }
+}
+
+/// What is owed to a legacy server when a caller loses interest: its disconnecting would not cancel
+/// anything there. In the modern era closing the stream says it all.
+struct Goodbye {
+    owed: Option<(HttpClient, Ask)>,
+}
+
+impl Goodbye {
+    fn owed_by(link: &HttpLink, session: &Session, request: &Outgoing) -> Self {
+        // The specification forbids cancelling a handshake.
+        let cancellable = session.era == Era::Legacy && request.during != During::Handshake;
+        let raw = RawValue::from_string(request.id.to_string()).ok().filter(|_| cancellable);
+        let owed = raw.and_then(|raw| {
+            let message = results::cancelled(Id::from_raw(&raw).ok()?, None);
+            Some((link.client.clone(), link.ask(Method::POST, session, JSON_OR_EVENTS, message)))
+        });
+        Self { owed }
+    }
+
+    fn settled(&mut self) {
+        self.owed = None;
+    }
+}
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        let Some((client, ask)) = self.owed.take() else { return };
+        // A runtime that is shutting down has nobody left to tell it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _ = tokio::time::timeout(FAREWELL_WITHIN, client.send(ask, During::Call)).await;
+            });
+        }
+    }
+}
+
+/// The headers in which the modern era repeats what the body says. The values are encoded already.
+fn mirror(headers: &mut HeaderMap, request: &Outgoing) {
+    let mut put = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    put(METHOD, &request.method);
+    if let Some(name) = &request.name {
+        put(NAME, name);
+    }
+    for (name, value) in &request.param_headers {
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            put(name, value);
+        }
+    }
+}
+
+/// A URL as it may be shown: user and password never, and a query only by its presence.
+pub(super) fn without_secrets(url: &Url) -> String {
+    let mut shown = url.clone();
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    if shown.query().is_some() {
+        shown.set_query(Some("…"));
+    }
+    shown.set_fragment(None);
+    shown.as_str().replace("%E2%80%A6", "…")
+}
+
+fn excerpt(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(body).chars().take(120).collect();
+    if text.trim().is_empty() { "nothing".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_url_holds_no_secret() {
+        let url = Url::parse("https://me:pw@example.com/mcp?api_key=s3cret#x").unwrap();
+        assert_eq!(without_secrets(&url), "https://example.com/mcp?…");
+    }
+}

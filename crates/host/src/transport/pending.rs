@@ -1,0 +1,174 @@
+//! Requests that wait for their answers on a link that multiplexes by id.
+
+use super::{Listener, Reply, SentMark, Trouble};
+use bytes::Bytes;
+use gripfast_core::failure::{During, Evidence, Observed, Sent};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+
+/// The requests under way on one link.
+#[derive(Default)]
+pub(super) struct Pending {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    waiting: HashMap<u64, Waiting>,
+    /// Once the link is gone: why. Nobody can join any more.
+    gone: Option<Observed>,
+}
+
+struct Waiting {
+    answer: oneshot::Sender<Result<Reply, Box<Trouble>>>,
+    listener: Option<Arc<dyn Listener>>,
+    during: During,
+    fate: Arc<FrameFate>,
+}
+
+impl Pending {
+    /// Adds a request. On a link that is gone, answers at once with what happened.
+    pub(super) fn join(
+        &self,
+        id: u64,
+        during: During,
+        listener: Option<Arc<dyn Listener>>,
+        fate: Arc<FrameFate>,
+    ) -> Result<oneshot::Receiver<Result<Reply, Box<Trouble>>>, Box<Trouble>> {
+        let mut table = self.lock();
+        if let Some(gone) = &table.gone {
+            return Err(Evidence::unsent(during, gone.clone()).into());
+        }
+        let (answer, receiver) = oneshot::channel();
+        table.waiting.insert(id, Waiting { answer, listener, during, fate });
+        Ok(receiver)
+    }
+
+    /// The answer to `id` came. Answers whether anybody waited for it.
+    pub(super) fn answer(&self, id: u64, message: Bytes) -> bool {
+        let Some(waiting) = self.lock().waiting.remove(&id) else { return false };
+        // Whoever asked may have lost interest this very moment.
+        let _ = waiting.answer.send(Ok(Reply { message, session_id: None }));
+        true
+    }
+
+    /// The server answered with an error that names no request. With exactly one request under way there
+    /// is no doubt whose answer it is.
+    pub(super) fn answer_the_only_one(&self, message: Bytes) -> bool {
+        let only = {
+            let table = self.lock();
+            let mut ids = table.waiting.keys();
+            ids.next().copied().filter(|_| ids.next().is_none())
+        };
+        only.is_some_and(|id| self.answer(id, message))
+    }
+
+    /// Who listens to what the server says on the way to the answer of `id`.
+    pub(super) fn listener(&self, id: u64) -> Option<Arc<dyn Listener>> {
+        self.lock().waiting.get(&id).and_then(|waiting| waiting.listener.clone())
+    }
+
+    /// Nobody waits for `id` any more.
+    pub(super) fn forget(&self, id: u64) {
+        self.lock().waiting.remove(&id);
+    }
+
+    /// The link is gone: everybody is told, with how much of their request had left us.
+    pub(super) fn fail_all(&self, observed: &Observed) {
+        let waiting = {
+            let mut table = self.lock();
+            table.gone.get_or_insert_with(|| observed.clone());
+            std::mem::take(&mut table.waiting)
+        };
+        for (_, waiting) in waiting {
+            let sent = waiting.fate.withdraw();
+            let evidence = Evidence { during: waiting.during, sent, observed: observed.clone() };
+            let _ = waiting.answer.send(Err(evidence.into()));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a frame in the writer's queue was begun. Decided exactly once, by whoever comes first: the
+/// writer that begins it, or the caller that withdraws it.
+#[derive(Debug, Default)]
+pub(super) struct FrameFate {
+    state: AtomicU8,
+    mark: Arc<SentMark>,
+}
+
+impl FrameFate {
+    const QUEUED: u8 = 0;
+    const BEGUN: u8 = 1;
+    const WITHDRAWN: u8 = 2;
+
+    /// A fate that also tells whoever holds the mark.
+    pub(super) fn marking(mark: Arc<SentMark>) -> Self {
+        Self { state: AtomicU8::default(), mark }
+    }
+
+    /// The writer is about to write the first byte. `false`: nobody wants it any more.
+    pub(super) fn begin(&self) -> bool {
+        let first =
+            self.state.compare_exchange(Self::QUEUED, Self::BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() {
+            self.mark.set();
+        }
+        first.is_ok()
+    }
+
+    /// The caller gives up on it. Answers whether anything had left us by then.
+    pub(super) fn withdraw(&self) -> Sent {
+        match self.state.compare_exchange(Self::QUEUED, Self::WITHDRAWN, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) | Err(Self::WITHDRAWN) => Sent::No,
+            Err(_) => Sent::Yes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c05_a_frame_that_was_withdrawn_is_never_written_and_one_that_was_begun_counts_as_sent() {
+        let fate = FrameFate::default();
+        assert_eq!(fate.withdraw(), Sent::No);
+        assert!(!fate.begin());
+        let fate = FrameFate::default();
+        assert!(fate.begin());
+        assert_eq!(fate.withdraw(), Sent::Yes);
+    }
+
+    #[test]
+    fn a_link_that_is_gone_tells_everybody_once_and_takes_nobody_new() {
+        let pending = Pending::default();
+        let begun = Arc::new(FrameFate::default());
+        begun.begin();
+        let mut sent = pending.join(1, During::Call, None, begun).unwrap();
+        let mut queued = pending.join(2, During::Call, None, Arc::default()).unwrap();
+        pending.fail_all(&Observed::Closed("gone".to_owned()));
+        let told = |receiver: &mut oneshot::Receiver<Result<Reply, Box<Trouble>>>| {
+            receiver.try_recv().unwrap().unwrap_err().evidence.sent
+        };
+        assert_eq!((told(&mut sent), told(&mut queued)), (Sent::Yes, Sent::No));
+        assert!(pending.join(3, During::Call, None, Arc::default()).is_err());
+    }
+
+    #[test]
+    fn d07_an_answer_that_names_no_request_goes_to_the_only_one_that_waits_and_to_nobody_if_in_doubt() {
+        let pending = Pending::default();
+        let _one = pending.join(1, During::Call, None, Arc::default()).unwrap();
+        let two = pending.join(2, During::Call, None, Arc::default()).unwrap();
+        assert!(!pending.answer_the_only_one(Bytes::from_static(b"{}")));
+        drop(two);
+        pending.forget(2);
+        assert!(pending.answer_the_only_one(Bytes::from_static(b"{}")));
+    }
+}

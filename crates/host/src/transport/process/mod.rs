@@ -1,0 +1,141 @@
+//! Child processes as whole trees: each child leads a process group of its own, is stopped with all its
+//! descendants, leaves no zombie, and does not outlive us.
+//!
+//! What differs between operating systems sits in `os`; the watcher that ends our children when we are
+//! killed sits in `leash`.
+
+mod environment;
+mod leash;
+#[cfg(unix)]
+#[path = "unix.rs"]
+mod os;
+#[cfg(not(unix))]
+#[path = "other.rs"]
+mod os;
+
+pub use environment::Environment;
+
+use gripfast_core::failure::Observed;
+use gripfast_core::supervise::upstream::Manner;
+use leash::Leash;
+use std::io;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exit {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+}
+
+/// The pipes of a freshly started child.
+pub(crate) struct Pipes {
+    pub(crate) stdin: ChildStdin,
+    pub(crate) stdout: ChildStdout,
+    pub(crate) stderr: ChildStderr,
+}
+
+/// A child and all its descendants. Dropping it kills them all.
+#[derive(Debug)]
+pub(crate) struct ProcessTree {
+    pid: u32,
+    leash: Leash,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl ProcessTree {
+    /// After its stdin was closed, a child has this long to end by itself before it is asked to.
+    const STDIN_GRACE: Duration = Duration::from_secs(2);
+    /// After having been asked to end, it has this long before it is made to.
+    const TERM_GRACE: Duration = Duration::from_secs(2);
+
+    /// Starts `command` as the leader of its own group.
+    pub(crate) fn start(mut command: Command) -> Result<(Self, Pipes), io::Error> {
+        let leash = Leash::new();
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .env(Leash::VARIABLE, leash.tag())
+            .kill_on_drop(true);
+        os::lead_own_group(&mut command);
+        let mut child = command.spawn()?;
+        let (Some(pid), Some(stdin), Some(stdout), Some(stderr)) =
+            (child.id(), child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("the child ended before its pipes could be taken"));
+        };
+        leash.tie(pid);
+        let exit = reap(child);
+        Ok((Self { pid, leash, exit }, Pipes { stdin, stdout, stderr }))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until the child itself has ended and was reaped.
+    pub(crate) async fn ended(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        let ended = exit.wait_for(Option::is_some).await;
+        ended.ok().and_then(|exit| *exit).unwrap_or(Exit { code: None, signal: None })
+    }
+
+    /// Ends the whole tree. The caller has closed, or will drop, the child's stdin.
+    pub(crate) async fn end(&self, manner: Manner) {
+        match manner {
+            Manner::Politely => {
+                if tokio::time::timeout(Self::STDIN_GRACE, self.ended()).await.is_err() {
+                    os::ask_group_to_end(self.pid);
+                    let _ = tokio::time::timeout(Self::TERM_GRACE, self.ended()).await;
+                }
+            }
+            Manner::AtOnce => {}
+        }
+        self.kill_everything();
+        self.ended().await;
+    }
+
+    /// The group, and whoever left the group but still carries our tag.
+    fn kill_everything(&self) {
+        os::kill_group(self.pid);
+        os::kill_tagged(Leash::VARIABLE, self.leash.tag());
+        self.leash.untie(self.pid);
+    }
+}
+
+impl Drop for ProcessTree {
+    fn drop(&mut self) {
+        self.kill_everything();
+    }
+}
+
+/// Waits for the child in a task of its own, so that it never becomes a zombie, whoever forgets about it.
+fn reap(mut child: Child) -> watch::Receiver<Option<Exit>> {
+    let (tell, exit) = watch::channel(None);
+    tokio::spawn(async move {
+        let status = child.wait().await;
+        let ended = match status {
+            Ok(status) => Exit { code: status.code(), signal: os::signal_of(status) },
+            Err(_) => Exit { code: None, signal: None },
+        };
+        let _ = tell.send(Some(ended));
+    });
+    exit
+}
+
+/// What a failure to start means.
+pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
+    match error.kind() {
+        io::ErrorKind::NotFound => Observed::NoExecutable(format!(
+            "command `{program}` was not found on the PATH of its environment"
+        )),
+        io::ErrorKind::PermissionDenied => {
+            Observed::NoExecutable(format!("command `{program}` may not be executed: permission denied"))
+        }
+        _ => Observed::SpawnFailed(error.to_string()),
+    }
+}

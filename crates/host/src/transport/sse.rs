@@ -1,0 +1,249 @@
+//! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries everything the server says,
+//! its first event names the address for our POSTs.
+
+use super::http::{Ask, EVENTS, Events, HttpClient, JSON, kind_of, refusal, without_secrets};
+use super::inbox::{Inbox, Incoming as News, Surroundings};
+use super::pending::{FrameFate, Pending};
+use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
+use bytes::Bytes;
+use gripfast_core::failure::{During, Evidence, Observed};
+use gripfast_core::supervise::upstream::Manner;
+use gripfast_wire::envelope::Message;
+use gripfast_wire::results::{self, Progress};
+use gripfast_wire::{Id, Outcome, RawValue};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, Method};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use url::Url;
+
+/// A link to a legacy HTTP+SSE endpoint.
+pub(super) struct LegacySseLink {
+    client: HttpClient,
+    url: Url,
+    endpoint: Url,
+    pending: Arc<Pending>,
+    reader: AbortHandle,
+}
+
+/// The first event must name the endpoint; a server that keeps us waiting is not one of these.
+const ENDPOINT_WITHIN: Duration = Duration::from_secs(10);
+/// A dead session is answered by some servers with nothing at all, so a POST is not waited for longer.
+const POST_WITHIN: Duration = Duration::from_secs(10);
+
+impl LegacySseLink {
+    /// Opens the stream and waits for the address of our POSTs.
+    pub(super) async fn open(
+        client: HttpClient,
+        url: Url,
+        surroundings: Surroundings,
+    ) -> Result<Self, Observed> {
+        match tokio::time::timeout(ENDPOINT_WITHIN, Self::greet(client, url, surroundings)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(Observed::Silence(ENDPOINT_WITHIN)),
+        }
+    }
+
+    async fn greet(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, EVENTS);
+        let ask = Ask { method: Method::GET, url: url.clone(), headers, body: Bytes::new() };
+        let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
+        if !response.status().is_success() {
+            return Err(refusal(response, false, During::Handshake).await.0.observed);
+        }
+        if !matches!(kind_of(&response), super::http::Kind::Events) {
+            return Err(Observed::Garbled("its answer to GET is not an event stream".to_owned()));
+        }
+        let Surroundings { inbox, max_message, stderr: _ } = surroundings;
+        let mut events = Events::of(response.into_body(), max_message);
+        let endpoint = loop {
+            match events.next(During::Handshake).await.map_err(|evidence| evidence.observed)? {
+                Some(event) if event.event == "endpoint" => break resolve(&url, event.data.trim())?,
+                Some(_) => {}
+                None => {
+                    return Err(Observed::Closed(
+                        "its event stream ended before it named its endpoint".to_owned(),
+                    ));
+                }
+            }
+        };
+        let pending = Arc::new(Pending::default());
+        let reader = tokio::spawn(follow(events, Arc::clone(&pending), inbox)).abort_handle();
+        Ok(Self { client, url, endpoint, pending, reader })
+    }
+
+    fn post(&self, message: Vec<u8>) -> Ask {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, JSON);
+        Ask { method: Method::POST, url: self.endpoint.clone(), headers, body: message.into() }
+    }
+
+    async fn deliver(&self, message: Vec<u8>, during: During) -> Result<(), Box<Trouble>> {
+        let sending = self.client.send(self.post(message), during);
+        let response = match tokio::time::timeout(POST_WITHIN, sending).await {
+            Ok(response) => response?,
+            Err(_) => return Err(Evidence::sent(during, Observed::Silence(POST_WITHIN)).into()),
+        };
+        if response.status().is_success() {
+            return Ok(());
+        }
+        // The session is in the address, so every POST carries one.
+        let (evidence, answer) = refusal(response, true, during).await;
+        Err(Box::new(Trouble { evidence, answer }))
+    }
+}
+
+/// The endpoint as the server names it: relative, absolute, or just a query; on the same origin only, for
+/// our headers hold credentials.
+fn resolve(url: &Url, endpoint: &str) -> Result<Url, Observed> {
+    let resolved = url
+        .join(endpoint)
+        .map_err(|error| Observed::Garbled(format!("it named an endpoint that is no address: {error}")))?;
+    if resolved.origin() != url.origin() {
+        return Err(Observed::BadConfig(format!(
+            "it named an endpoint on another origin ({}), which is not followed",
+            resolved.origin().ascii_serialization()
+        )));
+    }
+    Ok(resolved)
+}
+
+async fn follow(mut events: Events, pending: Arc<Pending>, inbox: Inbox) {
+    let ended = loop {
+        match events.next(During::Call).await {
+            Ok(Some(event)) => dispatch(Bytes::from(event.data), &pending, &inbox).await,
+            Ok(None) => break Observed::Closed("its event stream ended".to_owned()),
+            Err(evidence) => break evidence.observed,
+        }
+    };
+    pending.fail_all(&ended);
+    inbox.put(News::Lost(Evidence::sent(During::Call, ended))).await;
+}
+
+async fn dispatch(bytes: Bytes, pending: &Pending, inbox: &Inbox) {
+    match Message::parse(&bytes) {
+        Ok(Message::Response(response)) => {
+            match (&response.id, &response.outcome) {
+                (Some(id), _) => id.as_u64().is_some_and(|id| pending.answer(id, bytes.clone())),
+                (None, Outcome::Error(_)) => pending.answer_the_only_one(bytes.clone()),
+                (None, Outcome::Result(_)) => false,
+            };
+        }
+        Ok(Message::Notification(notification)) if notification.method == Progress::METHOD => {
+            let token =
+                notification.params.and_then(Progress::read).and_then(|progress| progress.token.as_u64());
+            if let Some(listener) = token.and_then(|id| pending.listener(id)) {
+                listener.said(&bytes);
+            }
+        }
+        Ok(Message::Notification(_) | Message::Request(_)) => inbox.put(News::Message(bytes.clone())).await,
+        Err(_) => {}
+    }
+}
+
+impl Link for LegacySseLink {
+    fn request<'a>(
+        &'a self,
+        _session: &'a Session,
+        request: Outgoing,
+    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+        Box::pin(async move {
+            let fate = Arc::new(FrameFate::marking(request.sent));
+            let answer =
+                self.pending.join(request.id, request.during, request.listener, Arc::clone(&fate))?;
+            let mut goodbye = Goodbye { link: self, id: request.id, during: request.during, due: true };
+            // From here on the server may have seen it.
+            fate.begin();
+            let delivered = self.deliver(request.message, request.during).await;
+            if let Err(trouble) = delivered {
+                goodbye.due = false;
+                self.pending.forget(goodbye.id);
+                return Err(trouble);
+            }
+            let outcome = answer.await;
+            goodbye.due = false;
+            outcome.unwrap_or_else(|_| {
+                let gone = Observed::Closed("the link was dropped".to_owned());
+                Err(Evidence::sent(request.during, gone).into())
+            })
+        })
+    }
+
+    fn send<'a>(
+        &'a self,
+        _session: &'a Session,
+        message: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        Box::pin(self.deliver(message, During::Call))
+    }
+
+    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
+        // The one stream carries everything already.
+        None
+    }
+
+    fn close<'a>(&'a self, _session: Option<&'a Session>, _manner: Manner) -> BoxFuture<'a, ()> {
+        self.reader.abort();
+        self.pending.fail_all(&Observed::Closed("the link was closed".to_owned()));
+        Box::pin(std::future::ready(()))
+    }
+
+    fn facts(&self) -> LinkFacts {
+        LinkFacts { pid: None, url: Some(without_secrets(&self.url)) }
+    }
+}
+
+impl Drop for LegacySseLink {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// A caller that loses interest owes the server `notifications/cancelled`.
+struct Goodbye<'a> {
+    link: &'a LegacySseLink,
+    id: u64,
+    during: During,
+    due: bool,
+}
+
+impl Drop for Goodbye<'_> {
+    fn drop(&mut self) {
+        if !self.due {
+            return;
+        }
+        self.link.pending.forget(self.id);
+        let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
+        let (Ok(id), Ok(runtime)) = (Id::from_raw(&raw), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        // The specification forbids cancelling a handshake.
+        if self.during != During::Handshake {
+            let (client, ask) = (self.link.client.clone(), self.link.post(results::cancelled(id, None)));
+            runtime.spawn(async move {
+                let _ = tokio::time::timeout(POST_WITHIN, client.send(ask, During::Call)).await;
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_endpoint_may_be_relative_absolute_or_a_query_but_not_of_another_origin() {
+        let url = Url::parse("http://localhost:8080/api/sse").unwrap();
+        let at = |endpoint| resolve(&url, endpoint).map(|url| url.to_string());
+        assert_eq!(at("/message?sessionId=1").unwrap(), "http://localhost:8080/message?sessionId=1");
+        assert_eq!(at("message?sessionId=1").unwrap(), "http://localhost:8080/api/message?sessionId=1");
+        assert_eq!(at("?sessionId=1").unwrap(), "http://localhost:8080/api/sse?sessionId=1");
+        assert_eq!(at("http://localhost:8080/m").unwrap(), "http://localhost:8080/m");
+        assert!(at("http://localhost:8081/m").is_err());
+        assert!(at("//evil.example/m").is_err());
+        assert!(at("https://localhost:8080/m").is_err());
+    }
+}

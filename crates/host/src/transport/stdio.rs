@@ -1,0 +1,354 @@
+//! A child process that speaks MCP on its pipes: one message a line, answers in any order.
+//!
+//! Four tasks serve a link: one writes, one reads, one keeps stderr, one waits for the child's end. Their
+//! common end is [`Lifeline::end`], which tells everybody who waits exactly once.
+
+use super::inbox::{Inbox, Incoming, Surroundings};
+use super::pending::{FrameFate, Pending};
+use super::process::{Pipes, ProcessTree};
+use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, StderrRing, Trouble};
+use bytes::Bytes;
+use gripfast_core::failure::{During, Evidence, Observed, Sent};
+use gripfast_core::supervise::upstream::Manner;
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::results::{self, Progress};
+use gripfast_wire::{Id, Outcome, RawValue, batch};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::process::ChildStdin;
+use tokio::sync::mpsc;
+
+/// An open link to a child process.
+pub(super) struct StdioLink {
+    tree: Arc<ProcessTree>,
+    pending: Arc<Pending>,
+    /// `None` once the link is being closed: the writer then closes the child's stdin.
+    frames: Mutex<Option<mpsc::Sender<Frame>>>,
+}
+
+struct Frame {
+    bytes: Vec<u8>,
+    fate: Arc<FrameFate>,
+}
+
+/// Frames that may wait for a child that does not read. More wait with their callers.
+const QUEUED_FRAMES: usize = 1024;
+/// After a child's end, what it wrote last may still be in the pipe; a grandchild may hold it open for ever.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
+/// A message in a batch beyond this number is an attack or a mistake.
+const LARGEST_BATCH: usize = 1000;
+
+impl StdioLink {
+    /// Takes over a freshly started child.
+    pub(super) fn over(tree: ProcessTree, pipes: Pipes, surroundings: Surroundings) -> Self {
+        let tree = Arc::new(tree);
+        let pending = Arc::new(Pending::default());
+        let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
+        let Surroundings { inbox, stderr, max_message } = surroundings;
+
+        tokio::spawn(write_frames(pipes.stdin, queue));
+        tokio::spawn(keep_stderr(pipes.stderr, Arc::clone(&stderr)));
+        let reader = Reader { pending: Arc::clone(&pending), inbox: inbox.clone(), max_message, junk: 0 };
+        tokio::spawn(live(Arc::clone(&tree), reader, pipes.stdout, stderr));
+        Self { tree, pending, frames: Mutex::new(Some(frames)) }
+    }
+
+    fn writer(&self) -> Option<mpsc::Sender<Frame>> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn enqueue(
+        &self,
+        bytes: Vec<u8>,
+        fate: Arc<FrameFate>,
+        during: During,
+    ) -> Result<(), Box<Trouble>> {
+        let closed = || Evidence::unsent(during, Observed::Closed("its stdin is closed".to_owned())).into();
+        let writer = self.writer().ok_or_else(closed)?;
+        writer.send(Frame { bytes: one_line(bytes), fate }).await.map_err(|_| closed())
+    }
+}
+
+impl Link for StdioLink {
+    fn request<'a>(
+        &'a self,
+        _session: &'a Session,
+        request: Outgoing,
+    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+        Box::pin(async move {
+            let fate = Arc::new(FrameFate::marking(request.sent));
+            let answer =
+                self.pending.join(request.id, request.during, request.listener, Arc::clone(&fate))?;
+            let mut goodbye =
+                Goodbye { link: self, id: request.id, fate: &fate, during: request.during, due: true };
+            self.enqueue(request.message, Arc::clone(&fate), request.during).await?;
+            let outcome = answer.await;
+            goodbye.due = false;
+            outcome.unwrap_or_else(|_| {
+                let evidence = Evidence {
+                    during: request.during,
+                    sent: fate.withdraw(),
+                    observed: Observed::Closed("the link was dropped".to_owned()),
+                };
+                Err(evidence.into())
+            })
+        })
+    }
+
+    fn send<'a>(
+        &'a self,
+        _session: &'a Session,
+        message: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        Box::pin(self.enqueue(message, Arc::default(), During::Call))
+    }
+
+    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
+        // The pipe carries everything already.
+        None
+    }
+
+    fn close<'a>(&'a self, _session: Option<&'a Session>, manner: Manner) -> BoxFuture<'a, ()> {
+        // Closing the queue closes stdin, which is how a child is asked to end.
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Box::pin(async move { self.tree.end(manner).await })
+    }
+
+    fn facts(&self) -> LinkFacts {
+        LinkFacts { pid: Some(self.tree.pid()), url: None }
+    }
+}
+
+/// What is owed to the server when a caller loses interest: nothing if its request was never begun, and
+/// `notifications/cancelled` otherwise.
+struct Goodbye<'a> {
+    link: &'a StdioLink,
+    id: u64,
+    fate: &'a Arc<FrameFate>,
+    during: During,
+    due: bool,
+}
+
+impl Drop for Goodbye<'_> {
+    fn drop(&mut self) {
+        if !self.due {
+            return;
+        }
+        self.link.pending.forget(self.id);
+        // The specification forbids cancelling a handshake.
+        if self.fate.withdraw() == Sent::No || self.during == During::Handshake {
+            return;
+        }
+        let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
+        let (Ok(id), Some(writer)) = (Id::from_raw(&raw), self.link.writer()) else { return };
+        // A full queue means a child that does not read: it would not hear this either.
+        let _ = writer.try_send(Frame { bytes: results::cancelled(id, None), fate: Arc::default() });
+    }
+}
+
+async fn write_frames(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) {
+    while let Some(frame) = queue.recv().await {
+        if !frame.fate.begin() {
+            continue;
+        }
+        // A broken pipe is the child's end, which the reader notices and tells.
+        if stdin.write_all(&frame.bytes).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One message is one line. A line break can only stand between the tokens of valid JSON, where a space
+/// does as well.
+fn one_line(mut message: Vec<u8>) -> Vec<u8> {
+    for byte in &mut message {
+        if matches!(*byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    message.push(b'\n');
+    message
+}
+
+async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>) {
+    let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES);
+    loop {
+        match lines.next().await {
+            Line::Whole(line) | Line::TooLong(line) => ring.push(&line),
+            Line::End => return,
+        }
+    }
+}
+
+/// The link lives while its child lives and stdout is open.
+async fn live(
+    tree: Arc<ProcessTree>,
+    mut reader: Reader,
+    stdout: impl AsyncRead + Unpin,
+    stderr: Arc<StderrRing>,
+) {
+    let child = async {
+        let exit = tree.ended().await;
+        tokio::time::sleep(LAST_WORDS_WITHIN).await;
+        exit
+    };
+    let observed = tokio::select! {
+        too_large = reader.read(stdout) => match too_large {
+            Some(limit) => Observed::TooLarge(limit),
+            // stdout is closed; the child's exit code, if it comes soon, tells more.
+            None => match tokio::time::timeout(LAST_WORDS_WITHIN, tree.ended()).await {
+                Ok(exit) => ended(exit, &stderr),
+                Err(_) => Observed::Closed("it closed its stdout".to_owned()),
+            },
+        },
+        exit = child => ended(exit, &stderr),
+    };
+    reader.pending.fail_all(&observed);
+    reader.inbox.put(Incoming::Lost(Evidence::sent(During::Call, observed))).await;
+}
+
+fn ended(exit: super::process::Exit, stderr: &StderrRing) -> Observed {
+    Observed::Exited { code: exit.code, signal: exit.signal, last_words: stderr.last_words() }
+}
+
+struct Reader {
+    pending: Arc<Pending>,
+    inbox: Inbox,
+    max_message: usize,
+    junk: u64,
+}
+
+impl Reader {
+    /// Reads until the end. Answers with the limit if a message was over it.
+    async fn read(&mut self, stdout: impl AsyncRead + Unpin) -> Option<usize> {
+        let mut lines = Lines::new(stdout, self.max_message);
+        loop {
+            match lines.next().await {
+                Line::Whole(line) => self.take(Bytes::from(line)).await,
+                Line::TooLong(_) => return Some(self.max_message),
+                Line::End => return None,
+            }
+        }
+    }
+
+    async fn take(&mut self, line: Bytes) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        if envelope::is_batch(&line) {
+            let messages: Vec<Bytes> = match batch::split(&line, LARGEST_BATCH) {
+                Ok(messages) => messages.into_iter().map(|message| line.slice_ref(message)).collect(),
+                Err(_) => return self.skip(&line).await,
+            };
+            for message in messages {
+                self.dispatch(message).await;
+            }
+        } else {
+            self.dispatch(line).await;
+        }
+    }
+
+    async fn dispatch(&mut self, bytes: Bytes) {
+        match Message::parse(&bytes) {
+            Ok(Message::Response(response)) => {
+                let expected = match (&response.id, &response.outcome) {
+                    (Some(id), _) => id.as_u64().is_some_and(|id| self.pending.answer(id, bytes.clone())),
+                    (None, Outcome::Error(_)) => self.pending.answer_the_only_one(bytes.clone()),
+                    (None, Outcome::Result(_)) => false,
+                };
+                if !expected {
+                    tracing::debug!("an answer that nobody waits for any more");
+                }
+            }
+            Ok(Message::Notification(notification)) if notification.method == Progress::METHOD => {
+                let token = notification.params.and_then(Progress::read).and_then(|p| p.token.as_u64());
+                if let Some(listener) = token.and_then(|id| self.pending.listener(id)) {
+                    listener.said(&bytes);
+                }
+            }
+            Ok(Message::Notification(_) | Message::Request(_)) => {
+                self.inbox.put(Incoming::Message(bytes.clone())).await;
+            }
+            Err(_) => self.skip(&bytes).await,
+        }
+    }
+
+    /// Told at 1, 10, 100, … lines, so that a chatty server does not flood its owner.
+    async fn skip(&mut self, junk: &[u8]) {
+        self.junk += 1;
+        if self.junk == 10u64.pow(self.junk.ilog10()) {
+            let sample = String::from_utf8_lossy(&junk[..junk.len().min(120)]).into_owned();
+            self.inbox.put(Incoming::Junk { lines: self.junk, sample }).await;
+        }
+    }
+}
+
+/// Lines of bounded length. An overlong line is cut, and its rest is read and dropped.
+struct Lines<R> {
+    reader: BufReader<R>,
+    limit: usize,
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong(Vec<u8>),
+    End,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(reader: R, limit: usize) -> Self {
+        Self { reader: BufReader::with_capacity(64 << 10, reader), limit }
+    }
+
+    async fn next(&mut self) -> Line {
+        let mut line = Vec::new();
+        let mut too_long = false;
+        loop {
+            let chunk = match self.reader.fill_buf().await {
+                Ok(chunk) if !chunk.is_empty() => chunk,
+                // The end, with or without half a line before it, which is worth nothing.
+                Ok(_) | Err(_) => return Line::End,
+            };
+            let (taken, complete) = match memchr::memchr(b'\n', chunk) {
+                Some(at) => (at + 1, true),
+                None => (chunk.len(), false),
+            };
+            let text = &chunk[..taken - usize::from(complete)];
+            let room = self.limit - line.len();
+            too_long |= text.len() > room;
+            line.extend_from_slice(&text[..text.len().min(room)]);
+            self.reader.consume(taken);
+            if complete || (too_long && self.gives_up_early()) {
+                return if too_long { Line::TooLong(line) } else { Line::Whole(line) };
+            }
+        }
+    }
+
+    /// A message over the limit ends the link, so there is no use in reading its rest; an overlong line
+    /// on stderr does not.
+    fn gives_up_early(&self) -> bool {
+        self.limit > StderrRing::LINE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pretty_printed_message_becomes_one_line_and_nothing_else_changes() {
+        let message = b"{\n  \"a\": \"x\\ny\",\r\n \"b\": 1.0e+5 }".to_vec();
+        assert_eq!(one_line(message), b"{   \"a\": \"x\\ny\",   \"b\": 1.0e+5 }\n");
+    }
+
+    #[tokio::test]
+    async fn g07_an_overlong_line_is_cut_and_half_a_line_at_the_end_is_dropped() {
+        let text = [b"short\n".as_slice(), &vec![b'x'; 5000], b"\nnext\nhalf"].concat();
+        let mut lines = Lines::new(text.as_slice(), StderrRing::LINE_BYTES);
+        assert!(matches!(lines.next().await, Line::Whole(line) if line == b"short"));
+        assert!(matches!(lines.next().await, Line::TooLong(line) if line.len() == StderrRing::LINE_BYTES));
+        assert!(matches!(lines.next().await, Line::Whole(line) if line == b"next"));
+        assert!(matches!(lines.next().await, Line::End));
+    }
+}

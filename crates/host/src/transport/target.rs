@@ -1,0 +1,148 @@
+//! From what the config says to an open link. References to the environment are filled in here, at the
+//! moment of connecting, so a token that changed meanwhile is found.
+
+use super::http::{HttpClient, HttpLink};
+use super::inbox::Surroundings;
+use super::process::{Environment, ProcessTree, why_not_started};
+use super::sse::LegacySseLink;
+use super::stdio::StdioLink;
+use super::{BoxFuture, Dialer, Link, Route};
+use crate::config::{
+    ExpandError, Lookup, ProcessEnvironment, Target, Template, TlsSpec, UrlTransport, endpoint,
+};
+use gripfast_core::failure::{During, Evidence, Observed};
+use gripfast_core::supervise::upstream::LinkKind;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::process::Command;
+use url::Url;
+
+/// Dials what a config names.
+pub(crate) struct TargetDialer {
+    target: Target,
+}
+
+/// The files of a TLS setup, filled in.
+#[derive(Debug, Default)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca_file: Option<String>,
+    pub(crate) client_cert: Option<String>,
+    pub(crate) client_key: Option<String>,
+}
+
+impl TargetDialer {
+    pub(crate) fn new(target: Target) -> Self {
+        Self { target }
+    }
+}
+
+impl Dialer for TargetDialer {
+    fn kind(&self) -> LinkKind {
+        match self.target {
+            Target::Stdio { .. } => LinkKind::Process,
+            Target::Url { .. } => LinkKind::Remote,
+        }
+    }
+
+    fn routes(&self) -> Vec<Route> {
+        match &self.target {
+            Target::Stdio { .. } => vec![Route::Stdio],
+            Target::Url { transport, .. } => match transport {
+                UrlTransport::Auto => vec![Route::Http, Route::LegacySse],
+                UrlTransport::Http => vec![Route::Http],
+                UrlTransport::Sse => vec![Route::LegacySse],
+            },
+        }
+    }
+
+    fn open(
+        &self,
+        route: Route,
+        surroundings: Surroundings,
+    ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
+        Box::pin(async move {
+            let opened = match &self.target {
+                Target::Stdio { .. } => start_child(&self.target, surroundings),
+                Target::Url { .. } => open_url(&self.target, route, surroundings).await,
+            };
+            opened.map_err(|observed| Evidence::unsent(During::Handshake, observed))
+        })
+    }
+}
+
+fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
+    let Target::Stdio { command, args, env, inherit_env, cwd } = target else {
+        return Err(Observed::BadConfig("not a command".to_owned()));
+    };
+    let world = ProcessEnvironment;
+    let program = expand(command, &world)?;
+    let mut child = Command::new(&program);
+    for arg in args {
+        child.arg(expand(arg, &world)?);
+    }
+    let ours = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut environment = Environment::filtered(ours, inherit_env);
+    for (name, value) in env {
+        environment.set(name, &expand(value, &world)?);
+    }
+    child.env_clear().envs(environment.iter());
+    if let Some(cwd) = cwd {
+        let cwd = expand(cwd, &world)?;
+        if !Path::new(&cwd).is_dir() {
+            return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
+        }
+        child.current_dir(cwd);
+    }
+    let (tree, pipes) = ProcessTree::start(child).map_err(|error| why_not_started(&error, &program))?;
+    Ok(Arc::new(StdioLink::over(tree, pipes, surroundings)))
+}
+
+async fn open_url(
+    target: &Target,
+    route: Route,
+    surroundings: Surroundings,
+) -> Result<Arc<dyn Link>, Observed> {
+    let Target::Url { url, headers, tls, .. } = target else {
+        return Err(Observed::BadConfig("not a URL".to_owned()));
+    };
+    let world = ProcessEnvironment;
+    let url: Url = endpoint(&expand(url, &world)?)
+        .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
+    let client = HttpClient::new(&url, header_map(headers, &world)?, &tls_files(tls, &world)?)?;
+    match route {
+        Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
+        Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, surroundings))),
+    }
+}
+
+fn header_map(headers: &[(String, Template)], world: &dyn Lookup) -> Result<HeaderMap, Observed> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let bad = |what: &str| Observed::BadConfig(format!("header `{name}` {what}"));
+        let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("is not a valid name"))?;
+        let value = HeaderValue::from_str(expand(value, world)?.trim())
+            .map_err(|_| bad("holds characters that a header cannot carry"))?;
+        map.insert(parsed, value);
+    }
+    Ok(map)
+}
+
+fn tls_files(tls: &TlsSpec, world: &dyn Lookup) -> Result<TlsFiles, Observed> {
+    let file = |template: &Option<Template>| template.as_ref().map(|path| expand(path, world)).transpose();
+    Ok(TlsFiles {
+        ca_file: file(&tls.ca_file)?,
+        client_cert: file(&tls.client_cert)?,
+        client_key: file(&tls.client_key)?,
+    })
+}
+
+fn expand(template: &Template, world: &dyn Lookup) -> Result<String, Observed> {
+    template.expand(world).map(crate::config::Expanded::into_revealed).map_err(|error| match error {
+        ExpandError::Unset { name } => Observed::UnsetVariable(name),
+        ExpandError::NotText { .. } | ExpandError::FileUnreadable { .. } => {
+            Observed::BadConfig(error.to_string())
+        }
+    })
+}

@@ -1,0 +1,238 @@
+//! Listing what an upstream offers: every page of every list it has, diffed against what was known,
+//! stored, published.
+
+use super::{Live, Upstream};
+use crate::transport::{Outgoing, Trouble};
+use gripfast_core::catalog::{Catalog, Item};
+use gripfast_core::event::Event;
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::recovery::ToolHints;
+use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::headers::ParamHeaders;
+use gripfast_wire::patch::{Object, Patch};
+use gripfast_wire::results::{List, Page, Tool};
+use gripfast_wire::{Era, Outcome, RawValue, codes};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is known of an upstream's catalog, and how well.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Listing {
+    pub(crate) catalog: Arc<Catalog>,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+    /// Tools whose arguments are repeated in headers, in the modern era.
+    pub(crate) param_headers: Arc<BTreeMap<String, ParamHeaders>>,
+}
+
+/// Where a listing comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Origin {
+    /// Nowhere: nothing was ever listed.
+    #[default]
+    Nothing,
+    /// From the last run.
+    Stored,
+    /// From the server, in this run.
+    Server,
+}
+
+impl Listing {
+    pub(crate) fn stored(catalog: Option<Catalog>) -> Self {
+        match catalog {
+            Some(catalog) => Self { catalog: Arc::new(catalog), origin: Origin::Stored, ..Self::default() },
+            None => Self::default(),
+        }
+    }
+}
+
+/// More pages than this are a server that lost count.
+const MOST_PAGES: usize = 1000;
+/// More items than this in one list are refused: memory is bounded.
+const MOST_ITEMS: usize = 100_000;
+
+impl Upstream {
+    /// Lists everything over `live`.
+    pub(super) async fn list(&self, live: &Live) -> Result<Listing, Failure> {
+        let offers = live.server.capabilities;
+        let wanted = |offered: bool| offered || offers.unsaid;
+        let tools = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
+        let resources = self.list_one(live, List::Resources, wanted(offers.resources)).await?;
+        let templates = self.list_one(live, List::ResourceTemplates, wanted(offers.resources)).await?;
+        let prompts = self.list_one(live, List::Prompts, wanted(offers.prompts)).await?;
+        let (tools, param_headers) = match live.session.era {
+            Era::Modern => with_param_headers(tools),
+            Era::Legacy => (tools, BTreeMap::new()),
+        };
+        let catalog = Catalog { tools, resources, templates, prompts };
+        Ok(Listing {
+            catalog: Arc::new(catalog),
+            origin: Origin::Server,
+            param_headers: Arc::new(param_headers),
+        })
+    }
+
+    /// Makes a fresh listing the one that everybody sees, and keeps it for the next start.
+    pub(super) fn publish(&self, listing: Listing) {
+        let known = self.listing.borrow().clone();
+        let diff = known.catalog.diff(&listing.catalog);
+        if !diff.is_empty() || known.origin == Origin::Nothing {
+            self.shelf.keep_catalog(&listing.catalog);
+        }
+        if !diff.is_empty() {
+            let (added, removed, changed) = diff.counts();
+            let now = self.clock.now();
+            self.observer.tell(now.wall, Event::CatalogChanged { added, removed, changed });
+        }
+        self.listing.send_replace(listing);
+    }
+
+    async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Vec<Item>, Failure> {
+        let mut items = Vec::new();
+        let mut seen_keys = BTreeSet::new();
+        let mut seen_cursors = BTreeSet::new();
+        let mut cursor: Option<String> = None;
+        if !wanted {
+            return Ok(items);
+        }
+        for _ in 0..MOST_PAGES {
+            let Some(next) =
+                self.list_page(live, list, cursor.as_deref(), &mut items, &mut seen_keys).await?
+            else {
+                return Ok(items);
+            };
+            if items.len() > MOST_ITEMS {
+                return Err(Failure::Nonsense(format!(
+                    "`{}` has more than {MOST_ITEMS} items",
+                    list.method()
+                )));
+            }
+            if !seen_cursors.insert(next.clone()) {
+                return Err(Failure::Nonsense(format!("`{}` goes round in circles", list.method())));
+            }
+            cursor = Some(next);
+        }
+        Err(Failure::Nonsense(format!("`{}` has more than {MOST_PAGES} pages", list.method())))
+    }
+
+    /// One page; answers with the next cursor.
+    async fn list_page(
+        &self,
+        live: &Live,
+        list: List,
+        cursor: Option<&str>,
+        items: &mut Vec<Item>,
+        seen: &mut BTreeSet<String>,
+    ) -> Result<Option<String>, Failure> {
+        let params = cursor.map(|cursor| Patch::new().set_text("cursor", cursor).to_object());
+        let message = match self.own_request(live, list.method(), params.as_deref(), During::Call).await {
+            Ok(message) => message,
+            Err(trouble) => return absent_or(classify(&trouble.evidence), &trouble, list),
+        };
+        let nonsense = |what: &str| Failure::Nonsense(format!("its answer to `{}` {what}", list.method()));
+        let Ok(Message::Response(response)) = Message::parse(&message) else {
+            return Err(nonsense("is not a JSON-RPC response"));
+        };
+        let result = match response.outcome {
+            Outcome::Result(result) => result,
+            Outcome::Error(error) => {
+                let said = RpcError { code: error.code, message: error.message.into_owned() };
+                let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
+                return absent_or(classify(&trouble.evidence), &trouble, list);
+            }
+        };
+        let page = Page::read(result, list).map_err(|_| nonsense("is not a list"))?;
+        for raw in page.items {
+            let Some(item) = item(raw, list) else { continue };
+            // Two of the same name cannot be told apart by anybody; the first one stays.
+            if seen.insert(item.key.clone()) {
+                items.push(item);
+            }
+        }
+        Ok(page.next_cursor.map(Into::into))
+    }
+
+    /// A request of our own on the present link: not admitted, not counted, but bounded.
+    pub(super) async fn own_request(
+        &self,
+        live: &Live,
+        method: &str,
+        params: Option<&RawValue>,
+        during: During,
+    ) -> Result<bytes::Bytes, Box<Trouble>> {
+        let id = self.mint_id();
+        let with_context = match live.session.era {
+            Era::Modern => live.context.apply_to(params).ok(),
+            Era::Legacy => None,
+        };
+        let request = Outgoing {
+            id,
+            method: method.to_owned(),
+            message: envelope::request(id, method, with_context.as_deref().or(params)),
+            name: None,
+            param_headers: Vec::new(),
+            during,
+            sent: Arc::default(),
+            listener: None,
+        };
+        let within = self.settings.supervision.timeouts.connect;
+        match tokio::time::timeout(within, live.link.request(&live.session, request)).await {
+            Ok(reply) => reply.map(|reply| reply.message),
+            Err(_) => Err(Evidence::sent(during, Observed::Silence(within)).into()),
+        }
+    }
+}
+
+/// A server that does not know a list has none. Whoever declines another list than that of its tools,
+/// for whatever reason, keeps its tools.
+fn absent_or(failure: Failure, trouble: &Trouble, list: List) -> Result<Option<String>, Failure> {
+    let code = match &trouble.evidence.observed {
+        Observed::Rpc(rpc) => Some(rpc.code),
+        Observed::Http(answer) => answer.rpc.as_ref().map(|rpc| rpc.code),
+        _ => None,
+    };
+    match (&failure, list) {
+        (Failure::Declined(_), List::Resources | List::ResourceTemplates | List::Prompts) => Ok(None),
+        (Failure::Declined(_), List::Tools) if code == Some(codes::METHOD_NOT_FOUND) => Ok(None),
+        _ => Err(failure),
+    }
+}
+
+fn item(raw: &RawValue, list: List) -> Option<Item> {
+    let key = Object::parse(raw).ok()?.text(list.key())?.into_owned();
+    let hints = match list {
+        List::Tools => {
+            Tool::read(raw).ok().map(|tool| tool.hints).map_or_else(ToolHints::default, |hints| ToolHints {
+                read_only: hints.read_only == Some(true),
+                idempotent: hints.idempotent == Some(true),
+                destructive: hints.destructive == Some(true),
+            })
+        }
+        List::Resources | List::ResourceTemplates | List::Prompts => ToolHints::default(),
+    };
+    Some(Item { key, hints, raw: raw.to_owned() })
+}
+
+/// Tools whose schema asks for headers. A tool that asks for impossible ones must not be offered.
+fn with_param_headers(tools: Vec<Item>) -> (Vec<Item>, BTreeMap<String, ParamHeaders>) {
+    let mut headers = BTreeMap::new();
+    let usable = tools.into_iter().filter(|tool| {
+        let schema = Tool::read(&tool.raw).ok().and_then(|tool| tool.input_schema.map(RawValue::to_owned));
+        match schema.map(|schema| ParamHeaders::from_input_schema(&schema)) {
+            None => true,
+            Some(Ok(params)) => {
+                if !params.is_empty() {
+                    headers.insert(tool.key.clone(), params);
+                }
+                true
+            }
+            Some(Err(error)) => {
+                tracing::warn!(tool = tool.key, %error, "a tool asks for headers that cannot be sent; it is left out");
+                false
+            }
+        }
+    });
+    let usable = usable.collect();
+    (usable, headers)
+}

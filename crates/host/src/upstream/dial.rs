@@ -1,0 +1,414 @@
+//! Making a link: which ways and eras are tried in which order, and the handshake of each.
+//!
+//! What worked last time is tried first. A server that does not fit is asked otherwise; a server that is
+//! away is not, for silence proves nothing about the way it speaks.
+
+use super::{Live, ServerCapabilities, ServerFacts, Upstream};
+use crate::config::ProtocolChoice;
+use crate::transport::{Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble};
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::{During, Evidence, Failure, HttpAnswer, Observed, RpcError};
+use gripfast_core::ids::Epoch;
+use gripfast_core::supervise::upstream::Manner;
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::era::probe::{self, Over, ProbeAnswer};
+use gripfast_wire::era::{Capabilities, DiscoverResult, InitializeResult, RequestContext, initialize_params};
+use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The way and the era in which a server was last spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    pub(crate) route: WireRoute,
+    pub(crate) modern: bool,
+}
+
+/// [`Route`] as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WireRoute {
+    Stdio,
+    Http,
+    LegacySse,
+    Custom,
+}
+
+impl From<Route> for WireRoute {
+    fn from(route: Route) -> Self {
+        match route {
+            Route::Stdio => Self::Stdio,
+            Route::Http => Self::Http,
+            Route::LegacySse => Self::LegacySse,
+            Route::Custom => Self::Custom,
+        }
+    }
+}
+
+/// A link that was just made.
+pub(super) struct Dialed {
+    pub(super) live: Live,
+    pub(super) inbox: mpsc::Receiver<Incoming>,
+}
+
+/// One attempt: this way, this era.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    route: Route,
+    era: Era,
+}
+
+/// Why an attempt came to nothing.
+enum Miss {
+    /// The server speaks, but not like this.
+    AnotherEra(Evidence),
+    /// The server cannot be spoken to now.
+    Away(Evidence),
+}
+
+/// An open link on its way through the handshake.
+struct Opened {
+    route: Route,
+    link: Arc<dyn Link>,
+    inbox: mpsc::Receiver<Incoming>,
+}
+
+/// A legacy server on stdio may simply not answer what it does not know; it is not waited for longer.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
+
+impl Upstream {
+    /// Makes a link of this epoch. Its time is bounded by the machine, which has it aborted.
+    pub(super) async fn dial(&self, epoch: Epoch) -> Result<Dialed, Failure> {
+        let remembered = *self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let plan = plan(&self.dialer.routes(), self.settings.protocol, remembered);
+        let mut open: Option<Opened> = None;
+        let mut refusal: Option<Evidence> = None;
+        for step in plan {
+            let opened = match open.take().filter(|open| open.route == step.route) {
+                Some(opened) => opened,
+                None => match self.open(step.route).await {
+                    Ok(opened) => opened,
+                    // The first way answered, if only with a no: that tells more than this one's silence.
+                    Err(evidence) => return Err(classify(refusal.as_ref().unwrap_or(&evidence))),
+                },
+            };
+            match self.greet(&*opened.link, step).await {
+                Ok((session, server)) => {
+                    self.remember(Verdict { route: step.route.into(), modern: step.era == Era::Modern });
+                    let live = self.live_with(epoch, step.route, opened.link, session, server);
+                    return Ok(Dialed { live, inbox: opened.inbox });
+                }
+                Err(Miss::AnotherEra(evidence)) => {
+                    // A child that ended over the question cannot be asked the other one.
+                    let ended = matches!(evidence.observed, Observed::Exited { .. } | Observed::Closed(_));
+                    if ended {
+                        opened.link.close(None, Manner::AtOnce).await;
+                    } else {
+                        open = Some(opened);
+                    }
+                    if step.era == Era::Legacy || refusal.is_none() {
+                        refusal = Some(evidence);
+                    }
+                }
+                Err(Miss::Away(evidence)) => {
+                    opened.link.close(None, Manner::AtOnce).await;
+                    return Err(classify(&evidence));
+                }
+            }
+        }
+        if let Some(opened) = open {
+            opened.link.close(None, Manner::AtOnce).await;
+        }
+        let nothing =
+            || Evidence::unsent(During::Handshake, Observed::BadConfig("no way to reach it".to_owned()));
+        Err(classify(&refusal.unwrap_or_else(nothing)))
+    }
+
+    /// A new session on the present link, without anything of the old one.
+    pub(super) async fn renew_session(&self, epoch: Epoch, live: &Live) -> Result<Live, Failure> {
+        let step = Step { route: live.route, era: live.session.era };
+        match live.route {
+            Route::Http | Route::Custom => {}
+            // There the session is the stream or the process itself: a new one is a new link.
+            Route::Stdio | Route::LegacySse => {
+                return Err(Failure::Lost("it forgot the session that its link stands for".to_owned()));
+            }
+        }
+        match self.greet(&*live.link, step).await {
+            Ok((session, server)) => {
+                Ok(self.live_with(epoch, live.route, Arc::clone(&live.link), session, server))
+            }
+            Err(Miss::AnotherEra(evidence) | Miss::Away(evidence)) => Err(classify(&evidence)),
+        }
+    }
+
+    fn live_with(
+        &self,
+        epoch: Epoch,
+        route: Route,
+        link: Arc<dyn Link>,
+        session: Session,
+        server: ServerFacts,
+    ) -> Live {
+        let session = Arc::new(session);
+        let listening = Arc::clone(&link).listen(Arc::clone(&session));
+        let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
+        let since = self.clock.now().mono;
+        Live { epoch, link, session, server: Arc::new(server), route, since, context, _listening: listening }
+    }
+
+    async fn open(&self, route: Route) -> Result<Opened, Evidence> {
+        let (to, inbox) = Inbox::new();
+        let surroundings = Surroundings {
+            inbox: to,
+            stderr: Arc::clone(&self.stderr),
+            max_message: self.settings.max_message,
+        };
+        let link = self.dialer.open(route, surroundings).await?;
+        Ok(Opened { route, link, inbox })
+    }
+
+    fn remember(&self, verdict: Verdict) {
+        let mut remembered = self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *remembered != Some(verdict) {
+            *remembered = Some(verdict);
+            self.shelf.keep_verdict(verdict);
+        }
+    }
+
+    async fn greet(&self, link: &dyn Link, step: Step) -> Result<(Session, ServerFacts), Miss> {
+        match step.era {
+            Era::Modern => self.discover(link, step.route).await,
+            Era::Legacy => self.initialize(link, step.route).await,
+        }
+    }
+
+    async fn discover(&self, link: &dyn Link, route: Route) -> Result<(Session, ServerFacts), Miss> {
+        let session = Session { era: Era::Modern, version: Some(ProtocolVersion::MODERN), id: None };
+        let params = self.context(ProtocolVersion::MODERN).apply_to(None).ok();
+        let asking = link.request(&session, self.handshake_request("server/discover", params.as_deref()));
+        let answer = match route {
+            Route::Stdio => match tokio::time::timeout(PROBE_WITHIN, asking).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Evidence::sent(During::Handshake, Observed::Silence(PROBE_WITHIN)).into()),
+            },
+            Route::Http | Route::LegacySse | Route::Custom => asking.await,
+        };
+        let (probed, evidence) = match &answer {
+            Ok(Reply { message, .. }) => read_probe(message, None),
+            Err(trouble) => (probe_of(trouble, route), trouble.evidence.clone()),
+        };
+        match probe::verdict(probed) {
+            probe::Verdict::Modern { .. } => {}
+            probe::Verdict::Legacy => return Err(Miss::AnotherEra(evidence)),
+            probe::Verdict::NoVerdict => return Err(Miss::Away(evidence)),
+        }
+        // A modern server that declines to be discovered is modern all the same, but of no use.
+        let Ok(Reply { message, .. }) = &answer else { return Err(Miss::Away(evidence)) };
+        let Ok(Message::Response(response)) = Message::parse(message) else {
+            return Err(Miss::Away(evidence));
+        };
+        let Outcome::Result(result) = response.outcome else { return Err(Miss::Away(evidence)) };
+        let Some(discovered) = DiscoverResult::read(result) else { return Err(Miss::Away(evidence)) };
+        let facts = ServerFacts {
+            name: discovered.server_name.map(Into::into),
+            version: discovered.server_version.map(Into::into),
+            instructions: discovered.instructions.map(Into::into),
+            capabilities: capabilities(&discovered.capabilities),
+        };
+        Ok((session, facts))
+    }
+
+    async fn initialize(&self, link: &dyn Link, route: Route) -> Result<(Session, ServerFacts), Miss> {
+        let mut session = Session { era: Era::Legacy, version: None, id: None };
+        let nothing = raw("{}");
+        let params = initialize_params(&ProtocolVersion::LATEST_LEGACY, &nothing, &self.settings.client_info);
+        let answer = link.request(&session, self.handshake_request("initialize", Some(&params))).await;
+        let Reply { message, session_id } = answer.map_err(|trouble| miss_of_initialize(*trouble, route))?;
+        let garbled =
+            |text: &str| Miss::Away(Evidence::sent(During::Handshake, Observed::Garbled(text.to_owned())));
+        let Ok(Message::Response(response)) = Message::parse(&message) else {
+            return Err(garbled("its answer to `initialize` is not a JSON-RPC response"));
+        };
+        let result = match response.outcome {
+            Outcome::Result(result) => result,
+            Outcome::Error(error) => {
+                let said = RpcError { code: error.code, message: error.message.into_owned() };
+                let evidence = Evidence::sent(During::Handshake, Observed::Rpc(said));
+                return Err(if codes::is_modern(error.code) {
+                    Miss::AnotherEra(evidence)
+                } else {
+                    Miss::Away(evidence)
+                });
+            }
+        };
+        let Ok(initialized) = InitializeResult::read(result) else {
+            return Err(garbled("its answer to `initialize` is not an object"));
+        };
+        session.version = Some(initialized.version.clone());
+        session.id = session_id;
+        let facts = ServerFacts {
+            name: initialized.server_name.map(Into::into),
+            version: initialized.server_version.map(Into::into),
+            instructions: initialized.instructions.map(Into::into),
+            capabilities: capabilities(&initialized.capabilities),
+        };
+        let ready = envelope::notification("notifications/initialized", None);
+        link.send(&session, ready)
+            .await
+            .map_err(|trouble| Miss::Away(Evidence { during: During::Handshake, ..trouble.evidence }))?;
+        Ok((session, facts))
+    }
+
+    fn handshake_request(&self, method: &str, params: Option<&RawValue>) -> Outgoing {
+        let id = self.mint_id();
+        Outgoing {
+            id,
+            method: method.to_owned(),
+            message: envelope::request(id, method, params),
+            name: None,
+            param_headers: Vec::new(),
+            during: During::Handshake,
+            sent: Arc::default(),
+            listener: None,
+        }
+    }
+
+    fn context(&self, version: ProtocolVersion) -> RequestContext {
+        let client_info = RawValue::to_owned(&self.settings.client_info);
+        RequestContext { version, client_info: Some(client_info), capabilities: raw("{}"), log_level: None }
+    }
+}
+
+/// The attempts, in order: what worked last time, then the modern era on each way, then the legacy one.
+fn plan(routes: &[Route], choice: ProtocolChoice, remembered: Option<Verdict>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for route in routes {
+        // The old transport is older than the modern era.
+        if *route != Route::LegacySse && choice != ProtocolChoice::Legacy {
+            steps.push(Step { route: *route, era: Era::Modern });
+        }
+        if choice != ProtocolChoice::Modern {
+            steps.push(Step { route: *route, era: Era::Legacy });
+        }
+    }
+    let known = remembered.and_then(|verdict| {
+        let era = if verdict.modern { Era::Modern } else { Era::Legacy };
+        steps.iter().position(|step| WireRoute::from(step.route) == verdict.route && step.era == era)
+    });
+    if let Some(at) = known {
+        let first = steps.remove(at);
+        steps.insert(0, first);
+    }
+    steps
+}
+
+/// What a trouble with the probe says about the era.
+fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
+    let over = if route == Route::Stdio { Over::Stdio } else { Over::Http };
+    match &trouble.evidence.observed {
+        Observed::Http(answer) => match &trouble.answer {
+            Some(message) => read_probe(message, Some(answer)).0,
+            None => ProbeAnswer::Status(answer.status),
+        },
+        Observed::Silence(_) | Observed::Exited { .. } | Observed::Closed(_) => ProbeAnswer::Silence(over),
+        // An answer that is not MCP at all: `initialize`, or the other transport, will tell.
+        Observed::Garbled(_) => ProbeAnswer::OtherResult,
+        Observed::NoExecutable(_)
+        | Observed::SpawnFailed(_)
+        | Observed::UnsetVariable(_)
+        | Observed::BadConfig(_)
+        | Observed::Dial { .. }
+        | Observed::Rpc(_)
+        | Observed::TooLarge(_) => ProbeAnswer::Silence(Over::Http),
+    }
+}
+
+fn read_probe(message: &[u8], http: Option<&HttpAnswer>) -> (ProbeAnswer, Evidence) {
+    let garbled =
+        || Observed::Garbled("its answer to `server/discover` is not a JSON-RPC response".to_owned());
+    let (answer, observed) = match Message::parse(message) {
+        Ok(Message::Response(response)) => {
+            let observed = match &response.outcome {
+                Outcome::Error(error) => {
+                    Observed::Rpc(RpcError { code: error.code, message: error.message.clone().into_owned() })
+                }
+                Outcome::Result(_) => garbled(),
+            };
+            (ProbeAnswer::from_outcome(&response.outcome, http.map(|http| http.status)), observed)
+        }
+        Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => (ProbeAnswer::OtherResult, garbled()),
+    };
+    (answer, Evidence::sent(During::Handshake, observed))
+}
+
+/// A refused `initialize` over HTTP may mean that this is the old transport's address, or that the server
+/// has left `initialize` behind.
+fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
+    let Trouble { evidence, .. } = trouble;
+    let another = match &evidence.observed {
+        Observed::Http(HttpAnswer { rpc: Some(rpc), .. }) => codes::is_modern(rpc.code),
+        Observed::Http(HttpAnswer { status, .. }) => matches!(status, 400 | 404 | 405 | 406 | 415),
+        Observed::Garbled(_) => route == Route::Http,
+        Observed::NoExecutable(_)
+        | Observed::SpawnFailed(_)
+        | Observed::UnsetVariable(_)
+        | Observed::BadConfig(_)
+        | Observed::Dial { .. }
+        | Observed::Closed(_)
+        | Observed::Exited { .. }
+        | Observed::Silence(_)
+        | Observed::Rpc(_)
+        | Observed::TooLarge(_) => false,
+    };
+    if another { Miss::AnotherEra(evidence) } else { Miss::Away(evidence) }
+}
+
+fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {
+    ServerCapabilities {
+        unsaid: said.raw.is_none(),
+        tools: said.tools,
+        resources: said.resources,
+        prompts: said.prompts,
+        tools_changes: said.tools_list_changed,
+        resources_changes: said.resources_list_changed,
+        prompts_changes: said.prompts_list_changed,
+    }
+}
+
+pub(super) fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).expect("a literal that is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HTTP_THEN_SSE: [Route; 2] = [Route::Http, Route::LegacySse];
+
+    fn steps(plan: Vec<Step>) -> Vec<(Route, bool)> {
+        plan.into_iter().map(|step| (step.route, step.era == Era::Modern)).collect()
+    }
+
+    #[test]
+    fn d08_an_unknown_server_is_asked_in_the_modern_way_first() {
+        let plan = plan(&HTTP_THEN_SSE, ProtocolChoice::Auto, None);
+        assert_eq!(steps(plan), [(Route::Http, true), (Route::Http, false), (Route::LegacySse, false)]);
+    }
+
+    #[test]
+    fn d08_what_worked_last_time_is_tried_first_and_the_rest_stays() {
+        let remembered = Verdict { route: WireRoute::LegacySse, modern: false };
+        let plan = plan(&HTTP_THEN_SSE, ProtocolChoice::Auto, Some(remembered));
+        assert_eq!(steps(plan), [(Route::LegacySse, false), (Route::Http, true), (Route::Http, false)]);
+    }
+
+    #[test]
+    fn d08_the_operators_choice_leaves_the_other_era_out_whatever_is_remembered() {
+        let remembered = Some(Verdict { route: WireRoute::Stdio, modern: true });
+        assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Legacy, remembered)), [(Route::Stdio, false)]);
+        assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Modern, None)), [(Route::Stdio, true)]);
+    }
+}

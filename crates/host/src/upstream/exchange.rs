@@ -1,0 +1,465 @@
+//! The way of one request to one upstream: admitted, written, answered, or judged and perhaps sent once
+//! more. The only place where a call waits.
+
+use super::{Live, Upstream};
+use crate::transport::{Listener, Outgoing, Reply, SentMark, Trouble};
+use bytes::Bytes;
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
+use gripfast_core::failure::{
+    CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError,
+};
+use gripfast_core::supervise::upstream::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
+use gripfast_core::text;
+use gripfast_core::time::Mono;
+use gripfast_wire::envelope::Message;
+use gripfast_wire::era::meta;
+use gripfast_wire::patch::{MessagePatch, Object, Patch, patch_payload};
+use gripfast_wire::results::CallResult;
+use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A request to one upstream.
+pub(crate) struct Order {
+    pub(crate) method: String,
+    pub(crate) params: Option<Box<RawValue>>,
+    /// Whether executing it twice does harm.
+    pub(crate) safety: Safety,
+    /// When the caller stops waiting, if before the upstream's own limits.
+    pub(crate) deadline: Option<Mono>,
+    /// Who hears of its progress.
+    pub(crate) listener: Option<Arc<dyn Listener>>,
+    /// The `Mcp-Param-*` headers of the modern era, encoded.
+    pub(crate) param_headers: Vec<(String, String)>,
+}
+
+/// What a server answered: a result, or an error of its own.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    message: Bytes,
+}
+
+impl Answer {
+    /// The outcome in the server's own bytes.
+    pub fn outcome(&self) -> Outcome<'_> {
+        match Message::parse(&self.message) {
+            Ok(Message::Response(response)) => response.outcome,
+            Ok(_) | Err(_) => unreachable!("an answer is made of a response that was parsed"),
+        }
+    }
+
+    /// Whether it is the result of a tool that says it failed.
+    pub fn is_tool_error(&self) -> bool {
+        match self.outcome() {
+            Outcome::Result(result) => CallResult::read(result).is_ok_and(|result| result.is_error),
+            Outcome::Error(_) => false,
+        }
+    }
+}
+
+impl Upstream {
+    /// Carries out `order`. Dropping the future withdraws it: the server is told if it has seen it, and
+    /// the slot is free at once.
+    pub(crate) async fn exchange(&self, order: &Order) -> Result<Answer, CallError> {
+        let mut replays = Replays::default();
+        let mut patience = Patience::new(self, order);
+        loop {
+            let ticket = self.admitted(&mut patience).await?;
+            let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
+                // The link went between admission and now; nothing was sent.
+                drop(ticket);
+                continue;
+            };
+            let mark = Arc::new(SentMark::default());
+            let trouble = match self.send(&live, order, &mark, patience.deadline).await {
+                Ok(reply) => match judge(reply) {
+                    Ok(answer) => {
+                        ticket.end(CallEnd::Answered);
+                        return Ok(answer);
+                    }
+                    Err(trouble) => trouble,
+                },
+                Err(trouble) => trouble,
+            };
+            let failure = classify(&trouble.evidence);
+            ticket.end(CallEnd::Failed(failure.clone()));
+            if let (Failure::Declined(_), Some(message)) = (&failure, trouble.answer) {
+                return Ok(Answer { message });
+            }
+            match recovery::after(&failure, trouble.evidence.sent, order.safety, &mut replays) {
+                Next::Again => {}
+                Next::AgainAfter(pause) => {
+                    if !patience.rest(pause).await {
+                        return Err(CallError::from_failure(&self.name, &failure, Fate::Refused));
+                    }
+                }
+                Next::GiveUp(fate) => return Err(CallError::from_failure(&self.name, &failure, fate)),
+            }
+        }
+    }
+
+    pub(super) fn mint_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits until the machine lets this call go, for as long as it may be held.
+    async fn admitted(&self, patience: &mut Patience<'_>) -> Result<OpenTicket<'_>, CallError> {
+        let mut place: Option<Held<'_>> = None;
+        loop {
+            // Registered before asking: a wake-up between the answer and the wait is not missed.
+            let turn = self.turnstile.notified();
+            tokio::pin!(turn);
+            turn.as_mut().enable();
+            let admission = match place.take() {
+                None => self.with(|machine, now| machine.admit(now)),
+                Some(held) => held.ask_again(),
+            };
+            let held = match admission {
+                Admission::Go(ticket) => return Ok(OpenTicket { upstream: self, ticket: Some(ticket) }),
+                Admission::Refuse(refusal) => return Err(self.refused(&refusal)),
+                Admission::Wait(place) => Held { upstream: self, place: Some(place) },
+            };
+            let wait_for = held.wait_for();
+            let until = patience.until(wait_for);
+            place = Some(held);
+            tokio::select! {
+                () = turn => {}
+                () = tokio::time::sleep_until(self.clock.instant(until)) => {
+                    return Err(self.waited_in_vain(wait_for, until));
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        live: &Live,
+        order: &Order,
+        mark: &Arc<SentMark>,
+        deadline: Option<Mono>,
+    ) -> Result<Reply, Box<Trouble>> {
+        let begun = self.clock.now().mono;
+        let progress = Arc::new(ProgressWatch::new(self, order));
+        let request = self.outgoing(live, order, mark, &progress)?;
+        let limits = &self.settings.supervision.timeouts;
+        let end = deadline.map_or(begun + limits.call, |deadline| deadline.min(begun + limits.call));
+        let answer = live.link.request(&live.session, request);
+        tokio::pin!(answer);
+        loop {
+            // Silence is only timed once the server has shown that it reports progress.
+            let silent_at = progress.last_heard().map(|heard| heard + limits.progress);
+            let due = silent_at.map_or(end, |at| at.min(end));
+            tokio::select! {
+                answer = &mut answer => return answer,
+                () = tokio::time::sleep_until(self.clock.instant(due)) => {}
+            }
+            let now = self.clock.now().mono;
+            let silent = progress.last_heard().is_some_and(|heard| heard + limits.progress <= now);
+            if silent || end <= now {
+                let waited = if silent { limits.progress } else { now - begun };
+                let observed = Observed::Silence(waited);
+                return Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into());
+            }
+        }
+    }
+
+    fn outgoing(
+        &self,
+        live: &Live,
+        order: &Order,
+        mark: &Arc<SentMark>,
+        progress: &Arc<ProgressWatch>,
+    ) -> Result<Outgoing, Box<Trouble>> {
+        let unusable = |error: &dyn std::fmt::Display| -> Box<Trouble> {
+            let observed = Observed::Rpc(RpcError {
+                code: gripfast_wire::codes::INVALID_PARAMS,
+                message: error.to_string(),
+            });
+            let id = RequestId::from(0);
+            let answer = envelope::error_response(
+                Some(id.as_id()),
+                gripfast_wire::codes::INVALID_PARAMS,
+                &error.to_string(),
+                None,
+            );
+            Box::new(Trouble {
+                evidence: Evidence::unsent(During::Call, observed),
+                answer: Some(answer.into()),
+            })
+        };
+        let id = self.mint_id();
+        let params = order.params.as_deref();
+        let mut patch = match live.session.era {
+            Era::Modern => live.context.meta_patch(),
+            Era::Legacy => Patch::new(),
+        };
+        // Tokens are the callers' own and may collide; ours is the id, which does not.
+        if let Some(token) = progress_token(params) {
+            progress.restore(token);
+            patch = patch.set_owned(meta::PROGRESS_TOKEN, number(id));
+        }
+        let patched = if patch.is_empty() {
+            None
+        } else {
+            Some(patch_payload(params, &Patch::new(), &patch).map_err(|error| unusable(&error))?)
+        };
+        let params = patched.as_deref().or(params);
+        let (name, param_headers) = match live.session.era {
+            Era::Modern => {
+                let standard =
+                    headers::standard_headers(&order.method, params).map_err(|error| unusable(&error))?;
+                (standard.name.map(Into::into), order.param_headers.clone())
+            }
+            Era::Legacy => (None, Vec::new()),
+        };
+        Ok(Outgoing {
+            id,
+            method: order.method.clone(),
+            message: envelope::request(id, &order.method, params),
+            name,
+            param_headers,
+            during: During::Call,
+            sent: Arc::clone(mark),
+            listener: Some(Arc::clone(progress) as Arc<dyn Listener>),
+        })
+    }
+
+    fn refused(&self, refusal: &Refusal) -> CallError {
+        let name = &*self.name;
+        let known =
+            |cause: &Option<String>| cause.as_deref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+        let hint =
+            format!("`gripfast status {name}` shows the last error; `gripfast reconnect {name}` tries now");
+        let error = match &refusal.reason {
+            Reason::CircuitOpen { failures } => CallError::new(
+                Code::Unreachable,
+                name,
+                Fate::NotSent,
+                format!("upstream `{name}` is unreachable ({failures} failed calls)"),
+            )
+            .hint(hint),
+            Reason::Reconnecting { cause } => CallError::new(
+                Code::Reconnecting,
+                name,
+                Fate::NotSent,
+                format!("upstream `{name}` is being reconnected{}", known(cause)),
+            )
+            .hint(hint),
+            Reason::Parked { cause } => CallError::new(
+                Code::Unreachable,
+                name,
+                Fate::NotSent,
+                format!("upstream `{name}` is unreachable{} and is tried only now and then", known(cause)),
+            )
+            .hint(hint),
+            Reason::Blocked(cause) => CallError::blocked(name, cause, Fate::NotSent),
+            Reason::Stopped => {
+                CallError::new(Code::Stopped, name, Fate::NotSent, format!("upstream `{name}` was stopped"))
+                    .hint(format!("`gripfast start {name}` brings it back"))
+            }
+            Reason::Overloaded => CallError::new(
+                Code::Overloaded,
+                name,
+                Fate::NotSent,
+                format!("upstream `{name}` has too many calls waiting already"),
+            )
+            .hint("raise `max_in_flight` if the server can do more at once"),
+        };
+        error.retry_after(refusal.retry_after)
+    }
+
+    fn waited_in_vain(&self, wait_for: WaitFor, until: Mono) -> CallError {
+        let name = &*self.name;
+        let status = self.with(|machine, now| machine.status(now));
+        match wait_for {
+            WaitFor::Link => {
+                let cause = status.cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+                CallError::new(
+                    Code::Reconnecting,
+                    name,
+                    Fate::NotSent,
+                    format!(
+                        "upstream `{name}` is still being reconnected{cause}; the call was held and not sent"
+                    ),
+                )
+                .retry_after(status.next_attempt)
+                .hint(format!("`gripfast status {name}` shows the last error"))
+            }
+            WaitFor::Slot => {
+                let waited = text::duration(self.clock.now().mono - until);
+                CallError::new(
+                    Code::Overloaded,
+                    name,
+                    Fate::NotSent,
+                    format!(
+                        "upstream `{name}` is busy with {} calls; no slot came free ({waited} over)",
+                        status.in_flight
+                    ),
+                )
+                .retry_after(Some(Duration::from_secs(1)))
+                .hint("raise `max_in_flight` if the server can do more at once")
+            }
+        }
+    }
+}
+
+/// A reply that is an error may still mean that the session is gone; only the classifier can tell.
+fn judge(reply: Reply) -> Result<Answer, Box<Trouble>> {
+    let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
+        let observed = Observed::Garbled("its answer is not a JSON-RPC response".to_owned());
+        return Err(Evidence::sent(During::Call, observed).into());
+    };
+    let said = match response.outcome {
+        Outcome::Result(_) => return Ok(Answer { message: reply.message }),
+        Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
+    };
+    let evidence = Evidence::sent(During::Call, Observed::Rpc(said));
+    Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
+}
+
+fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
+    let meta = Object::parse(params?).ok()?.object("_meta")?;
+    meta.get(meta::PROGRESS_TOKEN).map(RawValue::to_owned)
+}
+
+fn number(id: u64) -> Box<RawValue> {
+    RawValue::from_string(id.to_string()).expect("a number is JSON")
+}
+
+/// How long one call may be held and may take.
+struct Patience<'a> {
+    upstream: &'a Upstream,
+    /// The caller's own deadline.
+    deadline: Option<Mono>,
+    /// When holding for a link ends; set by the first wait for one.
+    hold_until: Option<Mono>,
+}
+
+impl<'a> Patience<'a> {
+    fn new(upstream: &'a Upstream, order: &Order) -> Self {
+        Self { upstream, deadline: order.deadline, hold_until: None }
+    }
+
+    fn until(&mut self, wait_for: WaitFor) -> Mono {
+        let limits = &self.upstream.settings.supervision.timeouts;
+        let now = self.upstream.clock.now().mono;
+        let until = match wait_for {
+            WaitFor::Link => *self.hold_until.get_or_insert(now + limits.reconnect_wait),
+            WaitFor::Slot => now + limits.call,
+        };
+        self.deadline.map_or(until, |deadline| deadline.min(until))
+    }
+
+    /// Waits as a busy server asked for, if the caller has that much time.
+    async fn rest(&self, pause: Duration) -> bool {
+        let limits = &self.upstream.settings.supervision.timeouts;
+        let wake = self.upstream.clock.now().mono + pause;
+        let affordable =
+            pause <= limits.reconnect_wait && self.deadline.is_none_or(|deadline| wake < deadline);
+        if affordable {
+            tokio::time::sleep(pause).await;
+        }
+        affordable
+    }
+}
+
+/// A ticket that is given back however the call ends.
+struct OpenTicket<'a> {
+    upstream: &'a Upstream,
+    ticket: Option<Ticket>,
+}
+
+impl OpenTicket<'_> {
+    fn epoch(&self) -> gripfast_core::ids::Epoch {
+        self.ticket.as_ref().expect("a ticket is taken only at its end").epoch()
+    }
+
+    fn end(mut self, end: CallEnd) {
+        if let Some(ticket) = self.ticket.take() {
+            self.upstream.with(|machine, now| machine.end(now, ticket, end));
+        }
+    }
+}
+
+impl Drop for OpenTicket<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.upstream.with(|machine, now| machine.end(now, ticket, CallEnd::Abandoned));
+        }
+    }
+}
+
+/// A place in the queue that is left however the wait ends.
+struct Held<'a> {
+    upstream: &'a Upstream,
+    place: Option<Place>,
+}
+
+impl Held<'_> {
+    fn wait_for(&self) -> WaitFor {
+        self.place.as_ref().map_or(WaitFor::Link, |place| place.wait_for)
+    }
+
+    fn ask_again(mut self) -> Admission {
+        let place = self.place.take().expect("a place is taken only to ask again");
+        self.upstream.with(|machine, now| machine.readmit(now, place))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.upstream.with(|machine, now| machine.leave(now, place));
+        }
+    }
+}
+
+/// Hears the progress of one call: keeps the time of the last one, and passes it on under the caller's
+/// own token.
+struct ProgressWatch {
+    clock: crate::clock::Clock,
+    /// Microseconds of the monotonic clock; zero while nothing was heard.
+    heard: AtomicU64,
+    token: Mutex<Option<Box<RawValue>>>,
+    listener: Option<Arc<dyn Listener>>,
+}
+
+impl ProgressWatch {
+    fn new(upstream: &Upstream, order: &Order) -> Self {
+        Self {
+            clock: upstream.clock,
+            heard: AtomicU64::new(0),
+            token: Mutex::default(),
+            listener: order.listener.clone(),
+        }
+    }
+
+    fn restore(&self, token: Box<RawValue>) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+    }
+
+    fn last_heard(&self) -> Option<Mono> {
+        let heard = self.heard.load(Ordering::Acquire);
+        (heard > 0).then(|| Mono::at(Duration::from_micros(heard)))
+    }
+}
+
+impl Listener for ProgressWatch {
+    fn said(&self, message: &[u8]) {
+        self.heard.store(super::micros(self.clock.now().mono).max(1), Ordering::Release);
+        let Some(listener) = &self.listener else { return };
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match token {
+            None => listener.said(message),
+            Some(token) => {
+                let payload = Patch::new().set(meta::PROGRESS_TOKEN, &token);
+                let patch = MessagePatch { payload, ..MessagePatch::default() };
+                if let Ok(message) = patch.apply(message) {
+                    listener.said(&message);
+                }
+            }
+        }
+    }
+}

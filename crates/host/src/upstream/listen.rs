@@ -1,0 +1,144 @@
+//! What a server says unasked: changed lists, questions, farewells of streams.
+
+use super::{Live, Upstream};
+use crate::transport::Incoming;
+use bytes::Bytes;
+use gripfast_core::event::Event;
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::{During, Failure};
+use gripfast_core::ids::Epoch;
+use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::results::List;
+use gripfast_wire::{Era, RawValue, codes};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two attempts to listen in the modern era.
+const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+impl Upstream {
+    /// Takes what a link says; answers with what the machine has to know.
+    pub(super) fn heard(self: &Arc<Self>, epoch: Epoch, incoming: Incoming) {
+        match incoming {
+            Incoming::Message(message) => self.heard_message(epoch, message),
+            Incoming::Lost(evidence) => self.tell(Input::LinkDown { epoch, failure: classify(&evidence) }),
+            Incoming::StreamRefused(evidence) => {
+                let answer = match classify(&evidence) {
+                    // A server may decline the stream and be well otherwise.
+                    Failure::Declined(_) | Failure::Nonsense(_) | Failure::Busy { .. } => return,
+                    failure @ (Failure::Unreachable(_)
+                    | Failure::Lost(_)
+                    | Failure::TimedOut(_)
+                    | Failure::SessionExpired(_)
+                    | Failure::CredentialRefused(_)
+                    | Failure::ServerFault(_)
+                    | Failure::Blocked(_)) => ProbeAnswer::Failed(failure),
+                };
+                self.tell(Input::ProbeEnded { epoch, answer });
+            }
+            Incoming::Junk { lines, sample } => {
+                self.observer.tell(self.clock.now().wall, Event::JunkSkipped { lines, sample });
+            }
+        }
+    }
+
+    fn heard_message(self: &Arc<Self>, epoch: Epoch, bytes: Bytes) {
+        match Message::parse(&bytes) {
+            Ok(Message::Notification(notification)) => {
+                let changed = List::ALL.iter().any(|list| list.changed() == notification.method);
+                self.tell(if changed { Input::CatalogChanged { epoch } } else { Input::Heard { epoch } });
+            }
+            Ok(Message::Request(request)) => {
+                self.tell(Input::Heard { epoch });
+                let answer = match &*request.method {
+                    "ping" => {
+                        let nothing = super::dial::raw("{}");
+                        envelope::response(request.id, &nothing)
+                    }
+                    method => envelope::error_response(
+                        Some(request.id),
+                        codes::METHOD_NOT_FOUND,
+                        &format!("this client does not answer `{method}`"),
+                        None,
+                    ),
+                };
+                self.answer(epoch, answer);
+            }
+            Ok(Message::Response(_)) | Err(_) => {}
+        }
+    }
+
+    fn answer(self: &Arc<Self>, epoch: Epoch, message: Vec<u8>) {
+        let Some(live) = self.live().filter(|live| live.epoch == epoch) else { return };
+        tokio::spawn(async move {
+            // A server that cannot take an answer to its own question is noticed by the next call.
+            let _ = live.link.send(&live.session, message).await;
+        });
+    }
+
+    /// Listens for changed lists in the modern era, where that is a request of its own, for as long as
+    /// the link of this epoch is in use.
+    pub(super) async fn subscribe(self: Arc<Self>, live: Arc<Live>) {
+        let Some(params) = wanted(&live) else { return };
+        loop {
+            let ended = self.listen_once(&live, &params).await;
+            let current = self.live().is_some_and(|now| now.epoch == live.epoch);
+            if !current || !ended {
+                return;
+            }
+            tokio::time::sleep(LISTEN_AGAIN_AFTER).await;
+        }
+    }
+
+    /// One subscription, until it ends. Answers whether another one is worth trying.
+    async fn listen_once(&self, live: &Live, params: &RawValue) -> bool {
+        let Ok(params) = live.context.apply_to(Some(params)) else { return false };
+        let id = self.mint_id();
+        let method = "subscriptions/listen";
+        let request = crate::transport::Outgoing {
+            id,
+            method: method.to_owned(),
+            message: envelope::request(id, method, Some(&params)),
+            name: None,
+            param_headers: Vec::new(),
+            during: During::Probe,
+            sent: Arc::default(),
+            listener: None,
+        };
+        match live.link.request(&live.session, request).await {
+            Ok(reply) => !matches!(
+                Message::parse(&reply.message),
+                Ok(Message::Response(envelope::Response { outcome: gripfast_wire::Outcome::Error(_), .. }))
+            ),
+            Err(trouble) => {
+                let failure = classify(&trouble.evidence);
+                let worth_trying = !matches!(failure, Failure::Declined(_));
+                if matches!(failure, Failure::Unreachable(_) | Failure::Lost(_)) {
+                    // The stream's end may be the server's end: ask, before anybody calls.
+                    self.tell(Input::ProbeEnded { epoch: live.epoch, answer: ProbeAnswer::Failed(failure) });
+                }
+                worth_trying
+            }
+        }
+    }
+}
+
+/// The filter for what the server says it can tell; `None` if that is nothing.
+fn wanted(live: &Live) -> Option<Box<RawValue>> {
+    let offers = live.server.capabilities;
+    if live.session.era == Era::Legacy {
+        return None;
+    }
+    let mut filter = Vec::new();
+    for (offered, member) in [
+        (offers.tools_changes, "toolsListChanged"),
+        (offers.prompts_changes, "promptsListChanged"),
+        (offers.resources_changes, "resourcesListChanged"),
+    ] {
+        if offered {
+            filter.push(format!("\"{member}\":true"));
+        }
+    }
+    (!filter.is_empty()).then(|| super::dial::raw(&format!("{{\"notifications\":{{{}}}}}", filter.join(","))))
+}

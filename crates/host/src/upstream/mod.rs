@@ -1,0 +1,287 @@
+//! One upstream: the machine of `core` with hands and eyes.
+//!
+//! [`Upstream`] is what callers and the owner share: the machine behind a short lock, the present link,
+//! the catalog. `owner` is the one task that performs what the machine decides. `exchange` is the way of
+//! one request. Callers ask; they never repair.
+
+mod catalog;
+mod dial;
+mod exchange;
+mod listen;
+mod owner;
+
+pub(crate) use catalog::{Listing, Origin};
+pub(crate) use dial::Verdict;
+pub use exchange::Answer;
+pub(crate) use exchange::Order;
+
+use crate::clock::Clock;
+use crate::config::ProtocolChoice;
+use crate::observe::{Observer, Stats};
+use crate::store::Shelf;
+use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing};
+use gripfast_core::event::Event;
+use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::ids::Epoch;
+use gripfast_core::supervise::spec::SupervisionSpec;
+use gripfast_core::supervise::status::State;
+use gripfast_core::supervise::upstream::{Ask, Input, Upstream as Machine};
+use gripfast_core::time::{Mono, Now};
+use gripfast_wire::RawValue;
+use gripfast_wire::era::RequestContext;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// What callers and the owner of one upstream share.
+pub(crate) struct Upstream {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) stats: Stats,
+    pub(crate) observer: Observer,
+    pub(crate) stderr: Arc<StderrRing>,
+    pub(crate) listing: watch::Sender<Listing>,
+    dialer: Arc<dyn Dialer>,
+    shelf: Shelf,
+    machine: Mutex<Machine>,
+    live: RwLock<Option<Arc<Live>>>,
+    verdict: Mutex<Option<Verdict>>,
+    next_id: AtomicU64,
+    /// Wakes the owner: there is something to do, or its timer is set too late.
+    nudge: Notify,
+    /// When the owner's timer will fire, in microseconds of the monotonic clock.
+    armed: AtomicU64,
+    /// Wakes whoever watches the visible state.
+    changed: Notify,
+    /// Wakes callers that wait, one at a time and in their order.
+    turnstile: Notify,
+    /// Removal or shutdown: the owner ends for good.
+    gone: CancellationToken,
+}
+
+/// What does not change during the life of an upstream.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) supervision: SupervisionSpec,
+    pub(crate) protocol: ProtocolChoice,
+    pub(crate) max_message: usize,
+    /// How we introduce ourselves.
+    pub(crate) client_info: Arc<RawValue>,
+}
+
+/// The present link and its session.
+pub(crate) struct Live {
+    pub(crate) epoch: Epoch,
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) server: Arc<ServerFacts>,
+    pub(crate) route: Route,
+    pub(crate) since: Mono,
+    /// What goes into every modern request.
+    context: RequestContext,
+    /// Ends with the session it listens to.
+    _listening: Option<Listening>,
+}
+
+/// What a server said about itself in the handshake.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerFacts {
+    pub(crate) name: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) instructions: Option<String>,
+    pub(crate) capabilities: ServerCapabilities,
+}
+
+/// What a server offers, as far as we decide on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ServerCapabilities {
+    /// The server said nothing at all about its capabilities: ask.
+    pub(crate) unsaid: bool,
+    pub(crate) tools: bool,
+    pub(crate) resources: bool,
+    pub(crate) prompts: bool,
+    pub(crate) tools_changes: bool,
+    pub(crate) resources_changes: bool,
+    pub(crate) prompts_changes: bool,
+}
+
+/// What an upstream is made of.
+pub(crate) struct Parts {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) observer: Observer,
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) shelf: Shelf,
+}
+
+impl Upstream {
+    /// A new upstream with its owner, which ends when the upstream is told to go.
+    pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
+        let Parts { name, settings, clock, observer, dialer, shelf } = parts;
+        let seed = crate::clock::unique_number();
+        let machine = Machine::new(settings.supervision.clone(), dialer.kind(), seed, clock.now());
+        let upstream = Arc::new(Self {
+            listing: watch::Sender::new(Listing::stored(shelf.catalog())),
+            verdict: Mutex::new(shelf.verdict()),
+            name,
+            settings,
+            clock,
+            stats: Stats::default(),
+            observer,
+            stderr: Arc::default(),
+            dialer,
+            shelf,
+            machine: Mutex::new(machine),
+            live: RwLock::default(),
+            next_id: AtomicU64::new(1),
+            nudge: Notify::new(),
+            armed: AtomicU64::new(0),
+            changed: Notify::new(),
+            turnstile: Notify::new(),
+            gone: CancellationToken::new(),
+        });
+        upstream.ask(Ask::Start);
+        let owner = tokio::spawn(owner::own(Arc::clone(&upstream)));
+        (upstream, owner)
+    }
+
+    /// Asks for something, as a person would.
+    pub(crate) fn ask(&self, ask: Ask) {
+        self.tell(Input::Asked(ask));
+    }
+
+    /// Ends it for good: removal, or shutdown.
+    pub(crate) fn go_away(&self) {
+        self.gone.cancel();
+    }
+
+    /// The present link, if there is one.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Somebody wants it to stay up.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        self.with(|machine, _| machine.hold());
+        Hold(Arc::clone(self))
+    }
+
+    fn tell(&self, input: Input) {
+        self.with(|machine, now| machine.handle(now, input));
+    }
+
+    fn set_live(&self, live: Option<Arc<Live>>) -> Option<Arc<Live>> {
+        std::mem::replace(&mut *self.live.write().unwrap_or_else(PoisonError::into_inner), live)
+    }
+
+    /// The one way to the machine. Afterwards its events are told, and whoever has to act is woken.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Now) -> T) -> T {
+        let now = self.clock.now();
+        let mut events: Vec<Event> = Vec::new();
+        let (result, owner_is_due, caller_is_due) = {
+            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = act(&mut machine, now);
+            while let Some(event) = machine.poll_event() {
+                events.push(event);
+            }
+            let due = machine.poll_timeout().map_or(u64::MAX, micros);
+            // A timer that fires too early costs nothing: the owner looks and sets it anew. So calls, which
+            // only ever move it later, need not wake the owner.
+            let too_late = due < self.armed.load(Ordering::Acquire);
+            (result, machine.has_actions() || too_late, machine.should_wake_one())
+        };
+        if !events.is_empty() {
+            self.changed.notify_waiters();
+        }
+        for event in events {
+            self.observer.tell(now.wall, event);
+        }
+        if owner_is_due {
+            self.nudge.notify_one();
+        }
+        if caller_is_due {
+            self.turnstile.notify_one();
+        }
+        result
+    }
+}
+
+/// Keeps a lazy upstream up while it lives.
+pub(crate) struct Hold(Arc<Upstream>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.with(|machine, now| machine.release(now));
+    }
+}
+
+fn micros(at: Mono) -> u64 {
+    u64::try_from(at.since_origin().as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Upstream {
+    /// The state that everybody sees.
+    pub(crate) fn state(&self) -> State {
+        self.with(|machine, now| machine.status(now).state)
+    }
+
+    /// Somebody wants to know what it offers: a sleeping upstream is started for it.
+    pub(crate) fn want(&self) {
+        if self.state() == State::Idle {
+            self.ask(Ask::Reconnect);
+        }
+    }
+
+    /// Ends when there is no hope for a listing without somebody's doing, with the reason.
+    pub(crate) async fn hopeless(&self) -> CallError {
+        loop {
+            let turn = self.changed.notified();
+            tokio::pin!(turn);
+            turn.as_mut().enable();
+            match self.state() {
+                State::Parked | State::NeedsLogin | State::ConfigError | State::Stopped => {
+                    return self.not_listed_yet();
+                }
+                State::Idle
+                | State::Starting
+                | State::Ready
+                | State::Degraded
+                | State::Reconnecting
+                | State::NeedsApproval
+                | State::Disabled => {}
+            }
+            turn.await;
+        }
+    }
+
+    /// Why nothing is known of its catalog.
+    pub(crate) fn not_listed_yet(&self) -> CallError {
+        let name = &*self.name;
+        let status = self.with(|machine, now| machine.status(now));
+        let cause = status.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+        let (code, hint) = match status.state {
+            State::NeedsLogin => {
+                (Code::NeedsLogin, format!("run `gripfast login {name}`, or correct its `headers`"))
+            }
+            State::Stopped => (Code::Stopped, format!("`gripfast start {name}` brings it back")),
+            State::Starting | State::Reconnecting | State::Degraded => {
+                (Code::Reconnecting, "it is tried again by itself".to_owned())
+            }
+            State::ConfigError => (Code::Unreachable, format!("correct the config of `{name}`")),
+            State::Idle | State::Ready | State::Parked | State::NeedsApproval | State::Disabled => {
+                (Code::Unreachable, "it is tried again by itself now and then".to_owned())
+            }
+        };
+        CallError::new(
+            code,
+            name,
+            Fate::NotSent,
+            format!("upstream `{name}` is {}{cause}", status.state.word()),
+        )
+        .retry_after(status.next_attempt)
+        .hint(hint)
+    }
+}

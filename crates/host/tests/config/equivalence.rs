@@ -1,0 +1,322 @@
+//! One config in three formats means one thing.
+
+use super::{JSON, TOML, YAML, only_server, parse, report};
+use gripfast::config::*;
+use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
+use std::path::Path;
+use std::time::Duration;
+
+const IN_TOML: &str = r#"
+[gateway]
+listen = "127.0.0.1:9000"
+state_dir = "/var/lib/gripfast"
+startup_wait = "3s"
+
+[servers.github]
+command = "npx"
+args = ["-y", "some-server"]
+env = { TOKEN = "${env:GITHUB_TOKEN}" }
+inherit_env = ["HTTPS_PROXY"]
+cwd = "/srv"
+
+[servers.docs]
+url = "https://example.com/mcp"
+transport = "http"
+protocol = "legacy"
+headers = { Authorization = "Bearer ${env:DOCS_TOKEN}" }
+ca_file = "/etc/ca.pem"
+lazy = true
+idle_timeout = "11m"
+keepalive_interval = "0s"
+keepalive_timeout = "31s"
+when_down = "withdraw"
+circuit = { threshold = 4, cooldown = "61s" }
+restart = { max = 6, window = "6m", backoff_min = "200ms", backoff_max = "31s", parked_probe = "61s" }
+timeouts = { connect = "31s", call = "301s", progress = "61s", reconnect_wait = "16s" }
+max_in_flight = 65
+max_waiting = 7
+max_message = "1MiB"
+prefix = ""
+isolation = "per_client"
+tools = { allow = ["*"], deny = ["delete_*"] }
+replay = { safe = ["search_*"], never = ["send_*"] }
+disabled = true
+"#;
+
+const IN_JSON: &str = r#"{
+  // Comments and trailing commas are fine.
+  "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s" },
+  "mcpServers": {
+    "github": {
+      "command": "npx",
+      "args": ["-y", "some-server"],
+      "env": { "TOKEN": "${env:GITHUB_TOKEN}" },
+      "inherit_env": ["HTTPS_PROXY"],
+      "cwd": "/srv",
+    },
+    "docs": {
+      "url": "https://example.com/mcp",
+      "transport": "http",
+      "protocol": "legacy",
+      "headers": { "Authorization": "Bearer ${env:DOCS_TOKEN}" },
+      "ca_file": "/etc/ca.pem",
+      "lazy": true,
+      "idle_timeout": "11m",
+      "keepalive_interval": "0s",
+      "keepalive_timeout": "31s",
+      "when_down": "withdraw",
+      "circuit": { "threshold": 4, "cooldown": "61s" },
+      "restart": { "max": 6, "window": "6m", "backoff_min": "200ms", "backoff_max": "31s", "parked_probe": "61s" },
+      "timeouts": { "connect": "31s", "call": "301s", "progress": "61s", "reconnect_wait": "16s" },
+      "max_in_flight": 65,
+      "max_waiting": 7,
+      "max_message": 1048576,
+      "prefix": "",
+      "isolation": "per_client",
+      "tools": { "allow": ["*"], "deny": ["delete_*"] },
+      "replay": { "safe": ["search_*"], "never": ["send_*"] },
+      "disabled": true
+    }
+  }
+}"#;
+
+const IN_YAML: &str = r#"
+gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s }
+mcp_servers:
+  github:
+    command: npx
+    args: [-y, some-server]
+    env:
+      TOKEN: ${env:GITHUB_TOKEN}
+    inherit_env: [HTTPS_PROXY]
+    cwd: /srv
+  docs:
+    url: https://example.com/mcp
+    transport: http
+    protocol: legacy
+    headers:
+      Authorization: Bearer ${env:DOCS_TOKEN}
+    ca_file: /etc/ca.pem
+    lazy: true
+    idle_timeout: 11m
+    keepalive_interval: 0s
+    keepalive_timeout: 31s
+    when_down: withdraw
+    circuit: { threshold: 4, cooldown: 61s }
+    restart: { max: 6, window: 6m, backoff_min: 200ms, backoff_max: 31s, parked_probe: 61s }
+    timeouts: { connect: 31s, call: 301s, progress: 61s, reconnect_wait: 16s }
+    max_in_flight: 65
+    max_waiting: 7
+    max_message: 1 MiB
+    prefix: ""
+    isolation: per_client
+    tools: { allow: ["*"], deny: [delete_*] }
+    replay: { safe: [search_*], never: [send_*] }
+    disabled: true
+"#;
+
+#[test]
+fn the_three_formats_say_the_same() {
+    let specs = [(TOML, IN_TOML), (JSON, IN_JSON), (YAML, IN_YAML)].map(|(file, text)| {
+        assert_eq!(report(file, text), "");
+        let config = parse(file, text);
+        let servers: Vec<_> = config.servers.into_iter().map(|server| (server.name, server.spec)).collect();
+        (config.gateway, servers)
+    });
+    assert_eq!(specs[0], specs[1]);
+    assert_eq!(specs[0], specs[2]);
+}
+
+#[test]
+fn every_key_arrives_where_it_belongs() {
+    let config = parse(TOML, IN_TOML);
+    assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:9000");
+    assert_eq!(config.gateway.state_dir.as_deref(), Some(Path::new("/var/lib/gripfast")));
+    assert_eq!(config.gateway.startup_wait, Duration::from_secs(3));
+    insta::assert_snapshot!(format!("{:#?}", config.servers[1].spec), @r#"
+    Ok(
+        ServerSpec {
+            target: Url {
+                url: "https://example.com/mcp",
+                transport: Http,
+                headers: [
+                    (
+                        "Authorization",
+                        "[redacted]${env:DOCS_TOKEN}",
+                    ),
+                ],
+                tls: TlsSpec {
+                    ca_file: Some(
+                        "/etc/ca.pem",
+                    ),
+                    client_cert: None,
+                    client_key: None,
+                },
+            },
+            protocol: Legacy,
+            disabled: true,
+            supervision: SupervisionSpec {
+                lazy: true,
+                idle_timeout: 660s,
+                when_down: Withdraw,
+                keepalive: KeepaliveSpec {
+                    interval: None,
+                    timeout: 31s,
+                },
+                circuit: CircuitSpec {
+                    threshold: 4,
+                    cooldown: 61s,
+                },
+                restart: RestartSpec {
+                    max: 6,
+                    window: 360s,
+                    backoff_min: 200ms,
+                    backoff_max: 31s,
+                    parked_probe: 61s,
+                },
+                timeouts: TimeoutSpec {
+                    connect: 31s,
+                    call: 301s,
+                    progress: 61s,
+                    reconnect_wait: 16s,
+                },
+                max_in_flight: 65,
+                max_waiting: 7,
+            },
+            prefix: Some(
+                "",
+            ),
+            isolation: PerClient,
+            tools: ToolFilter {
+                allow: [
+                    "*",
+                ],
+                deny: [
+                    "delete_*",
+                ],
+            },
+            replay: ReplayRules {
+                safe: [
+                    "search_*",
+                ],
+                never: [
+                    "send_*",
+                ],
+            },
+            max_message: 1048576,
+        },
+    )
+    "#);
+}
+
+/// The example of the manual, where every key has its default.
+#[test]
+fn the_documented_defaults_are_the_defaults() {
+    let written = only_server(
+        TOML,
+        r#"
+[servers.docs]
+url = "https://example.com/mcp"
+transport = "auto"
+protocol = "auto"
+lazy = false
+idle_timeout = "10m"
+keepalive_interval = "180s"
+keepalive_timeout = "30s"
+when_down = "keep"
+circuit = { threshold = 3, cooldown = "60s" }
+restart = { max = 5, window = "5m", backoff_min = "100ms", backoff_max = "30s", parked_probe = "60s" }
+timeouts = { connect = "30s", call = "300s", progress = "60s", reconnect_wait = "15s" }
+max_in_flight = 64
+max_waiting = 1024
+max_message = "16MiB"
+isolation = "auto"
+tools = { allow = ["*"], deny = [] }
+replay = { safe = [], never = [] }
+enabled = true
+"#,
+    );
+    let silent = only_server(TOML, "[servers.docs]\nurl = \"https://example.com/mcp\"\n");
+    assert_eq!(written, silent);
+    assert_eq!(silent, ServerSpec::new(silent.target.clone()));
+    assert_eq!(silent.supervision, SupervisionSpec::default());
+    assert_eq!(silent.supervision.when_down, WhenDown::Keep);
+    assert_eq!(parse(TOML, "").gateway, GatewayConfig::default());
+    assert_eq!(GatewayConfig::default().listen.to_string(), "127.0.0.1:7331");
+}
+
+#[test]
+fn servers_keep_the_order_of_the_file() {
+    let names = |file, text| {
+        let servers = parse(file, text).servers;
+        servers.into_iter().map(|server| server.name).collect::<Vec<_>>()
+    };
+    let toml = "[servers.z]\ncommand='x'\n[servers.a]\ncommand='x'\n[gateway]\n[servers.m]\ncommand='x'\n";
+    assert_eq!(names(TOML, toml), ["z", "a", "m"]);
+    let json = r#"{"servers": {"z": {"command":"x"}, "a": {"command":"x"}, "m": {"command":"x"}}}"#;
+    assert_eq!(names(JSON, json), ["z", "a", "m"]);
+    let yaml = "mcp_servers:\n  z: {command: x}\n  a: {command: x}\n  m: {command: x}\n";
+    assert_eq!(names(YAML, yaml), ["z", "a", "m"]);
+}
+
+#[test]
+fn a_bad_server_never_stops_the_others() {
+    let text = "
+[servers.a]
+command = 'x'
+[servers.bad]
+comand = 'x'
+[servers.'also bad']
+url = 3
+[servers.z]
+url = 'http://h/'
+";
+    let servers = parse(TOML, text).servers;
+    let fine: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.spec.is_ok())).collect();
+    assert_eq!(fine, [("a", true), ("bad", false), ("also bad", false), ("z", true)]);
+    assert_eq!(servers[1].at, Position { line: 4, column: 10 });
+}
+
+#[test]
+fn all_mistakes_of_a_server_are_found_in_one_run() {
+    let text =
+        "[servers.a]\ncommand = 3\nlazy = 'no'\ntimeouts = { call = 1, conect = '1s' }\nprefix = '!'\n";
+    let config = parse(TOML, text);
+    let errors = config.servers[0].spec.as_ref().unwrap_err();
+    let paths: Vec<_> = errors.iter().map(|error| error.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "servers.a.command",
+            "servers.a.lazy",
+            "servers.a.timeouts.call",
+            "servers.a.timeouts.conect",
+            "servers.a.prefix"
+        ]
+    );
+}
+
+#[test]
+fn a_finding_fits_on_one_line_for_a_status() {
+    let config = parse(TOML, "[servers.a]\ncommand = 'x'\ntimeouts = { call = 30 }\n");
+    let errors = config.servers[0].spec.as_ref().unwrap_err();
+    insta::assert_snapshot!(errors[0], @r#"servers.a.timeouts.call: expected a duration with a unit, found a number (write "30s" for seconds or "30ms" for milliseconds)"#);
+}
+
+#[test]
+fn anchors_and_merge_keys_of_yaml_work() {
+    let text = "
+defaults: &defaults
+  command: npx
+  lazy: true
+mcp_servers:
+  a:
+    <<: *defaults
+    lazy: false
+  b: *defaults
+";
+    let config = parse(YAML, text);
+    let specs: Vec<_> = config.servers.iter().map(|server| server.spec.as_ref().unwrap()).collect();
+    assert_eq!(specs[0].target, specs[1].target);
+    assert_eq!([specs[0].supervision.lazy, specs[1].supervision.lazy], [false, true]);
+}

@@ -1,0 +1,306 @@
+//! Mistakes about the file as a whole, and about the gateway: nothing starts.
+
+use super::{JSON, TOML, report};
+use insta::assert_snapshot;
+
+#[test]
+fn an_unknown_table() {
+    let text = r#"[server.github]
+command = "npx"
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: unknown key `server`
+         --> gripfast.toml:1:2 (server)
+          |
+        1 | [server.github]
+          |  ^^^^^^^^^^^^^
+          hint: did you mean `servers`?
+    ");
+}
+
+#[test]
+fn an_unknown_key_that_resembles_nothing() {
+    let text = r#"colour = "red"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: unknown key `colour`
+         --> gripfast.toml:1:1 (colour)
+          |
+        1 | colour = "red"
+          | ^^^^^^
+          hint: known here: gateway, servers
+    "#);
+}
+
+#[test]
+fn an_empty_native_file() {
+    let text = "# nothing yet
+";
+    assert_snapshot!(report(TOML, text), @r"
+        warning: no servers in this file
+         --> gripfast.toml:1:1
+          |
+        1 | # nothing yet
+          | ^
+          hint: add a table `[servers.NAME]` with a `command` or a `url`
+    ");
+}
+
+#[test]
+fn an_empty_json_file() {
+    let text = "";
+    assert_snapshot!(report(JSON, text), @r"
+        error: the file is empty
+         --> mcp.json:1:1
+          hint: put the servers under `mcpServers`
+    ");
+}
+
+#[test]
+fn a_json_file_without_servers() {
+    let text = "{}";
+    assert_snapshot!(report(JSON, text), @r"
+        error: the file is empty
+         --> mcp.json:1:1
+          |
+        1 | {}
+          | ^
+          hint: put the servers under `mcpServers`
+    ");
+}
+
+#[test]
+fn a_json_file_that_is_a_list() {
+    let text = "[]";
+    assert_snapshot!(report(JSON, text), @r"
+        error: expected a table at the top, found a list
+         --> mcp.json:1:1
+          |
+        1 | []
+          | ^
+    ");
+}
+
+#[test]
+fn an_empty_list_of_servers() {
+    let text = r#"{ "mcpServers": {} }"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        warning: no servers in this file
+         --> mcp.json:1:3
+          |
+        1 | { "mcpServers": {} }
+          |   ^^^^^^^^^^^^
+          hint: put the servers under `mcpServers`
+    "#);
+}
+
+#[test]
+fn the_root_key_of_zed() {
+    let text = r#"{
+  "theme": "dark",
+  "context_servers": { "a": { "command": "x" } }
+}"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        error: found `context_servers` (Zed's key), expected one of `servers`, `mcpServers`, `mcp_servers`
+         --> mcp.json:3:3 (context_servers)
+          |
+        3 |   "context_servers": { "a": { "command": "x" } }
+          |   ^^^^^^^^^^^^^^^^^
+          hint: rename it to `mcpServers`
+    "#);
+}
+
+#[test]
+fn the_root_key_of_json_in_toml() {
+    let text = r#"[mcpServers.a]
+command = "npx"
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: found `mcpServers` (the key of JSON files), expected one of `servers`, `mcp_servers`
+         --> gripfast.toml:1:2 (mcpServers)
+          |
+        1 | [mcpServers.a]
+          |  ^^^^^^^^^^^^
+          hint: rename it to `servers`
+    ");
+}
+
+#[test]
+fn a_json_file_about_something_else() {
+    let text = r#"{ "compilerOptions": {}, "include": [] }"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        error: found `compilerOptions`, `include`, expected one of `servers`, `mcpServers`, `mcp_servers`
+         --> mcp.json:1:3
+          |
+        1 | { "compilerOptions": {}, "include": [] }
+          |   ^^^^^^^^^^^^^^^^^
+          hint: put the servers under `mcpServers`
+    "#);
+}
+
+#[test]
+fn two_root_keys() {
+    let text = r#"{ "servers": {}, "mcpServers": {} }"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        error: both `servers` and `mcpServers` hold servers
+         --> mcp.json:1:18 (mcpServers)
+          |
+        1 | { "servers": {}, "mcpServers": {} }
+          |                  ^^^^^^^^^^^^
+          hint: move all of them under `servers`
+    "#);
+}
+
+#[test]
+fn servers_as_a_list() {
+    let text = r#"{ "mcpServers": [ { "name": "a" } ] }"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        error: expected a table with a key for each server, found a list
+         --> mcp.json:1:17 (mcpServers)
+          |
+        1 | { "mcpServers": [ { "name": "a" } ] }
+          |                 ^
+          hint: turn the `name` of each server into its key
+    "#);
+}
+
+#[test]
+fn servers_as_a_string() {
+    let text = r#"servers = "all"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a table with a key for each server, found a string
+         --> gripfast.toml:1:11 (servers)
+          |
+        1 | servers = "all"
+          |           ^^^^^
+    "#);
+}
+
+#[test]
+fn keys_of_other_programs_are_one_warning() {
+    let text = r#"{ "inputs": [], "theme": "dark", "servers": { "a": { "command": "x" } } }"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        warning: ignored what is not about servers: `inputs`, `theme`
+         --> mcp.json:1:3 (inputs)
+          |
+        1 | { "inputs": [], "theme": "dark", "servers": { "a": { "command": "x" } } }
+          |   ^^^^^^^^
+    "#);
+}
+
+#[test]
+fn a_server_that_is_no_table() {
+    let text = r#"[servers]
+github = "npx"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a table, found a string
+         --> gripfast.toml:2:10 (servers.github)
+          |
+        2 | github = "npx"
+          |          ^^^^^
+    "#);
+}
+
+#[test]
+fn an_unknown_gateway_key() {
+    let text = r#"[gateway]
+listen_on = "127.0.0.1:1"
+listen = "127.0.0.1:7331"
+[servers]
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: unknown key `listen_on`
+         --> gripfast.toml:2:1 (gateway.listen_on)
+          |
+        2 | listen_on = "127.0.0.1:1"
+          | ^^^^^^^^^
+          hint: did you mean `listen`?
+    "#);
+}
+
+#[test]
+fn a_listen_address_with_a_name() {
+    let text = r#"[gateway]
+listen = "localhost:7331"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected an IP address and a port
+         --> gripfast.toml:2:10 (gateway.listen)
+          |
+        2 | listen = "localhost:7331"
+          |          ^^^^^^^^^^^^^^^^
+          hint: for example "127.0.0.1:7331", or "0.0.0.0:7331" to let other machines in
+    "#);
+}
+
+#[test]
+fn a_listen_address_that_is_a_port() {
+    let text = "[gateway]
+listen = 7331
+";
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected an IP address and a port, found a number
+         --> gripfast.toml:2:10 (gateway.listen)
+          |
+        2 | listen = 7331
+          |          ^^^^
+          hint: for example "127.0.0.1:7331", or "0.0.0.0:7331" to let other machines in
+    "#);
+}
+
+#[test]
+fn an_empty_state_dir() {
+    let text = r#"[gateway]
+state_dir = ""
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected the path of a directory, found an empty string
+         --> gripfast.toml:2:13 (gateway.state_dir)
+          |
+        2 | state_dir = ""
+          |             ^^
+    "#);
+}
+
+#[test]
+fn a_startup_wait_without_a_unit() {
+    let text = "[gateway]
+startup_wait = 2
+";
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a duration with a unit, found a number
+         --> gripfast.toml:2:16 (gateway.startup_wait)
+          |
+        2 | startup_wait = 2
+          |                ^
+          hint: write "2s" for seconds or "2ms" for milliseconds
+    "#);
+}
+
+#[test]
+fn a_startup_wait_that_is_too_long() {
+    let text = r#"[gateway]
+startup_wait = "1h"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: 1h is out of range; allowed: 0s to 10m
+         --> gripfast.toml:2:16 (gateway.startup_wait)
+          |
+        2 | startup_wait = "1h"
+          |                ^^^^
+    "#);
+}
+
+#[test]
+fn a_gateway_that_is_no_table() {
+    let text = r#"{ "gateway": true, "servers": {} }"#;
+    assert_snapshot!(report(JSON, text), @r#"
+        error: expected a table, found a boolean
+         --> mcp.json:1:14 (gateway)
+          |
+        1 | { "gateway": true, "servers": {} }
+          |              ^^^^
+    "#);
+}

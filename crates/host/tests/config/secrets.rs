@@ -1,0 +1,66 @@
+//! Nothing that may be secret appears where it is not needed.
+
+use super::{JSON, TOML, World, parse, report};
+use gripfast::config::{Target, Template};
+use proptest::prelude::*;
+
+#[test]
+fn literal_values_are_not_in_debug_output() {
+    let text = r#"
+[servers.a]
+command = "x"
+args = ["--token", "ghp_abcdefghijklmnop"]
+env = { PLAIN = "hunter2", MIXED = "user:hunter2@${HOST:-hunter2}" }
+[servers.b]
+url = "https://me:hunter2@example.com/mcp?key=hunter2"
+headers = { Authorization = "Bearer hunter2" }
+"#;
+    let config = parse(TOML, text);
+    let shown = format!("{config:?} {config:#?}");
+    assert!(!shown.contains("hunter2") && !shown.contains("ghp_"), "{shown}");
+    assert!(shown.contains("[redacted]${env:HOST:-…}"), "{shown}");
+    // A part of the spec that is shown alone keeps its secrets too.
+    let Ok(spec) = &config.servers[1].spec else { panic!() };
+    let Target::Url { headers, url, .. } = &spec.target else { panic!() };
+    assert_eq!(format!("{headers:?}"), r#"[("Authorization", "[redacted]")]"#);
+    assert_eq!(url.to_string(), "https://…@example.com/mcp?…");
+}
+
+#[test]
+fn an_expanded_value_is_not_in_debug_output() {
+    let world = World::default().with_variable("TOKEN", "hunter2");
+    let value = Template::parse("Bearer ${TOKEN}").unwrap().expand(&world).unwrap();
+    assert_eq!(format!("{value:?}"), "[redacted]");
+    assert_eq!(value.reveal(), "Bearer hunter2");
+}
+
+/// The mistake stands on the same line as the secret, as it does in every inline table and minified file.
+#[test]
+fn an_error_beside_a_secret_does_not_show_it() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"A": "hunter2", "B": ["x"]}}}}"#;
+    insta::assert_snapshot!(report(JSON, text), @r#"
+    error: expected a string, found a list
+     --> mcp.json:1:68 (mcpServers.a.env.B)
+      |
+    1 | {"mcpServers": {"a": {"command": "x", "env": {"A": "*******", "B": ["x"]}}}}
+      |                                                                    ^
+    "#);
+    let text = "[servers.a]\ncommand = 'x'\nenv = { A = '${X:-hunter2}', B = 3 }\n";
+    assert!(!report(TOML, text).contains("hunter2"));
+    let text = "[servers.a]\ncommand = 'x'\nenv = { A = 'ghp_abcdefghijklmnop }\n";
+    assert!(!report(TOML, text).contains("ghp_"));
+}
+
+proptest! {
+    #[test]
+    fn no_literal_of_env_or_headers_is_ever_shown(secret in "[a-zA-Z0-9+/=%!]{6,40}") {
+        // Long enough and strange enough not to be in any message by chance.
+        let secret = format!("{secret}Q7!");
+        let text = format!(
+            r#"{{"mcpServers": {{"a": {{"command": "x", "env": {{"A": "{secret}", "B": {{}}}}, "oops": 1}},
+                "b": {{"url": "http://h/", "headers": {{"A": "{secret}"}}, "prefix": "%"}}}}}}"#
+        );
+        let shown = format!("{:?}", parse(JSON, &text)) + &report(JSON, &text);
+        prop_assert!(!shown.contains(&secret), "{}", shown);
+    }
+}

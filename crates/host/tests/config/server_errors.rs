@@ -1,0 +1,359 @@
+//! Mistakes about one server: its name and its simple keys.
+
+use super::{TOML, report};
+use insta::assert_snapshot;
+
+#[test]
+fn a_misspelt_key() {
+    let text = r#"[servers.github]
+# how to start it
+comand = "npx"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: unknown key `comand`
+         --> gripfast.toml:3:1 (servers.github.comand)
+          |
+        3 | comand = "npx"
+          | ^^^^^^
+          hint: did you mean `command`?
+    "#);
+}
+
+#[test]
+fn a_key_that_resembles_nothing() {
+    let text = r#"[servers.github]
+command = "npx"
+colour = "red"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: unknown key `colour`
+         --> gripfast.toml:3:1 (servers.github.colour)
+          |
+        3 | colour = "red"
+          | ^^^^^^
+    "#);
+}
+
+#[test]
+fn a_key_of_other_clients_in_a_native_file() {
+    let text = r#"[servers.docs]
+serverUrl = "https://example.com/mcp"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: unknown key `serverUrl`
+         --> gripfast.toml:2:1 (servers.docs.serverUrl)
+          |
+        2 | serverUrl = "https://example.com/mcp"
+          | ^^^^^^^^^
+          hint: write `url`
+    "#);
+}
+
+#[test]
+fn neither_command_nor_url() {
+    let text = r#"[servers.github]
+args = ["-y"]
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: server `github` has neither a `command` nor a `url`
+         --> gripfast.toml:1:10 (servers.github)
+          |
+        1 | [servers.github]
+          |          ^^^^^^
+          hint: `command` starts a local server, `url` reaches a remote one
+    ");
+}
+
+#[test]
+fn both_command_and_url() {
+    let text = r#"[servers.github]
+command = "npx"
+url = "https://example.com/mcp"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: a server has a `command` or a `url`, not both
+         --> gripfast.toml:3:1 (servers.github.url)
+          |
+        3 | url = "https://example.com/mcp"
+          | ^^^
+          hint: keep one of them
+    "#);
+}
+
+#[test]
+fn a_name_with_a_strange_letter() {
+    let text = r#"[servers."My Server!"]
+command = "x"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: a space cannot be in a name; letters, digits, `_` and `-` can
+         --> gripfast.toml:1:10 (servers.My Server!)
+          |
+        1 | [servers."My Server!"]
+          |          ^^^^^^^^^^^^
+          hint: `My-Server` would do
+    "#);
+}
+
+#[test]
+fn a_name_with_two_underscores() {
+    let text = r#"[servers.git__hub]
+command = "x"
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: `__` cannot be in a name, because it separates server and tool
+         --> gripfast.toml:1:10 (servers.git__hub)
+          |
+        1 | [servers.git__hub]
+          |          ^^^^^^^^
+          hint: `git_hub` would do
+    ");
+}
+
+#[test]
+fn a_name_that_ends_in_an_underscore() {
+    let text = r#"[servers.github_]
+command = "x"
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: a name cannot end in `_`, because `__` separates server and tool
+         --> gripfast.toml:1:10 (servers.github_)
+          |
+        1 | [servers.github_]
+          |          ^^^^^^^
+          hint: `github` would do
+    ");
+}
+
+#[test]
+fn an_empty_name() {
+    let text = r#"[servers.""]
+command = "x"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a name, found an empty one
+         --> gripfast.toml:1:10 (servers.)
+          |
+        1 | [servers.""]
+          |          ^^
+    "#);
+}
+
+#[test]
+fn a_name_that_is_too_long() {
+    let text = r#"[servers.nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn]
+command = "x"
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: a name of 65 characters is too long; allowed: 1 to 64
+         --> gripfast.toml:1:10 (servers.nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn)
+          |
+        1 | [servers.nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn]
+          |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          hint: `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn` would do
+    ");
+}
+
+#[test]
+fn enabled_and_disabled() {
+    let text = r#"[servers.github]
+command = "npx"
+enabled = true
+disabled = false
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: `enabled` and `disabled` are both given
+         --> gripfast.toml:3:1 (servers.github.enabled)
+          |
+        3 | enabled = true
+          | ^^^^^^^
+          hint: keep one of them
+    ");
+}
+
+#[test]
+fn a_flag_in_quotes() {
+    let text = r#"[servers.github]
+command = "npx"
+disabled = "yes"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected true or false, found a string
+         --> gripfast.toml:3:12 (servers.github.disabled)
+          |
+        3 | disabled = "yes"
+          |            ^^^^^
+          hint: write true, without quotes
+    "#);
+}
+
+#[test]
+fn a_flag_that_is_a_number() {
+    let text = r#"[servers.github]
+command = "npx"
+lazy = 1
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: expected true or false, found a number
+         --> gripfast.toml:3:8 (servers.github.lazy)
+          |
+        3 | lazy = 1
+          |        ^
+    ");
+}
+
+#[test]
+fn a_protocol_that_does_not_exist() {
+    let text = r#"[servers.github]
+command = "npx"
+protocol = "modem"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `modem` is not one of `auto`, `legacy`, `modern`
+         --> gripfast.toml:3:12 (servers.github.protocol)
+          |
+        3 | protocol = "modem"
+          |            ^^^^^^^
+          hint: did you mean `modern`?
+    "#);
+}
+
+#[test]
+fn an_isolation_that_does_not_exist() {
+    let text = r#"[servers.github]
+command = "npx"
+isolation = "per-client"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `per-client` is not one of `auto`, `shared`, `per_client`
+         --> gripfast.toml:3:13 (servers.github.isolation)
+          |
+        3 | isolation = "per-client"
+          |             ^^^^^^^^^^^^
+          hint: did you mean `per_client`?
+    "#);
+}
+
+#[test]
+fn a_prefix_that_cannot_be() {
+    let text = r#"[servers.github]
+command = "npx"
+prefix = "git.hub"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `.` cannot be in a name; letters, digits, `_` and `-` can
+         --> gripfast.toml:3:10 (servers.github.prefix)
+          |
+        3 | prefix = "git.hub"
+          |          ^^^^^^^^^
+          hint: `prefix = ""` leaves the names as the server has them
+    "#);
+}
+
+#[test]
+fn a_tool_filter_that_is_a_list() {
+    let text = r#"[servers.github]
+command = "npx"
+tools = ["a"]
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a table, found a list
+         --> gripfast.toml:3:9 (servers.github.tools)
+          |
+        3 | tools = ["a"]
+          |         ^
+    "#);
+}
+
+#[test]
+fn a_pattern_that_is_empty() {
+    let text = r#"[servers.github]
+command = "npx"
+tools = { deny = [""] }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a name or a pattern, found an empty string
+         --> gripfast.toml:3:19 (servers.github.tools.deny[0])
+          |
+        3 | tools = { deny = [""] }
+          |                   ^^
+    "#);
+}
+
+#[test]
+fn a_list_that_is_a_string() {
+    let text = r#"[servers.github]
+command = "npx"
+replay = { safe = "search_*" }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a list, found a string
+         --> gripfast.toml:3:19 (servers.github.replay.safe)
+          |
+        3 | replay = { safe = "search_*" }
+          |                   ^^^^^^^^^^
+          hint: write ["…"] with square brackets
+    "#);
+}
+
+#[test]
+fn a_misspelt_key_of_a_filter() {
+    let text = r#"[servers.github]
+command = "npx"
+tools = { alow = [] }
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: unknown key `alow`
+         --> gripfast.toml:3:11 (servers.github.tools.alow)
+          |
+        3 | tools = { alow = [] }
+          |           ^^^^
+          hint: did you mean `allow`?
+    ");
+}
+
+#[test]
+fn a_message_size_that_is_none() {
+    let text = r#"[servers.github]
+command = "npx"
+max_message = "huge"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `huge` is not a size
+         --> gripfast.toml:3:15 (servers.github.max_message)
+          |
+        3 | max_message = "huge"
+          |               ^^^^^^
+          hint: write a number of bytes, or a size such as "16MiB"
+    "#);
+}
+
+#[test]
+fn a_message_size_out_of_range() {
+    let text = r#"[servers.github]
+command = "npx"
+max_message = 10
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: `10` is out of range; allowed: 1KiB to 1GiB
+         --> gripfast.toml:3:15 (servers.github.max_message)
+          |
+        3 | max_message = 10
+          |               ^^
+    ");
+}
+
+#[test]
+fn a_message_size_of_the_wrong_kind() {
+    let text = r#"[servers.github]
+command = "npx"
+max_message = true
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a size such as "16MiB", found a boolean
+         --> gripfast.toml:3:15 (servers.github.max_message)
+          |
+        3 | max_message = true
+          |               ^^^^
+    "#);
+}

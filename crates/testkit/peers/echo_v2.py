@@ -1,0 +1,71 @@
+"""A small MCP server on the Python SDK 2.x, as a real peer for the tests: both eras.
+
+    echo_v2.py [stdio | streamable-http | sse] [--port PORT]
+
+HTTP is served on 127.0.0.1 at /mcp, legacy HTTP+SSE at /sse. PEER_COUNTER_FILE names the file that `counter` appends to.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
+
+READ_ONLY = ToolAnnotations(read_only_hint=True)
+
+
+def build() -> MCPServer:
+    server = MCPServer("echo-v2", version="1.0.0", instructions="A peer for tests.", log_level="WARNING")
+
+    @server.tool(annotations=READ_ONLY)
+    def echo(text: str) -> str:
+        """Say the text back."""
+        return text
+
+    @server.tool(annotations=READ_ONLY)
+    def add(a: int, b: int) -> int:
+        """Add two whole numbers."""
+        return a + b
+
+    @server.tool()
+    def counter() -> int:
+        """Append a line to the counter file; answer how many lines it has."""
+        path = Path(os.environ["PEER_COUNTER_FILE"])
+        with path.open("a") as file:
+            file.write("+\n")
+        return len(path.read_text().splitlines())
+
+    @server.tool(annotations=READ_ONLY)
+    async def sleep(ms: int) -> str:
+        """Wait for so many milliseconds, then answer."""
+        await anyio.sleep(ms / 1000)
+        return f"slept {ms} ms"
+
+    @server.resource("peer://greeting")
+    def greeting() -> str:
+        """A greeting."""
+        return "hello from python 2"
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        """Ask for a greeting."""
+        return f"Greet {name}."
+
+    return server
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description="a peer for tests on the Python SDK 2.x")
+    arguments.add_argument("transport", nargs="?", default="stdio", choices=["stdio", "streamable-http", "sse"])
+    arguments.add_argument("--port", type=int, default=8000)
+    chosen = arguments.parse_args()
+    if chosen.transport == "stdio":
+        build().run("stdio")
+    else:
+        build().run(chosen.transport, host="127.0.0.1", port=chosen.port)
+
+
+if __name__ == "__main__":
+    main()

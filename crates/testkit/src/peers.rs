@@ -1,0 +1,486 @@
+//! Real MCP servers, written by others, to be talked to, killed and restarted.
+//!
+//! `cargo xtask test` installs them under `target/peers`; the fixtures are in `crates/testkit/peers` and
+//! `crates/testkit/rmcp-peer`. A test starts with [`require`]:
+//!
+//! ```no_run
+//! use gripfast_testkit::peers::{Peer, Transport, require};
+//!
+//! let peer = Peer::PythonV2(Transport::Http);
+//! if !require(peer) {
+//!     return;
+//! }
+//! let mut running = peer.start_http(8123);
+//! // … connect to running.url(), call …
+//! running.restart();
+//! // … the next call works
+//! ```
+//!
+//! | peer | eras | stdio | Streamable HTTP | HTTP+SSE | dead session, over HTTP |
+//! |---|---|---|---|---|---|
+//! | [`ServerEverything`](Peer::ServerEverything) | legacy | yes | yes | yes | 400, an error without id; over HTTP+SSE no answer at all |
+//! | [`PythonV1`](Peer::PythonV1) | legacy | yes | yes | yes | 404, an error with id `"server-error"`; over HTTP+SSE 404, plain text |
+//! | [`PythonV2`](Peer::PythonV2) | both | yes | yes | yes | 404, an error with id `null`; over HTTP+SSE 404, plain text |
+//! | [`TypeScriptV2`](Peer::TypeScriptV2) | both | yes | yes | no | keeps no sessions: any id is served |
+//! | [`Rmcp`](Peer::Rmcp) | both | yes | yes | no | 404, plain text |
+//!
+//! All but `ServerEverything` offer the same: tools `echo {text}`, `add {a, b}`, `sleep {ms}` (marked read-only) and
+//! `counter` (not marked; it appends a line to the file of [`PeerCommand::counting_in`] and answers how many there are),
+//! the resource `peer://greeting` and the prompt `greet {name}`. `ServerEverything` has `echo {message}`, which answers
+//! `Echo: …`, `get-sum {a, b}`, and many more.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a peer may take to listen. Node and Python take a second or two each when the machine is busy compiling.
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// Which of its transports a peer is asked to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// One message a line on stdin and stdout.
+    Stdio,
+    /// Streamable HTTP, at `/mcp`.
+    Http,
+    /// Legacy HTTP+SSE, at `/sse`.
+    Sse,
+}
+
+/// A real MCP server and the transport it is to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// The reference server, npm package `@modelcontextprotocol/server-everything`, on the TypeScript SDK v1.
+    ServerEverything(Transport),
+    /// `echo_v1.py` on the Python SDK 1.x.
+    PythonV1(Transport),
+    /// `echo_v2.py` on the Python SDK 2.x.
+    PythonV2(Transport),
+    /// `modern-server.mjs` on the TypeScript SDK v2.
+    TypeScriptV2(Transport),
+    /// `rmcp-peer` on the official Rust SDK.
+    Rmcp(Transport),
+}
+
+/// How to start a peer: what a config file would say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCommand {
+    /// An absolute path, or a name to be looked up in `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables that it needs on top of an ordinary environment.
+    pub env: Vec<(String, String)>,
+}
+
+impl PeerCommand {
+    /// Lets the tool `counter` append to this file: one line for each time that it really ran.
+    #[must_use]
+    pub fn counting_in(mut self, file: &Path) -> Self {
+        self.env.push(("PEER_COUNTER_FILE".to_owned(), file.display().to_string()));
+        self
+    }
+
+    fn to_command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// Whether the peer can be used; a test that gets `false` ends.
+///
+/// # Panics
+///
+/// If the peer is not installed and was not left out on purpose (`cargo xtask test --allow-missing`).
+#[must_use]
+#[expect(clippy::print_stderr, reason = "a test that is left out says so in its output")]
+pub fn require(peer: Peer) -> bool {
+    let left_out = std::env::var("GRIPFAST_MISSING_PEERS").unwrap_or_default();
+    if left_out.split(',').any(|name| name == peer.name()) {
+        eprintln!("left out: this test needs peer {peer}, which could not be installed");
+        return false;
+    }
+    if let Some(missing) = peer.missing() {
+        panic!(
+            "peer {peer} is missing: {missing}\n\
+             hint: `cargo xtask test` installs it, `cargo xtask test --allow-missing` goes on where that is not possible"
+        );
+    }
+    true
+}
+
+impl Peer {
+    /// Its name in messages and in `GRIPFAST_MISSING_PEERS`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ServerEverything(_) => "server-everything",
+            Self::PythonV1(_) => "python-v1",
+            Self::PythonV2(_) => "python-v2",
+            Self::TypeScriptV2(_) => "typescript-v2",
+            Self::Rmcp(_) => "rmcp",
+        }
+    }
+
+    /// The transport that it was asked to speak.
+    #[must_use]
+    pub fn transport(self) -> Transport {
+        match self {
+            Self::ServerEverything(transport)
+            | Self::PythonV1(transport)
+            | Self::PythonV2(transport)
+            | Self::TypeScriptV2(transport)
+            | Self::Rmcp(transport) => transport,
+        }
+    }
+
+    /// Why it cannot be started here, if it cannot.
+    #[must_use]
+    pub fn missing(self) -> Option<String> {
+        let needed = match self {
+            Self::ServerEverything(_) => server_everything(),
+            Self::PythonV1(_) => python("py1"),
+            Self::PythonV2(_) => python("py2"),
+            Self::TypeScriptV2(_) => peers_dir().join("npm/node_modules/@modelcontextprotocol/server"),
+            Self::Rmcp(_) => rmcp_peer(),
+        };
+        if !needed.exists() {
+            return Some(format!("there is no {}", needed.display()));
+        }
+        let on_node = matches!(self, Self::ServerEverything(_) | Self::TypeScriptV2(_));
+        (on_node && !is_in_path("node")).then(|| "there is no `node` in PATH".to_owned())
+    }
+
+    /// How to start it on stdio.
+    ///
+    /// # Panics
+    ///
+    /// If it was asked for another transport.
+    #[must_use]
+    pub fn command(self) -> PeerCommand {
+        assert_eq!(self.transport(), Transport::Stdio, "{self} is started with `start_http`");
+        self.command_on(None)
+    }
+
+    /// Starts it on this port of 127.0.0.1 and waits until it accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// If it was asked for stdio, does not have the transport, exits, or does not listen within a minute.
+    #[must_use]
+    pub fn start_http(self, port: u16) -> RunningPeer {
+        RunningPeer::start(self, port, self.http_command(port))
+    }
+
+    /// Like [`start_http`](Self::start_http), with a file for `counter` to count in.
+    ///
+    /// # Panics
+    ///
+    /// As `start_http` does.
+    #[must_use]
+    pub fn start_http_counting_in(self, port: u16, file: &Path) -> RunningPeer {
+        RunningPeer::start(self, port, self.http_command(port).counting_in(file))
+    }
+
+    fn http_command(self, port: u16) -> PeerCommand {
+        assert_ne!(self.transport(), Transport::Stdio, "{self} is started with `command`");
+        self.command_on(Some(port))
+    }
+
+    fn command_on(self, port: Option<u16>) -> PeerCommand {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        let fixture = |name: &str| fixtures.join(name).display().to_string();
+        let port = port.unwrap_or_default().to_string();
+        let (program, args, env): (PathBuf, Vec<String>, Vec<(&str, String)>) = match self {
+            Self::ServerEverything(transport) => {
+                let mode = match transport {
+                    Transport::Stdio => "stdio",
+                    Transport::Http => "streamableHttp",
+                    Transport::Sse => "sse",
+                };
+                let args = vec![server_everything().display().to_string(), mode.to_owned()];
+                ("node".into(), args, vec![("PORT", port)])
+            }
+            Self::PythonV1(transport) => {
+                (python("py1"), python_args(fixture("echo_v1.py"), transport, port), vec![])
+            }
+            Self::PythonV2(transport) => {
+                (python("py2"), python_args(fixture("echo_v2.py"), transport, port), vec![])
+            }
+            Self::TypeScriptV2(transport) => {
+                let mut args = vec![fixture("modern-server.mjs")];
+                match transport {
+                    Transport::Stdio => {}
+                    Transport::Http => args.extend(["--port".to_owned(), port]),
+                    Transport::Sse => panic!("the TypeScript SDK v2 has no HTTP+SSE server"),
+                }
+                let modules = peers_dir().join("npm").display().to_string();
+                ("node".into(), args, vec![("PEER_MODULES", modules)])
+            }
+            Self::Rmcp(transport) => {
+                let args = match transport {
+                    Transport::Stdio => vec![],
+                    Transport::Http => vec!["--http".to_owned(), format!("127.0.0.1:{port}")],
+                    Transport::Sse => panic!("rmcp has no HTTP+SSE server"),
+                };
+                (rmcp_peer(), args, vec![])
+            }
+        };
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        PeerCommand { program, args, env }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = match self.transport() {
+            Transport::Stdio => "stdio",
+            Transport::Http => "http",
+            Transport::Sse => "sse",
+        };
+        write!(f, "{} ({transport})", self.name())
+    }
+}
+
+/// A peer that listens, in a process group of its own. Dropping it kills the whole group.
+#[derive(Debug)]
+pub struct RunningPeer {
+    peer: Peer,
+    port: u16,
+    command: PeerCommand,
+    child: Option<Child>,
+}
+
+impl RunningPeer {
+    fn start(peer: Peer, port: u16, command: PeerCommand) -> Self {
+        let mut running = Self { peer, port, command, child: None };
+        running.start_again();
+        running
+    }
+
+    /// Where it is: `http://127.0.0.1:PORT/mcp`, or `/sse`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let path = if self.peer.transport() == Transport::Sse { "sse" } else { "mcp" };
+        format!("http://127.0.0.1:{}/{path}", self.port)
+    }
+
+    /// The process, while there is one.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// `kill -9` for the whole group. Afterwards the port refuses connections, until [`start_again`](Self::start_again).
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            kill_group(&child);
+            // Both fail only if it is gone already, which is what is wanted.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it on the same port, if it does not run.
+    ///
+    /// # Panics
+    ///
+    /// If it exits, or does not listen within a minute.
+    pub fn start_again(&mut self) {
+        if self.child.is_some() {
+            return;
+        }
+        let mut command = self.command.to_command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        own_group(&mut command);
+        let child =
+            command.spawn().unwrap_or_else(|error| panic!("peer {} cannot be started: {error}", self.peer));
+        let child = self.child.insert(child);
+        let stderr = StderrEnd::watch(child);
+        let deadline = Instant::now() + START_WITHIN;
+        while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).is_err() {
+            if let Ok(Some(status)) = child.try_wait() {
+                panic!("peer {} ended instead of listening ({status}):\n{}", self.peer, stderr.read());
+            }
+            assert!(Instant::now() < deadline, "peer {} does not listen on port {}", self.peer, self.port);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A new process on the same port: every session and every connection of the old one is gone.
+    ///
+    /// # Panics
+    ///
+    /// As [`start_again`](Self::start_again) does.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+}
+
+impl Drop for RunningPeer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port of 127.0.0.1 that was free a moment ago.
+///
+/// # Panics
+///
+/// If the machine has none.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on the loopback interface");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Drains stderr so that the peer never blocks on it, and keeps the beginning for a panic's message.
+struct StderrEnd(std::sync::mpsc::Receiver<String>);
+
+impl StderrEnd {
+    fn watch(child: &mut Child) -> Self {
+        let (said, heard) = std::sync::mpsc::channel();
+        if let Some(mut stderr) = child.stderr.take() {
+            // Ends with the process, whose side of the pipe closes.
+            std::thread::spawn(move || {
+                let mut beginning = Vec::new();
+                let _ = stderr.by_ref().take(4096).read_to_end(&mut beginning);
+                let _ = said.send(String::from_utf8_lossy(&beginning).into_owned());
+                let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+            });
+        }
+        Self(heard)
+    }
+
+    fn read(self) -> String {
+        self.0.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
+    }
+}
+
+#[cfg(unix)]
+fn own_group(command: &mut Command) {
+    std::os::unix::process::CommandExt::process_group(command, 0);
+}
+
+#[cfg(not(unix))]
+fn own_group(_command: &mut Command) {}
+
+/// Takes along whatever the peer started. std cannot signal a group; the shell's own `kill` can, and is always there.
+#[cfg(unix)]
+fn kill_group(leader: &Child) {
+    let signal = format!("kill -s KILL -- -{}", leader.id());
+    let _ = Command::new("sh").args(["-c", &signal]).stderr(Stdio::null()).status();
+}
+
+#[cfg(not(unix))]
+fn kill_group(_leader: &Child) {}
+
+fn is_in_path(program: &str) -> bool {
+    let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(&program).is_file())
+}
+
+fn server_everything() -> PathBuf {
+    peers_dir().join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+fn python(venv: &str) -> PathBuf {
+    let venv = peers_dir().join(venv);
+    if cfg!(windows) { venv.join("Scripts").join("python.exe") } else { venv.join("bin").join("python") }
+}
+
+fn python_args(script: String, transport: Transport, port: String) -> Vec<String> {
+    match transport {
+        Transport::Stdio => vec![script],
+        Transport::Http => vec![script, "streamable-http".to_owned(), "--port".to_owned(), port],
+        Transport::Sse => vec![script, "sse".to_owned(), "--port".to_owned(), port],
+    }
+}
+
+fn rmcp_peer() -> PathBuf {
+    target_dir().join("debug").join(format!("rmcp-peer{}", std::env::consts::EXE_SUFFIX))
+}
+
+fn peers_dir() -> PathBuf {
+    target_dir().join("peers")
+}
+
+/// `CARGO_TARGET_DIR`, seen from the workspace's root; `target` by default.
+fn target_dir() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"testkit","version":"1"}}}"#;
+
+    fn each(transport: Transport) -> Vec<Peer> {
+        let mut peers =
+            vec![Peer::ServerEverything(transport), Peer::PythonV1(transport), Peer::PythonV2(transport)];
+        if transport != Transport::Sse {
+            peers.extend([Peer::TypeScriptV2(transport), Peer::Rmcp(transport)]);
+        }
+        peers
+    }
+
+    #[test]
+    fn each_peer_answers_on_stdio() {
+        for peer in each(Transport::Stdio).into_iter().filter(|peer| require(*peer)) {
+            let mut command = peer.command().to_command();
+            let mut child =
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            writeln!(stdin, "{INITIALIZE}").unwrap();
+            let mut answer = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(answer["result"]["protocolVersion"], json!("2025-11-25"), "{peer}");
+            drop(stdin);
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn each_peer_listens_and_comes_back_after_a_restart() {
+        let transports = [Transport::Http, Transport::Sse];
+        for peer in transports.into_iter().flat_map(each).filter(|peer| require(*peer)) {
+            let mut running = peer.start_http(free_port());
+            let first = running.pid();
+            running.restart();
+            assert_ne!(running.pid(), first, "{peer}");
+            assert!(get(&running).starts_with("HTTP/1.1 "), "{peer}");
+            running.kill();
+            assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, running.port)).is_err(), "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_told_where_to_count() {
+        let command = Peer::Rmcp(Transport::Stdio).command().counting_in(Path::new("/tmp/count"));
+        assert_eq!(command.env, [("PEER_COUNTER_FILE".to_owned(), "/tmp/count".to_owned())]);
+    }
+
+    fn get(running: &RunningPeer) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, running.port)).unwrap();
+        let path = running.url().split_once(&running.port.to_string()).unwrap().1.to_owned();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\r\n", running.port).unwrap();
+        let mut status = String::new();
+        BufReader::new(stream).read_line(&mut status).unwrap();
+        status
+    }
+}

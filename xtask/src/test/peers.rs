@@ -1,0 +1,229 @@
+//! The real MCP servers that the tests talk to, installed into `target/peers` in exact versions.
+//!
+//! Each set has a stamp with all that it was made from; while the stamp fits, nothing is done. The fixtures themselves,
+//! and the versions, are in `crates/testkit/peers`; how a test starts one is in `crates/testkit/src/peers.rs`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Missing;
+use super::report::Outcome;
+use crate::source::{tests_in::tests_in, tokens};
+use crate::workspace::{Workspace, read, rust_files};
+
+/// Peers that are installed together.
+struct Set {
+    /// The directory under `target/peers`.
+    dir: &'static str,
+    peers: &'static [Peer],
+    /// Under `crates/testkit/peers`: what decides the versions.
+    from: &'static [&'static str],
+    runtime: Runtime,
+}
+
+/// A peer by its name in `GRIPFAST_MISSING_PEERS`, and by the variant of `testkit::peers::Peer` that tests say.
+struct Peer {
+    name: &'static str,
+    variant: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Runtime {
+    Node,
+    Python,
+}
+
+const SETS: &[Set] = &[
+    Set {
+        dir: "npm",
+        peers: &[
+            Peer { name: "server-everything", variant: "ServerEverything" },
+            Peer { name: "typescript-v2", variant: "TypeScriptV2" },
+        ],
+        from: &["package.json", "package-lock.json"],
+        runtime: Runtime::Node,
+    },
+    Set {
+        dir: "py1",
+        peers: &[Peer { name: "python-v1", variant: "PythonV1" }],
+        from: &["requirements-v1.txt"],
+        runtime: Runtime::Python,
+    },
+    Set {
+        dir: "py2",
+        peers: &[Peer { name: "python-v2", variant: "PythonV2" }],
+        from: &["requirements-v2.txt"],
+        runtime: Runtime::Python,
+    },
+];
+
+/// How the installation went, for the tests and for the summary.
+pub(super) struct Installed {
+    problems: Vec<(&'static Set, String)>,
+}
+
+pub(super) fn install(workspace: &Workspace) -> Installed {
+    let problems = SETS.iter().filter_map(|set| Some((set, set.install(workspace).err()?)));
+    Installed { problems: problems.collect() }
+}
+
+impl Installed {
+    /// When nothing is known, nothing is there.
+    pub(super) fn nothing() -> Self {
+        Self { problems: SETS.iter().map(|set| (set, "the installation broke off".to_owned())).collect() }
+    }
+
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        self.problems.iter().flat_map(|(set, _)| set.peers).map(|peer| peer.name).collect()
+    }
+
+    pub(super) fn outcome(&self, workspace: &Workspace, missing: Missing) -> Result<Outcome, String> {
+        if self.problems.is_empty() {
+            return Ok(Outcome::Ok(String::new()));
+        }
+        let mut text = format!("peers {} cannot be installed", self.missing().join(", "));
+        for (_, problem) in &self.problems {
+            text.push_str("\n  ");
+            text.push_str(&problem.replace('\n', "\n  "));
+        }
+        text.push_str("\ntests that need them:\n  ");
+        text.push_str(&self.tests_left_out(workspace)?.join("\n  "));
+        match missing {
+            Missing::LeftOut => Ok(Outcome::LeftOut(text)),
+            Missing::Fails => {
+                text.push_str("\nhint: `cargo xtask test --allow-missing` runs the others");
+                Err(text)
+            }
+        }
+    }
+
+    fn tests_left_out(&self, workspace: &Workspace) -> Result<Vec<String>, String> {
+        let variants: Vec<_> =
+            self.problems.iter().flat_map(|(set, _)| set.peers).map(|peer| peer.variant).collect();
+        let mut left_out = BTreeSet::new();
+        for package in &workspace.packages {
+            for path in rust_files(&package.dir)? {
+                left_out.extend(tests_that_name(&variants, &workspace.display(&path), &read(&path)?));
+            }
+        }
+        Ok(left_out.into_iter().collect())
+    }
+}
+
+/// Tests whose body says `Peer::Variant`. Where a helper says it, any test of the file may be meant.
+fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
+    let tests = tests_in(text);
+    let tokens = tokens(text);
+    let says = tokens.windows(3).filter(|window| {
+        window[0].is("Peer") && window[1].is("::") && variants.iter().any(|variant| window[2].is(variant))
+    });
+    let who = says.map(|window| {
+        let line = window[0].line;
+        match tests.iter().find(|test| (test.lines.0..=test.lines.1).contains(&line)) {
+            Some(test) => format!("{file}: {}", test.name),
+            None => format!("{file}: what uses line {line}"),
+        }
+    });
+    who.collect()
+}
+
+impl Set {
+    fn install(&self, workspace: &Workspace) -> Result<(), String> {
+        let fixtures = workspace.root.join("crates/testkit/peers");
+        let dir = workspace.target.join("peers").join(self.dir);
+        let stamp = dir.join("installed-from");
+        let wanted = self.stamp(&fixtures)?;
+        if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+            return Ok(());
+        }
+        self.start_over(&dir)?;
+        match self.runtime {
+            Runtime::Node => {
+                for file in self.from {
+                    std::fs::copy(fixtures.join(file), dir.join(file))
+                        .map_err(|error| format!("cannot copy {file}: {error}"))?;
+                }
+                quiet(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&dir))?;
+            }
+            Runtime::Python => {
+                quiet(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;
+                let mut pip = Command::new(python(&dir));
+                pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+                for file in self.from {
+                    pip.arg("-r").arg(fixtures.join(file));
+                }
+                quiet(&mut pip)?;
+            }
+        }
+        std::fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+    }
+
+    /// The runtime's version and the content of the files: when either changes, everything is made anew.
+    fn stamp(&self, fixtures: &Path) -> Result<String, String> {
+        let mut stamp = match self.runtime {
+            Runtime::Node => quiet(Command::new("node").arg("--version"))?,
+            Runtime::Python => quiet(Command::new("python3").arg("--version"))?,
+        };
+        for file in self.from {
+            stamp.push_str(&read(&fixtures.join(file))?);
+        }
+        Ok(stamp)
+    }
+
+    fn start_over(&self, dir: &Path) -> Result<(), String> {
+        let emptied = match std::fs::remove_dir_all(dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => std::fs::create_dir_all(dir),
+        };
+        emptied.map_err(|error| format!("cannot empty {}: {error}", dir.display()))
+    }
+}
+
+fn python(venv: &Path) -> PathBuf {
+    if cfg!(windows) { venv.join("Scripts").join("python.exe") } else { venv.join("bin").join("python") }
+}
+
+/// Runs beside the compiler, so it says nothing unless it fails; then the end of its output is in the error.
+fn quiet(command: &mut Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output();
+    let shown = format!("{command:?}").replace('"', "");
+    let output = output.map_err(|error| format!("cannot run `{shown}`: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let lines: Vec<_> = said.lines().collect();
+    let end = lines[lines.len().saturating_sub(10)..].join("\n");
+    Err(format!("`{shown}` failed ({}):\n{end}", output.status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tests_that_need_a_peer_are_named() {
+        let text = "fn any() -> Peer { Peer::PythonV1(Stdio) }\n\
+                    #[test]\nfn python_revives() {\n    run(Peer::PythonV1(Http));\n}\n\
+                    #[test]\nfn rmcp_revives() {\n    run(Peer::Rmcp(Http));\n}\n";
+        assert_eq!(
+            tests_that_name(&["PythonV1"], "x.rs", text),
+            ["x.rs: what uses line 1", "x.rs: python_revives"]
+        );
+    }
+
+    #[test]
+    fn a_runtime_that_is_not_there_is_said_by_name() {
+        let error = quiet(Command::new("no-such-runtime").arg("--version")).unwrap_err();
+        assert!(error.starts_with("cannot run `no-such-runtime --version`: "), "{error}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_failed_installation_says_how_it_ended() {
+        let error = quiet(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap_err();
+        assert_eq!(error, "`sh -c echo out; echo err >&2; exit 3` failed (exit status: 3):\nout\nerr");
+    }
+}
