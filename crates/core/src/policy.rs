@@ -45,7 +45,7 @@ pub struct ToolFilter {
 }
 
 impl ToolFilter {
-    /// A filter from the config's patterns. No `allow` pattern means that all are allowed.
+    /// A filter from the config's patterns. No `allow` pattern means that none is allowed.
     pub fn new(allow: &[String], deny: &[String]) -> Self {
         let patterns = |texts: &[String]| texts.iter().map(Pattern::new).collect();
         Self { allow: patterns(allow), deny: patterns(deny) }
@@ -54,14 +54,14 @@ impl ToolFilter {
     /// Whether `tool` may be seen and called.
     pub fn admits(&self, tool: &str) -> bool {
         let denied = self.deny.iter().any(|pattern| pattern.matches(tool));
-        let allowed = self.allow.is_empty() || self.allow.iter().any(|pattern| pattern.matches(tool));
+        let allowed = self.allow.iter().any(|pattern| pattern.matches(tool));
         allowed && !denied
     }
 }
 
 impl Default for ToolFilter {
     fn default() -> Self {
-        Self::new(&[], &[])
+        Self::new(&["*".to_owned()], &[])
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
         assert!(filter.admits("read") && !filter.admits("delete_all"));
         let filter = ToolFilter::new(&["read_*".to_owned()], &[]);
         assert!(filter.admits("read_file") && !filter.admits("write_file"));
-        assert!(ToolFilter::default().admits("anything"));
+        assert!(ToolFilter::default().admits("anything") && !ToolFilter::new(&[], &[]).admits("anything"));
     }
 
     #[test]

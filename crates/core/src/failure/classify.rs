@@ -43,9 +43,10 @@ fn dial(trouble: DialTrouble, text: &str) -> String {
 
 fn lost(evidence: &Evidence, text: String) -> Failure {
     match (evidence.during, evidence.sent) {
-        // A link that breaks before it was ever up is a server that could not be reached.
-        (During::Handshake, _) => Failure::Unreachable(text),
-        (During::Call | During::Probe, Sent::Yes | Sent::No) => Failure::Lost(text),
+        // A link that breaks before it was ever up is a server that could not be reached, and so is one
+        // that nothing can be written to: it is dead as a whole, not in one connection.
+        (During::Handshake, _) | (_, Sent::No) => Failure::Unreachable(text),
+        (During::Call | During::Probe, Sent::Yes) => Failure::Lost(text),
     }
 }
 
@@ -251,6 +252,13 @@ mod tests {
             call(answered(404, Some((-32601, "no such method")), "", false)),
             Failure::Declined(_)
         ));
+    }
+
+    #[test]
+    fn a_link_that_takes_nothing_any_more_is_unreachable_and_one_that_broke_under_a_request_is_lost() {
+        let closed = || Observed::Closed("its stdin is closed".to_owned());
+        assert!(matches!(classify(&Evidence::unsent(During::Call, closed())), Failure::Unreachable(_)));
+        assert!(matches!(classify(&Evidence::sent(During::Call, closed())), Failure::Lost(_)));
     }
 
     #[test]

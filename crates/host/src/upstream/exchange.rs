@@ -20,6 +20,7 @@ use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A request to one upstream.
 pub(crate) struct Order {
@@ -153,6 +154,7 @@ impl Upstream {
             let due = silent_at.map_or(end, |at| at.min(end));
             tokio::select! {
                 answer = &mut answer => return answer,
+                () = progress.news.notified() => {}
                 () = tokio::time::sleep_until(self.clock.instant(due)) => {}
             }
             let now = self.clock.now().mono;
@@ -422,6 +424,7 @@ struct ProgressWatch {
     clock: crate::clock::Clock,
     /// Microseconds of the monotonic clock; zero while nothing was heard.
     heard: AtomicU64,
+    news: Notify,
     token: Mutex<Option<Box<RawValue>>>,
     listener: Option<Arc<dyn Listener>>,
 }
@@ -431,6 +434,7 @@ impl ProgressWatch {
         Self {
             clock: upstream.clock,
             heard: AtomicU64::new(0),
+            news: Notify::new(),
             token: Mutex::default(),
             listener: order.listener.clone(),
         }
@@ -449,6 +453,7 @@ impl ProgressWatch {
 impl Listener for ProgressWatch {
     fn said(&self, message: &[u8]) {
         self.heard.store(super::micros(self.clock.now().mono).max(1), Ordering::Release);
+        self.news.notify_one();
         let Some(listener) = &self.listener else { return };
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match token {

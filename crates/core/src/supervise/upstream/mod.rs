@@ -341,6 +341,11 @@ impl Upstream {
         self.actions.pop_front()
     }
 
+    /// Whether there is something to do that was not polled yet.
+    pub fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     /// The next thing to tell.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -369,6 +374,20 @@ impl Upstream {
             | Link::Blocked { .. }
             | Link::Draining { .. }
             | Link::Stopped => None,
+        }
+    }
+
+    /// Whether the dial or renewal of this epoch is still wanted.
+    pub fn awaits(&self, wanted: Epoch) -> bool {
+        match &self.link {
+            Link::Connecting { epoch, .. } | Link::Renewing { epoch, .. } => *epoch == wanted,
+            Link::Dormant
+            | Link::Ready(_)
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => false,
         }
     }
 

@@ -1,0 +1,64 @@
+//! A host in a program of your own: one server, a call, a crash, and the next call.
+//!
+//! `cargo build --release && cargo run -p gripfast --example embed`, from the root of the checkout.
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use gripfast::config::Config;
+use gripfast::{Answer, CallError, Host};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::path::Path;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let config = Config::load(Path::new("examples/demo.toml"))?;
+    let host = Host::builder().client_info("embed-example", "0.1.0").build();
+    for server in config.servers {
+        match server.spec {
+            Ok(spec) => host.spawn(&server.name, spec)?,
+            // Listed with its cause; the others work.
+            Err(findings) => host.spawn_broken(&server.name, &findings[0].to_string())?,
+        }
+    }
+
+    let mut events = host.events();
+    tokio::spawn(async move {
+        while let Ok(told) = events.recv().await {
+            println!("  event: {} {}", told.server, told.event.word());
+        }
+    });
+
+    println!("echo: {}", call(&host, "echo", json!({ "text": "hello" })).await?);
+
+    // The server dies in the middle of this call. Whether a tool did its work then, nobody knows.
+    match call(&host, "crash", json!({})).await {
+        Ok(answer) => println!("crash: {answer}"),
+        Err(error) => println!("crash: {} ({})", error, error.code.word()),
+    }
+
+    // Nobody has to repair anything: this call waits for the new process.
+    println!("echo: {}", call(&host, "echo", json!({ "text": "still here" })).await?);
+    println!("restarts: {}", host.status_of("demo")?.supervision.restarts);
+
+    host.shutdown().await;
+    Ok(())
+}
+
+/// Calls a tool of `demo`; answers with the first text of its result.
+async fn call(host: &Host, tool: &str, arguments: Value) -> Result<String, CallError> {
+    let arguments = serde_json::value::to_raw_value(&arguments).expect("a JSON value prints as JSON");
+    let answer = host.call("demo", tool, Some(arguments)).await?;
+    Ok(first_text(&answer))
+}
+
+/// An error of the server's own is an answer too.
+fn first_text(answer: &Answer) -> String {
+    match answer.result() {
+        Ok(result) => {
+            let result: Value = serde_json::from_str(result.get()).unwrap_or_default();
+            result["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+        }
+        Err((code, message)) => format!("the server declined: {message} ({code})"),
+    }
+}

@@ -1,0 +1,274 @@
+//! What a caller gets.
+
+use crate::world::*;
+use gripfast::transport::Listener;
+use gripfast::{CallOptions, State};
+use gripfast_core::failure::HttpAnswer;
+use gripfast_core::supervise::upstream::LinkKind;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+#[tokio::test(start_paused = true)]
+async fn c01_a_failure_names_the_server_what_happens_next_and_the_fate_of_the_request() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.from_now_on(Act::ActThenBreak);
+    let error = call(&host, "act", "x").await.unwrap_err();
+    assert!(error.text.contains("`it`"), "{error}");
+    let part = error.machine_part();
+    assert_eq!(
+        (&part["code"], &part["outcome"], &part["server"]),
+        (&json!("outcome_unknown"), &json!("unknown"), &json!("it"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_an_unknown_server_is_an_error_that_suggests_the_nearest() {
+    let (host, _server) = host_with(LinkKind::Process).await;
+    let error = host.call("itt", "act", None).await.unwrap_err();
+    assert_eq!(error.code.word(), "unknown_server");
+    assert!(error.hint.is_some_and(|hint| hint.contains("`it`")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_an_answer_that_is_not_mcp_has_a_code_of_its_own_and_counts_for_the_circuit() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.next_acts([Act::Nonsense]);
+    let error = call(&host, "act", "").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("upstream_protocol", "unknown"));
+    assert_eq!(host.status_of("it").unwrap().supervision.consecutive_failures, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_a_hung_call_ends_in_timeout_and_only_that_call() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.next_acts([Act::Hang]);
+    let begun = Instant::now();
+    let hung = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "hung").await }
+    });
+    settle().await;
+    call(&host, "act", "other").await.unwrap();
+    let error = hung.await.unwrap().unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("timeout", "unknown"));
+    assert_eq!(begun.elapsed().as_secs(), 300);
+    settle().await;
+    assert_eq!(server.received("ping"), 1, "the link was probed at once");
+    assert_eq!(server.dials(), 1, "and kept, for the probe was answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_a_link_that_does_not_answer_the_probe_after_a_timeout_is_replaced() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.next_acts([Act::Hang]);
+    server.stop_answering_probes();
+    call(&host, "act", "").await.unwrap_err();
+    settle().await;
+    server.answer_probes();
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(server.dials(), 2);
+    call(&host, "act", "").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_the_callers_own_patience_is_a_deadline_too() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.next_acts([Act::Hang]);
+    let begun = Instant::now();
+    let options = CallOptions { patience: Some(Duration::from_secs(7)), ..CallOptions::default() };
+    let error = host
+        .request_with("it", "tools/call", Some(raw(json!({ "name": "act" }))), options)
+        .await
+        .unwrap_err();
+    assert_eq!((error.code.word(), begun.elapsed().as_secs()), ("timeout", 7));
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<Value>>);
+
+impl Listener for Heard {
+    fn said(&self, message: &[u8]) {
+        self.0.lock().unwrap().push(serde_json::from_slice(message).unwrap());
+    }
+}
+
+fn with_progress(token: Value, heard: &Arc<Heard>) -> (Option<Box<gripfast::RawValue>>, CallOptions) {
+    let params = raw(json!({ "name": "act", "_meta": { "progressToken": token } }));
+    let options =
+        CallOptions { listener: Some(Arc::clone(heard) as Arc<dyn Listener>), ..CallOptions::default() };
+    (Some(params), options)
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_progress_keeps_a_call_alive_until_the_absolute_cap_and_silence_between_ends_it() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    let heard = Arc::new(Heard::default());
+    server.next_acts([Act::Progress(Duration::from_secs(45))]);
+    let begun = Instant::now();
+    let (params, options) = with_progress(json!("mine"), &heard);
+    let error = host.request_with("it", "tools/call", params, options).await.unwrap_err();
+    assert_eq!((error.code.word(), begun.elapsed().as_secs()), ("timeout", 300));
+    let tokens: Vec<Value> =
+        heard.0.lock().unwrap().iter().map(|m| m["params"]["progressToken"].clone()).collect();
+    assert_eq!(tokens.len(), 6);
+    assert!(tokens.iter().all(|token| token == "mine"), "under the caller's own token: {tokens:?}");
+
+    server.next_acts([Act::Progress(Duration::from_secs(70))]);
+    let begun = Instant::now();
+    let (params, options) = with_progress(json!(7), &heard);
+    host.request_with("it", "tools/call", params, options).await.unwrap_err();
+    assert_eq!(begun.elapsed().as_secs(), 130, "70 s to the first report, then 60 s of silence");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c04_a_call_that_meets_a_reconnect_is_held_and_then_sent() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.go_away().await;
+    settle().await;
+    let held = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "held").await }
+    });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!held.is_finished());
+    server.come_back();
+    held.await.unwrap().unwrap();
+    assert_eq!(server.executed("held"), 1);
+    assert_eq!(host.status_of("it").unwrap().supervision.consecutive_failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c04_a_held_call_is_answered_when_its_patience_ends() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.go_away().await;
+    let begun = Instant::now();
+    let error = call(&host, "act", "held").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("reconnecting", "not_sent"));
+    assert_eq!(begun.elapsed().as_secs(), 15);
+    assert!(error.text.contains("connection refused"), "{error}");
+    assert_eq!(server.executed("held"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c04_stopping_answers_those_who_wait_at_once() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.go_away().await;
+    let held = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "held").await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = Instant::now();
+    host.stop("it").unwrap();
+    assert_eq!(held.await.unwrap().unwrap_err().code.word(), "stopped");
+    assert_eq!(Instant::now(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_what_was_sent_and_not_answered_is_carried_out_at_most_once() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.next_acts([Act::ActThenBreak]);
+    assert_eq!(call(&host, "act", "x").await.unwrap_err().code.word(), "outcome_unknown");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(server.executed("x"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_a_read_only_call_is_replayed_once_and_not_twice() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.next_acts([Act::ActThenBreak]);
+    call(&host, "read", "once").await.unwrap();
+    assert_eq!(server.executed("once"), 2);
+    server.next_acts([Act::ActThenBreak, Act::ActThenBreak]);
+    assert_eq!(call(&host, "read", "twice").await.unwrap_err().code.word(), "outcome_unknown");
+    assert_eq!(server.executed("twice"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_a_busy_server_gets_the_same_request_once_more_after_the_time_it_named() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    let busy = HttpAnswer { status: 429, retry_after: Some(Duration::from_secs(4)), ..HttpAnswer::default() };
+    server.next_acts([Act::Refuse(busy.clone())]);
+    let begun = Instant::now();
+    call(&host, "act", "x").await.unwrap();
+    assert_eq!((begun.elapsed().as_secs(), server.executed("x")), (4, 1));
+    server.next_acts([Act::Refuse(busy.clone()), Act::Refuse(busy)]);
+    let error = call(&host, "act", "y").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("overloaded", "refused"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c06_calls_run_side_by_side_queue_in_order_and_overflow_is_refused() {
+    let mut narrow = spec();
+    narrow.supervision.max_in_flight = 2;
+    narrow.supervision.max_waiting = 3;
+    let (host, server) = host_with_spec(LinkKind::Process, narrow).await;
+    server.from_now_on(Act::Slowly(Duration::from_secs(1)));
+    let begun = Instant::now();
+    let calls: Vec<_> = (0..5)
+        .map(|n| {
+            let host = host.clone();
+            tokio::spawn(async move {
+                call(&host, "act", &n.to_string()).await.map(|_| begun.elapsed().as_secs())
+            })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(server.in_flight(), 2);
+    assert_eq!(call(&host, "act", "6").await.unwrap_err().code.word(), "overloaded");
+    let mut took = Vec::new();
+    for call in calls {
+        took.push(call.await.unwrap().unwrap());
+    }
+    assert_eq!(took, [1, 1, 2, 2, 3], "two at a time, in the order of asking");
+    assert_eq!(server.most_in_flight(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c07_a_dropped_future_frees_its_slot_tells_the_server_and_affects_nobody() {
+    let mut narrow = spec();
+    narrow.supervision.max_in_flight = 1;
+    let (host, server) = host_with_spec(LinkKind::Process, narrow).await;
+    server.next_acts([Act::Hang]);
+    let dropped = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "dropped").await }
+    });
+    settle().await;
+    let waiting = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "waiting").await }
+    });
+    settle().await;
+    dropped.abort();
+    waiting.await.unwrap().unwrap();
+    assert_eq!((server.cancelled(), server.in_flight()), (1, 0));
+    assert_eq!(host.status_of("it").unwrap().supervision.in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c07_a_caller_that_leaves_the_queue_leaves_no_trace() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.go_away().await;
+    for _ in 0..2000 {
+        let left = tokio::time::timeout(Duration::from_millis(1), call(&host, "act", "")).await;
+        assert!(left.is_err());
+    }
+    assert_eq!(host.status_of("it").unwrap().supervision.waiting, 0);
+    server.come_back();
+    call(&host, "act", "").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c08_a_cancelled_call_never_triggers_a_reconnect() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.from_now_on(Act::Hang);
+    for _ in 0..20 {
+        let _ = tokio::time::timeout(Duration::from_millis(5), call(&host, "act", "")).await;
+    }
+    settle().await;
+    assert_eq!((server.dials(), server.received("ping")), (1, 0));
+    until(&host, State::Ready).await;
+}

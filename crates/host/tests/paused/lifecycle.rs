@@ -1,0 +1,210 @@
+//! Never lose a server.
+
+use crate::world::*;
+use gripfast::config::ServerSpec;
+use gripfast::store::{MemoryStore, Store};
+use gripfast::{Event, Host, State};
+use gripfast_core::failure::Observed;
+use gripfast_core::supervise::spec::WhenDown;
+use gripfast_core::supervise::upstream::LinkKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn b01_days_of_trouble_do_not_lose_it_and_only_stop_holds_it() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    for _ in 0..3 {
+        server.go_away().await;
+        tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+        let status = host.status_of("it").unwrap().supervision;
+        assert_eq!(status.state, State::Parked);
+        assert!(status.next_attempt.is_some(), "a parked server shows when it tries again");
+        server.come_back();
+        until(&host, State::Ready).await;
+    }
+    host.stop("it").unwrap();
+    let dials = server.dials();
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    assert_eq!((server.dials(), host.status_of("it").unwrap().supervision.state), (dials, State::Stopped));
+    host.start_again("it").unwrap();
+    until(&host, State::Ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_lost_link_is_made_again_at_once_without_anybody_calling() {
+    for kind in [LinkKind::Process, LinkKind::Remote] {
+        let (host, server) = host_with(kind).await;
+        let before = tokio::time::Instant::now();
+        server.break_link().await;
+        let mut events = host.events();
+        while server.dials() < 2 || host.status_of("it").unwrap().supervision.state != State::Ready {
+            let _ = events.recv().await;
+        }
+        assert_eq!(tokio::time::Instant::now(), before, "not a millisecond passed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_b07_a_server_that_is_down_at_the_start_is_dialed_on_the_same_schedule_and_its_tools_appear() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote));
+    server.shut(refused());
+    add(&host, "it", spec(), &server);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let times = server.dial_times();
+    let begin = times[0];
+    let pauses: Vec<_> = times.windows(2).map(|pair| (pair[0] - begin, pair[1] - pair[0])).collect();
+    for (at, pause) in &pauses {
+        let longest =
+            if *at < Duration::from_secs(2) { Duration::from_millis(252) } else { Duration::from_secs(36) };
+        assert!(*pause <= longest, "{pause:?} at {at:?}");
+    }
+    assert!(pauses.last().unwrap().1 > Duration::from_secs(5));
+    server.come_back();
+    assert_eq!(host.catalog("it", Duration::from_secs(40)).await.unwrap().tools.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_a_crash_loop_is_parked_probes_itself_slowly_and_wakes_on_a_call() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.shut(Observed::SpawnFailed("exec format error".to_owned()));
+    server.break_link().await;
+    until(&host, State::Parked).await;
+    let dials = server.dials();
+    assert!(dials <= 7, "the first start, and five restarts: {dials}");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let probes = server.dials() - dials;
+    assert!((8..=13).contains(&probes), "about one a minute: {probes}");
+
+    server.come_back();
+    let error = call(&host, "act", "first").await.unwrap_err();
+    assert_eq!(error.code.word(), "unreachable", "a parked server answers at once");
+    settle().await;
+    assert!(call(&host, "act", "second").await.is_ok(), "the first call woke it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b04_a_server_that_connects_and_dies_again_and_again_is_parked_and_good_calls_forgive() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    for _ in 0..20 {
+        server.break_link().await;
+        until(&host, State::Ready).await;
+        call(&host, "act", "").await.unwrap();
+    }
+    for _ in 0..20 {
+        if host.status_of("it").unwrap().supervision.state == State::Parked {
+            return;
+        }
+        server.break_link().await;
+        settle().await;
+    }
+    panic!("six deaths without a good call did not park it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_after_a_revival_the_tools_are_listed_again_and_the_change_is_told() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    assert_eq!(tool_names(&host).await, ["act", "read"]);
+    server.offer(&["act", "new"]);
+    let mut events = host.events();
+    server.break_link().await;
+    let told = loop {
+        if let Event::CatalogChanged { added, removed, changed } = events.recv().await.unwrap().event {
+            break (added, removed, changed);
+        }
+    };
+    assert_eq!(told, (1, 1, 0));
+    assert_eq!(tool_names(&host).await, ["act", "new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_a_changed_list_is_listed_again_when_the_server_says_so() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.offer(&["only"]);
+    server.say(serde_json::json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
+    let mut events = host.events();
+    while tool_names(&host).await != ["only"] {
+        let _ = events.recv().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b06_the_tools_of_a_server_that_is_away_stay_listed_byte_for_byte_also_across_a_restart() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let server = Server::new(LinkKind::Remote);
+    let host = host_on(&store);
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    let bytes = |catalog: &gripfast::Catalog| -> Vec<String> {
+        catalog.tools.iter().map(|tool| tool.raw.get().to_owned()).collect()
+    };
+    let before = bytes(&*host.catalog("it", Duration::ZERO).await.unwrap());
+    server.go_away().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(host.status_of("it").unwrap().supervision.state, State::Parked);
+    assert_eq!(bytes(&*host.catalog("it", Duration::ZERO).await.unwrap()), before);
+    host.shutdown().await;
+
+    let host = host_on(&store);
+    add(&host, "it", spec(), &server);
+    assert_eq!(bytes(&*host.catalog("it", Duration::ZERO).await.unwrap()), before, "without the server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b06_with_withdraw_a_parked_server_offers_nothing_and_revival_puts_it_back() {
+    let mut withdrawing = spec();
+    withdrawing.supervision.when_down = WhenDown::Withdraw;
+    let (host, server) = host_with_spec(LinkKind::Remote, withdrawing).await;
+    server.go_away().await;
+    settle().await;
+    assert_eq!(tool_names(&host).await.len(), 2, "away for a moment is no reason");
+    until(&host, State::Parked).await;
+    assert_eq!(tool_names(&host).await.len(), 0);
+    server.come_back();
+    until(&host, State::Ready).await;
+    assert_eq!(tool_names(&host).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b08_a_server_that_hangs_neither_delays_nor_unlists_another() {
+    let (host, _server) = host_with(LinkKind::Remote).await;
+    let stuck = Server::new(LinkKind::Remote);
+    stuck.hang_in_handshake();
+    add(&host, "stuck", spec(), &stuck);
+    settle().await;
+    let before = tokio::time::Instant::now();
+    let stuck_call = tokio::spawn({
+        let host = host.clone();
+        async move { host.call("stuck", "act", None).await }
+    });
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(tool_names(&host).await.len(), 2);
+    assert_eq!(tokio::time::Instant::now(), before, "no time passed for the healthy one");
+    let error = stuck_call.await.unwrap().unwrap_err();
+    assert_eq!(error.code.word(), "reconnecting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b09_what_retrying_cannot_mend_is_said_at_once_and_not_stormed() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Process));
+    server.shut(Observed::NoExecutable("command `npx` was not found".to_owned()));
+    add(&host, "it", spec(), &server);
+    until(&host, State::ConfigError).await;
+    let error = call(&host, "act", "").await.unwrap_err();
+    assert!(error.text.contains("npx") && error.hint.is_some(), "{error:?}");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(server.dials() <= 14, "{} tries in ten minutes", server.dials());
+    server.come_back();
+    host.reconnect("it").unwrap();
+    until(&host, State::Ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b07_listing_waits_for_a_slow_server_only_as_long_as_it_is_told_to() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote));
+    server.hang_in_handshake();
+    let unhurried: ServerSpec = spec();
+    add(&host, "it", unhurried, &server);
+    let before = tokio::time::Instant::now();
+    let error = host.catalog("it", Duration::from_secs(2)).await.unwrap_err();
+    assert_eq!((before.elapsed(), error.code.word()), (Duration::from_secs(2), "reconnecting"));
+}

@@ -1,0 +1,11 @@
+//! The host with its time turned by hand: the promises as a program that embeds it would see them. The
+//! server is in memory, so that nothing but the clock decides when things happen.
+
+#![expect(clippy::unwrap_used, reason = "tests may")]
+
+mod calls;
+mod circuit;
+mod lifecycle;
+mod sessions;
+mod verbs;
+mod world;

@@ -1,0 +1,109 @@
+//! Sessions and liveness.
+
+use crate::world::*;
+use gripfast::State;
+use gripfast_core::supervise::upstream::LinkKind;
+use serde_json::json;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn d01_a_tool_error_that_speaks_of_sessions_is_not_an_expired_one() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.next_acts([Act::ToolError]);
+    assert!(call(&host, "act", "").await.unwrap().is_tool_error());
+    assert_eq!(server.received("initialize"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d02_fifty_calls_meet_a_forgotten_session_and_one_new_one_serves_them_all() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.forget_session();
+    let calls: Vec<_> = (0..50)
+        .map(|n| {
+            let host = host.clone();
+            tokio::spawn(async move { call(&host, "act", &n.to_string()).await })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(server.received("initialize"), 2, "the first one, and one for all fifty");
+    assert!((0..50).all(|n| server.executed(&n.to_string()) == 1));
+    assert_eq!(server.dials(), 1, "the link stayed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d02_a_session_that_is_refused_again_ends_with_its_own_error_and_no_loop() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.from_now_on(Act::Reject(-32001, "Session not found"));
+    let error = call(&host, "act", "").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("unreachable", "refused"));
+    assert_eq!(server.received("tools/call"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d03_this_holds_for_every_method_alike() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    for method in [
+        "tools/list",
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "vendor/unknown",
+    ] {
+        server.forget_session();
+        let answer = host.request("it", method, Some(raw(json!({})))).await.unwrap();
+        assert!(answer.result().is_ok(), "{method}");
+    }
+    assert_eq!(server.received("initialize"), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d05_an_idle_link_is_asked_after_the_interval_with_the_session_and_not_during_a_call() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    tokio::time::sleep(Duration::from_secs(179)).await;
+    assert_eq!(server.received("ping"), 0);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.received("ping"), 1);
+    server.next_acts([Act::Slowly(Duration::from_secs(290))]);
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(server.received("ping"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d05_a_server_without_ping_is_asked_for_its_tools_and_that_is_remembered() {
+    let (_host, server) = host_with(LinkKind::Remote).await;
+    server.without_ping();
+    let lists = server.received("tools/list");
+    tokio::time::sleep(Duration::from_secs(181 * 3)).await;
+    assert_eq!((server.received("ping"), server.received("tools/list") - lists), (1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d06_twelve_silent_hours_and_a_forgotten_session_later_the_first_call_works() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    for hour in 0..12 {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        match hour {
+            3 => server.forget_session(),
+            7 => server.break_link().await,
+            _ => {}
+        }
+    }
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(host.status_of("it").unwrap().calls.errors, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d06_a_probe_that_is_not_answered_replaces_the_link_and_fails_nobodys_call() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.stop_answering_probes();
+    tokio::time::sleep(Duration::from_secs(215)).await;
+    assert_eq!(server.dials(), 2);
+    server.answer_probes();
+    call(&host, "act", "").await.unwrap();
+    until(&host, State::Ready).await;
+}

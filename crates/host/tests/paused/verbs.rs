@@ -1,0 +1,140 @@
+//! The verbs of the host.
+
+use crate::world::*;
+use gripfast::{Event, Host, SpawnError, State};
+use gripfast_core::supervise::upstream::LinkKind;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn f01_stop_start_reconnect_reload_do_what_they_say() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    host.stop("it").unwrap();
+    assert_eq!(call(&host, "act", "").await.unwrap_err().code.word(), "stopped");
+    host.start_again("it").unwrap();
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(server.dials(), 2);
+    host.reconnect("it").unwrap();
+    settle().await;
+    assert_eq!(server.dials(), 3);
+    server.shut(refused());
+    server.break_link().await;
+    until(&host, State::Parked).await;
+    server.come_back();
+    host.reload("it").unwrap();
+    until(&host, State::Ready).await;
+    assert_eq!(host.status_of("it").unwrap().supervision.restarts_in_window, 0, "bad memories are gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f01_discover_asks_all_in_parallel_and_a_failing_one_is_a_row() {
+    let (host, _server) = host_with(LinkKind::Process).await;
+    let (slow, slower) = (Server::new(LinkKind::Remote), Server::new(LinkKind::Remote));
+    slow.hang_in_handshake();
+    slower.hang_in_handshake();
+    add(&host, "slow", spec(), &slow);
+    add(&host, "slower", spec(), &slower);
+    host.spawn_broken("broken", "unknown key `comand`").unwrap();
+    let before = tokio::time::Instant::now();
+    let rows = host.discover(Duration::from_secs(2)).await;
+    assert_eq!(before.elapsed(), Duration::from_secs(2), "in parallel");
+    let shape: Vec<_> = rows.iter().map(|row| (row.server.as_str(), row.catalog.is_ok())).collect();
+    assert_eq!(shape, [("it", true), ("slow", false), ("slower", false), ("broken", false)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f01_a_name_is_given_once_and_unknown_names_are_errors() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    assert_eq!(host.spawn("it", spec()), Err(SpawnError::NameTaken("it".to_owned())));
+    assert_eq!(host.stop("nobody").unwrap_err().code.word(), "unknown_server");
+    host.remove("it").await.unwrap();
+    assert_eq!(host.names(), Vec::<String>::new());
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f02_a_lazy_server_starts_on_first_use_and_stops_when_unused() {
+    let mut lazy = spec();
+    lazy.supervision.lazy = true;
+    let (host, server) = host_with_spec(LinkKind::Process, lazy).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!((server.dials(), host.status_of("it").unwrap().supervision.state), (0, State::Idle));
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(server.dials(), 1);
+    tokio::time::sleep(Duration::from_secs(599)).await;
+    assert_eq!(host.status_of("it").unwrap().supervision.state, State::Ready);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(host.status_of("it").unwrap().supervision.state, State::Idle);
+    assert_eq!(tool_names(&host).await.len(), 2, "listed without being started");
+    assert_eq!(server.dials(), 1);
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(server.dials(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f02_a_lazy_server_does_not_stop_under_a_long_call() {
+    let mut lazy = spec();
+    lazy.supervision.lazy = true;
+    lazy.supervision.idle_timeout = Duration::from_secs(5);
+    let (host, server) = host_with_spec(LinkKind::Process, lazy).await;
+    server.next_acts([Act::Slowly(Duration::from_secs(60))]);
+    call(&host, "act", "long").await.unwrap();
+    assert_eq!((server.dials(), server.executed("long")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f03_status_counts_calls_errors_and_tool_errors_apart() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    call(&host, "act", "").await.unwrap();
+    server.next_acts([Act::ToolError, Act::ActThenBreak]);
+    call(&host, "act", "").await.unwrap();
+    call(&host, "act", "").await.unwrap_err();
+    let status = host.status_of("it").unwrap();
+    assert_eq!((status.calls.calls, status.calls.errors, status.calls.tool_errors), (3, 1, 1));
+    assert_eq!((status.era, status.protocol_version.as_deref()), (Some("legacy"), Some("2025-11-25")));
+    assert_eq!((status.tools, status.server_info.as_deref()), (2, Some("memory 1")));
+    assert!(!status.events.is_empty() && status.calls.p50.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f03_it_is_not_ready_before_its_tools_are_listed() {
+    let host = Host::builder().build();
+    let server = Server::new(LinkKind::Remote);
+    let mut events = host.events();
+    add(&host, "it", spec(), &server);
+    let mut told = Vec::new();
+    loop {
+        match events.recv().await.unwrap().event {
+            Event::StateChanged { to: State::Ready, .. } => break,
+            event => told.push(event.word()),
+        }
+    }
+    assert_eq!(told, ["state_changed", "catalog_changed"], "starting, listed, then ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f04_an_outage_is_told_once_however_often_it_is_dialed() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    let mut events = host.events();
+    server.go_away().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut changes = 0;
+    while let Ok(told) = events.try_recv() {
+        changes += usize::from(matches!(told.event, Event::StateChanged { .. }));
+    }
+    assert!(server.dials() > 10);
+    assert_eq!(changes, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_lets_calls_in_flight_finish() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.next_acts([Act::Slowly(Duration::from_secs(5))]);
+    let running = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "running").await }
+    });
+    settle().await;
+    host.shutdown().await;
+    running.await.unwrap().unwrap();
+}

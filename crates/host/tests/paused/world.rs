@@ -1,0 +1,484 @@
+//! A server that exists only in memory and does as it is told, so that hours pass in microseconds.
+
+use gripfast::config::{ServerSpec, Target, Template};
+use gripfast::store::Store;
+use gripfast::transport::{
+    BoxFuture, Dialer, Inbox, Incoming, Link, LinkFacts, Listening, Outgoing, Reply, Route, Session,
+    Surroundings, Trouble,
+};
+use gripfast::{Answer, CallError, Host, RawValue, SpawnOptions, State};
+use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Observed};
+use gripfast_core::supervise::upstream::{LinkKind, Manner};
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// What the server does with one `tools/call`.
+#[derive(Clone)]
+pub(crate) enum Act {
+    /// Answers at once.
+    Answer,
+    /// Answers after a while.
+    Slowly(Duration),
+    /// Never answers.
+    Hang,
+    /// Answers with a result that says `isError`.
+    ToolError,
+    /// Answers with a JSON-RPC error.
+    Reject(i64, &'static str),
+    /// Refuses with an HTTP status before acting.
+    Refuse(HttpAnswer),
+    /// Acts, and the connection breaks before the answer.
+    ActThenBreak,
+    /// Answers with something that is not MCP.
+    Nonsense,
+    /// Reports progress at this pace, for ever.
+    Progress(Duration),
+}
+
+/// One in-memory server, from outside.
+#[derive(Clone)]
+pub(crate) struct Server {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<Life>,
+    /// Changes when the present link is cut.
+    cut: watch::Sender<u64>,
+}
+
+struct Life {
+    kind: LinkKind,
+    /// What a dial meets; `None` is an open door.
+    dial: Option<Observed>,
+    dials: Vec<Instant>,
+    handshake_hangs: bool,
+    knows_ping: bool,
+    answers_probes: bool,
+    session: u64,
+    tools: Vec<Value>,
+    acts: VecDeque<Act>,
+    otherwise: Act,
+    requests: Vec<String>,
+    executed: HashMap<String, u32>,
+    cancelled: u32,
+    in_flight: u32,
+    most_in_flight: u32,
+    inbox: Option<Inbox>,
+}
+
+impl Server {
+    pub(crate) fn new(kind: LinkKind) -> Self {
+        let life = Life {
+            kind,
+            dial: None,
+            dials: Vec::new(),
+            handshake_hangs: false,
+            knows_ping: true,
+            answers_probes: true,
+            session: 1,
+            tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
+            acts: VecDeque::new(),
+            otherwise: Act::Answer,
+            requests: Vec::new(),
+            executed: HashMap::new(),
+            cancelled: 0,
+            in_flight: 0,
+            most_in_flight: 0,
+            inbox: None,
+        };
+        Self { inner: Arc::new(Inner { state: Mutex::new(life), cut: watch::Sender::new(0) }) }
+    }
+
+    fn life<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
+        act(&mut self.inner.state.lock().unwrap())
+    }
+
+    /// The server is gone: its link breaks and nobody opens.
+    pub(crate) async fn go_away(&self) {
+        self.life(|life| life.dial = Some(refused()));
+        self.break_link().await;
+    }
+
+    pub(crate) fn come_back(&self) {
+        self.life(|life| life.dial = None);
+    }
+
+    pub(crate) fn shut(&self, observed: Observed) {
+        self.life(|life| life.dial = Some(observed));
+    }
+
+    /// The link breaks; the server is there at once again.
+    pub(crate) async fn break_link(&self) {
+        let inbox = self.life(|life| life.inbox.take());
+        self.inner.cut.send_modify(|cut| *cut += 1);
+        if let Some(inbox) = inbox {
+            let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
+            inbox.put(Incoming::Lost(Evidence::sent(During::Call, ended))).await;
+        }
+    }
+
+    pub(crate) fn forget_session(&self) {
+        self.life(|life| life.session += 1);
+    }
+
+    pub(crate) fn next_acts(&self, acts: impl IntoIterator<Item = Act>) {
+        self.life(|life| life.acts.extend(acts));
+    }
+
+    pub(crate) fn from_now_on(&self, act: Act) {
+        self.life(|life| life.otherwise = act);
+    }
+
+    pub(crate) fn hang_in_handshake(&self) {
+        self.life(|life| life.handshake_hangs = true);
+    }
+
+    pub(crate) fn stop_answering_probes(&self) {
+        self.life(|life| life.answers_probes = false);
+    }
+
+    pub(crate) fn answer_probes(&self) {
+        self.life(|life| life.answers_probes = true);
+    }
+
+    pub(crate) fn without_ping(&self) {
+        self.life(|life| life.knows_ping = false);
+    }
+
+    pub(crate) fn offer(&self, names: &[&str]) {
+        self.life(|life| life.tools = names.iter().map(|name| tool(name, json!({}))).collect());
+    }
+
+    pub(crate) async fn say(&self, message: Value) {
+        let inbox = self.life(|life| life.inbox.clone());
+        inbox.unwrap().put(Incoming::Message(message.to_string().into_bytes().into())).await;
+    }
+
+    pub(crate) fn dials(&self) -> usize {
+        self.life(|life| life.dials.len())
+    }
+
+    pub(crate) fn dial_times(&self) -> Vec<Instant> {
+        self.life(|life| life.dials.clone())
+    }
+
+    /// How often a method was received.
+    pub(crate) fn received(&self, method: &str) -> usize {
+        self.life(|life| life.requests.iter().filter(|seen| *seen == method).count())
+    }
+
+    /// How often the call with this key was carried out.
+    pub(crate) fn executed(&self, key: &str) -> u32 {
+        self.life(|life| life.executed.get(key).copied().unwrap_or(0))
+    }
+
+    pub(crate) fn cancelled(&self) -> u32 {
+        self.life(|life| life.cancelled)
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.life(|life| life.in_flight)
+    }
+
+    pub(crate) fn most_in_flight(&self) -> u32 {
+        self.life(|life| life.most_in_flight)
+    }
+}
+
+pub(crate) fn refused() -> Observed {
+    Observed::Dial { trouble: DialTrouble::Refused, text: "connection refused".to_owned() }
+}
+
+fn tool(name: &str, annotations: Value) -> Value {
+    json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": annotations })
+}
+
+impl Dialer for Server {
+    fn kind(&self) -> LinkKind {
+        self.life(|life| life.kind)
+    }
+
+    fn routes(&self) -> Vec<Route> {
+        vec![Route::Custom]
+    }
+
+    fn open(
+        &self,
+        _route: Route,
+        surroundings: Surroundings,
+    ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
+        let opened = self.life(|life| {
+            life.dials.push(Instant::now());
+            match &life.dial {
+                Some(observed) => Err(Evidence::unsent(During::Handshake, observed.clone())),
+                None => {
+                    life.inbox = Some(surroundings.inbox);
+                    Ok(())
+                }
+            }
+        });
+        let mut cut = self.inner.cut.subscribe();
+        let born = *cut.borrow_and_update();
+        let server = self.clone();
+        Box::pin(async move {
+            opened?;
+            let link: Arc<dyn Link> = Arc::new(MemoryLink { server, cut, born });
+            Ok(link)
+        })
+    }
+}
+
+struct MemoryLink {
+    server: Server,
+    cut: watch::Receiver<u64>,
+    born: u64,
+}
+
+impl Link for MemoryLink {
+    fn request<'a>(
+        &'a self,
+        session: &'a Session,
+        request: Outgoing,
+    ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+        Box::pin(async move {
+            let mut cut = self.cut.clone();
+            let during = request.during;
+            if *cut.borrow() != self.born {
+                return Err(
+                    Evidence::unsent(during, Observed::Closed("the link is broken".to_owned())).into()
+                );
+            }
+            request.sent.set();
+            let mut watch = Unanswered { server: &self.server, due: request.method == "tools/call" };
+            let answer = tokio::select! {
+                answer = self.server.serve(session, &request) => answer,
+                _ = cut.wait_for(|cut| *cut != self.born) => {
+                    let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
+                    Err(Evidence::sent(during, ended).into())
+                }
+            };
+            watch.due = false;
+            answer
+        })
+    }
+
+    fn send<'a>(
+        &'a self,
+        _session: &'a Session,
+        _message: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
+        None
+    }
+
+    fn close<'a>(&'a self, _session: Option<&'a Session>, _manner: Manner) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn facts(&self) -> LinkFacts {
+        LinkFacts::default()
+    }
+}
+
+/// A request that is dropped before its answer is a cancelled one.
+struct Unanswered<'a> {
+    server: &'a Server,
+    due: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if self.due {
+            self.server.life(|life| life.cancelled += 1);
+        }
+    }
+}
+
+struct Working<'a>(&'a Server);
+
+impl<'a> Working<'a> {
+    fn on(server: &'a Server) -> Self {
+        server.life(|life| {
+            life.in_flight += 1;
+            life.most_in_flight = life.most_in_flight.max(life.in_flight);
+        });
+        Self(server)
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.life(|life| life.in_flight -= 1);
+    }
+}
+
+impl Server {
+    async fn serve(&self, session: &Session, request: &Outgoing) -> Result<Reply, Box<Trouble>> {
+        let message: Value = serde_json::from_slice(&request.message).unwrap();
+        let id = request.id;
+        let known_session = self.life(|life| {
+            life.requests.push(request.method.clone());
+            life.session.to_string()
+        });
+        let opening = matches!(request.method.as_str(), "initialize" | "server/discover");
+        if !opening && session.id.as_deref() != Some(&known_session) {
+            let answer = HttpAnswer { status: 404, had_session: true, ..HttpAnswer::default() };
+            return Err(Evidence::sent(request.during, Observed::Http(answer)).into());
+        }
+        let is_probe = request.during == During::Probe;
+        if is_probe && !self.life(|life| life.answers_probes) {
+            std::future::pending::<()>().await;
+        }
+        match request.method.as_str() {
+            "server/discover" => Ok(error(id, -32601, "Method not found")),
+            "initialize" => {
+                if self.life(|life| life.handshake_hangs) {
+                    std::future::pending::<()>().await;
+                }
+                let capabilities = json!({ "tools": { "listChanged": true } });
+                let mut reply = result(
+                    id,
+                    json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": { "name": "memory", "version": "1" } }),
+                );
+                reply.session_id = Some(known_session);
+                Ok(reply)
+            }
+            "ping" if !self.life(|life| life.knows_ping) => Ok(error(id, -32601, "Method not found")),
+            "ping" => Ok(result(id, json!({}))),
+            "tools/list" => Ok(result(id, json!({ "tools": self.life(|life| life.tools.clone()) }))),
+            "tools/call" => self.act(id, request, &message["params"]).await,
+            _ => Ok(result(id, json!({ "echo": request.method }))),
+        }
+    }
+
+    async fn act(&self, id: u64, request: &Outgoing, params: &Value) -> Result<Reply, Box<Trouble>> {
+        let _working = Working::on(self);
+        let key = params["arguments"]["key"].as_str().unwrap_or("").to_owned();
+        let execute = || self.life(|life| *life.executed.entry(key.clone()).or_default() += 1);
+        let act = self.life(|life| life.acts.pop_front().unwrap_or_else(|| life.otherwise.clone()));
+        let done = || result(id, json!({ "content": [{ "type": "text", "text": "done" }] }));
+        match act {
+            Act::Answer => {
+                execute();
+                Ok(done())
+            }
+            Act::Slowly(pause) => {
+                execute();
+                tokio::time::sleep(pause).await;
+                Ok(done())
+            }
+            Act::Hang => {
+                execute();
+                std::future::pending().await
+            }
+            Act::ToolError => {
+                execute();
+                Ok(result(
+                    id,
+                    json!({ "content": [{ "type": "text", "text": "session not found" }], "isError": true }),
+                ))
+            }
+            Act::Reject(code, text) => Ok(error(id, code, text)),
+            Act::Refuse(answer) => Err(Evidence::sent(request.during, Observed::Http(answer)).into()),
+            Act::ActThenBreak => {
+                execute();
+                Err(Evidence::sent(request.during, Observed::Closed("connection reset".to_owned())).into())
+            }
+            Act::Nonsense => {
+                Err(Evidence::sent(request.during, Observed::Garbled("hello".to_owned())).into())
+            }
+            Act::Progress(pace) => {
+                execute();
+                let token = &params["_meta"]["progressToken"];
+                loop {
+                    tokio::time::sleep(pace).await;
+                    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+                        "params": { "progressToken": token, "progress": 1 } });
+                    if let Some(listener) = &request.listener {
+                        listener.said(progress.to_string().as_bytes());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn result(id: u64, result: Value) -> Reply {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string();
+    Reply { message: message.into_bytes().into(), session_id: None }
+}
+
+fn error(id: u64, code: i64, text: &str) -> Reply {
+    let message =
+        json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": text } }).to_string();
+    Reply { message: message.into_bytes().into(), session_id: None }
+}
+
+/// A spec with short words for what tests change. Its target is never dialed.
+pub(crate) fn spec() -> ServerSpec {
+    let command = Template::parse("in-memory").unwrap();
+    let target =
+        Target::Stdio { command, args: Vec::new(), env: Vec::new(), inherit_env: Vec::new(), cwd: None };
+    ServerSpec::new(target)
+}
+
+pub(crate) fn add(host: &Host, name: &str, spec: ServerSpec, server: &Server) {
+    let dialer: Arc<dyn Dialer> = Arc::new(server.clone());
+    host.spawn_with(name, spec, SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() }).unwrap();
+}
+
+/// A host with one in-memory server named `it`, up and listed.
+pub(crate) async fn host_with(kind: LinkKind) -> (Host, Server) {
+    host_with_spec(kind, spec()).await
+}
+
+pub(crate) async fn host_with_spec(kind: LinkKind, spec: ServerSpec) -> (Host, Server) {
+    let (host, server) = (Host::builder().build(), Server::new(kind));
+    let lazy = spec.supervision.lazy;
+    add(&host, "it", spec, &server);
+    if !lazy {
+        until(&host, State::Ready).await;
+    }
+    (host, server)
+}
+
+pub(crate) fn host_on(store: &Arc<dyn Store>) -> Host {
+    Host::builder().store(Arc::clone(store)).build()
+}
+
+/// Waits, in virtual time, until `it` is in this state.
+pub(crate) async fn until(host: &Host, state: State) {
+    let mut events = host.events();
+    while host.status_of("it").unwrap().supervision.state != state {
+        let _ = events.recv().await;
+    }
+}
+
+pub(crate) async fn call(host: &Host, tool: &str, key: &str) -> Result<Answer, CallError> {
+    host.call("it", tool, Some(raw(json!({ "key": key })))).await
+}
+
+pub(crate) fn raw(value: Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(&value).unwrap()
+}
+
+/// Lets everything happen that is due now, without letting time pass.
+pub(crate) async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) async fn tool_names(host: &Host) -> Vec<String> {
+    let catalog = host.catalog("it", Duration::from_secs(1)).await.unwrap();
+    catalog.tools.iter().map(|tool| tool.key.clone()).collect()
+}
