@@ -306,8 +306,6 @@ fn kind() -> impl Strategy<Value = LinkKind> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
-
     /// B01, B13–B16: the invariants of the machine hold after every step of any history, and from its end
     /// a healthy world admits a call within the longest wake-up.
     #[test]

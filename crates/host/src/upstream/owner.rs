@@ -3,7 +3,9 @@
 
 use super::dial::Dialed;
 use super::{Live, Upstream, catalog, micros};
-use crate::transport::{Incoming, Link, Session};
+use crate::transport::{BoxFuture, Incoming, Link, Session};
+use futures_util::FutureExt;
+use futures_util::future::Shared;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
 use gripfast_core::ids::Epoch;
@@ -14,7 +16,7 @@ use gripfast_wire::{Era, Outcome, codes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 
 /// What came of an action.
 enum Report {
@@ -29,8 +31,8 @@ struct Owner {
     tasks: JoinSet<Report>,
     /// The dial or renewal under way.
     making: Option<AbortHandle>,
-    /// Links that are being closed; the next one is made after them.
-    closing: Option<JoinHandle<()>>,
+    /// Links that are being closed: the next one is made after them, and the owner leaves after them.
+    closing: Option<Shared<BoxFuture<'static, ()>>>,
     inbox: Option<mpsc::Receiver<Incoming>>,
     subscription: Option<AbortHandle>,
 }
@@ -83,7 +85,7 @@ impl Owner {
             }
         }
         if let Some(closing) = self.closing.take() {
-            let _ = closing.await;
+            closing.await;
         }
     }
 
@@ -102,10 +104,10 @@ impl Owner {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Dial { epoch } => {
-                let (upstream, closing) = (Arc::clone(&self.upstream), self.closing.take());
+                let (upstream, closing) = (Arc::clone(&self.upstream), self.closing.clone());
                 self.making = Some(self.tasks.spawn(async move {
                     if let Some(closing) = closing {
-                        let _ = closing.await;
+                        closing.await;
                     }
                     Report::Dialed { epoch, outcome: upstream.dial(epoch).await.map(Box::new) }
                 }));
@@ -217,12 +219,16 @@ impl Owner {
 
     fn close(&mut self, link: Arc<dyn Link>, session: Option<Arc<Session>>, manner: Manner) {
         let earlier = self.closing.take();
-        self.closing = Some(tokio::spawn(async move {
+        let closing = tokio::spawn(async move {
             if let Some(earlier) = earlier {
-                let _ = earlier.await;
+                earlier.await;
             }
             link.close(session.as_deref(), manner).await;
-        }));
+        });
+        let closed: BoxFuture<'static, ()> = Box::pin(async move {
+            let _ = closing.await;
+        });
+        self.closing = Some(closed.shared());
     }
 
     fn hear(&mut self, incoming: Option<Incoming>) {
