@@ -1,6 +1,9 @@
 //! What one upstream offers, as it said it: tools, resources, templates and prompts in the server's own
 //! bytes and order, and what changed between two listings.
 
+pub mod merge;
+pub mod names;
+
 use crate::failure::recovery::ToolHints;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -1,0 +1,83 @@
+//! Names on the public surface: what clients call a tool or prompt of one of many servers.
+//!
+//! A public name is stable: it depends on the server's prefix and on the tool's own name, and on nothing
+//! else that may change between two runs.
+
+use sha2::{Digest, Sha256};
+
+/// What many models and clients take for a tool's name at the most.
+pub const LONGEST: usize = 64;
+
+const SEPARATOR: &str = "__";
+const HASH_DIGITS: usize = 8;
+
+/// The public name of `name` under `prefix`. An empty prefix leaves the name as the server has it.
+///
+/// With a prefix the result has only characters that every client takes, and is short enough for them; a
+/// name that had to be changed for that carries a hash of what it was, so two names stay two.
+pub fn public(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() {
+        return name.to_owned();
+    }
+    let whole = format!("{prefix}{SEPARATOR}{name}");
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if whole.len() <= LONGEST && whole.chars().all(plain) {
+        return whole;
+    }
+    let kept: String =
+        whole.chars().map(|c| if plain(c) { c } else { '_' }).take(LONGEST - HASH_DIGITS - 1).collect();
+    format!("{kept}_{}", hash(&whole))
+}
+
+/// A public name for what would otherwise collide: the same for the same server and name, always.
+pub fn distinguished(server: &str, name: &str) -> String {
+    let kept: String = public(server, name).chars().take(LONGEST - HASH_DIGITS - 1).collect();
+    format!("{kept}_{}", hash(&format!("{server}\0{name}")))
+}
+
+/// The public URI of a resource whose own URI another server has too.
+pub fn shared_uri(server: &str, uri: &str) -> String {
+    format!("{server}+{uri}")
+}
+
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_ordinary_name_is_server_and_tool() {
+        assert_eq!(public("github", "create_issue"), "github__create_issue");
+        assert_eq!(public("", "create_issue"), "create_issue");
+    }
+
+    #[test]
+    fn an_overlong_name_is_shortened_stably_and_two_of_them_stay_two() {
+        let long = "a".repeat(80);
+        let (one, two) = (public("s", &format!("{long}1")), public("s", &format!("{long}2")));
+        assert_eq!((one.len(), two.len()), (LONGEST, LONGEST));
+        assert_ne!(one, two);
+        assert_eq!(one, public("s", &format!("{long}1")));
+    }
+
+    #[test]
+    fn a_name_with_characters_that_clients_refuse_is_changed_and_stays_distinct() {
+        assert_ne!(public("s", "a.b"), public("s", "a/b"));
+        assert!(public("s", "a.b").starts_with("s__a_b_"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_prefixed_name_is_always_one_that_every_client_takes(prefix in "[a-z]{1,64}", name in ".{0,200}") {
+            for name in [public(&prefix, &name), distinguished(&prefix, &name)] {
+                prop_assert!(name.len() <= LONGEST && !name.is_empty());
+                prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
+            }
+        }
+    }
+}
