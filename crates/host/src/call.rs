@@ -84,7 +84,7 @@ impl Host {
         let entry = self.entry(server)?;
         let resolved = self.resolve(&entry, method, params, options).await?;
         let begun = self.now();
-        let outcome = go(&resolved).await;
+        let outcome = resolved.upstream.exchange(&resolved.order).await;
         self.settle(&resolved, begun, &outcome);
         outcome
     }
@@ -145,11 +145,6 @@ impl Host {
             Err(_) => resolved.upstream.stats.failed(),
         }
     }
-}
-
-/// Go, and make a person's life easier if the tool does not exist.
-async fn go(resolved: &Resolved<'_>) -> Result<Answer, CallError> {
-    resolved.upstream.exchange(&resolved.order).await
 }
 
 fn tool_name(order: &Order, server: &str) -> Result<String, CallError> {

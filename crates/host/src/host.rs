@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
+use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, Observer, UpstreamEvent};
 use crate::status::ServerStatus;
 use crate::store::{LocalStore, MemoryStore, Shelf, Store};
@@ -37,6 +38,8 @@ struct Inner {
     store: Arc<dyn Store>,
     client_info: Arc<RawValue>,
     entries: RwLock<Vec<Arc<Entry>>>,
+    bell: Bell,
+    kitchen: Kitchen,
 }
 
 /// One server of the host.
@@ -44,6 +47,8 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) filter: ToolFilter,
     pub(crate) replay: ReplayRules,
+    pub(crate) prefix: Option<String>,
+    pub(crate) lazy: bool,
     when_down: WhenDown,
     kind: EntryKind,
 }
@@ -108,6 +113,8 @@ impl HostBuilder {
                 store,
                 client_info: client_info.into(),
                 entries: RwLock::default(),
+                bell: Bell::new(),
+                kitchen: Kitchen::default(),
             }),
         }
     }
@@ -188,6 +195,8 @@ impl Host {
             name: name.to_owned(),
             filter: ToolFilter::new(&spec.tools.allow, &spec.tools.deny),
             replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
+            prefix: spec.prefix.clone(),
+            lazy: spec.supervision.lazy,
             when_down: spec.supervision.when_down,
             kind,
         };
@@ -203,6 +212,8 @@ impl Host {
             name: name.to_owned(),
             filter: ToolFilter::default(),
             replay: ReplayRules::default(),
+            prefix: None,
+            lazy: false,
             when_down: WhenDown::Keep,
             kind: EntryKind::Broken { cause: cause.to_owned() },
         })
@@ -226,6 +237,7 @@ impl Host {
             clock: self.inner.clock,
             dialer: options.dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
             shelf,
+            bell: self.inner.bell.clone(),
         })
     }
 
@@ -238,6 +250,8 @@ impl Host {
             return Err(SpawnError::NameTaken(entry.name));
         }
         entries.push(Arc::new(entry));
+        drop(entries);
+        self.inner.bell.ring();
         Ok(())
     }
 
@@ -252,6 +266,7 @@ impl Host {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|known| known.name != server);
+        self.inner.bell.ring();
         entry.end().await;
         Ok(())
     }
@@ -392,7 +407,15 @@ impl Host {
         })
     }
 
-    fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.inner.bell
+    }
+
+    pub(crate) fn kitchen(&self) -> &Kitchen {
+        &self.inner.kitchen
+    }
+
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -432,7 +455,7 @@ impl Entry {
     }
 
     /// The catalog as it may be seen: denied tools are absent, and a withdrawn server offers nothing.
-    fn visible(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
+    pub(crate) fn visible(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
         let withdrawn = self.when_down == WhenDown::Withdraw
             && self.upstream().is_ok_and(|upstream| upstream.state() == State::Parked);
         if withdrawn {

@@ -2,7 +2,7 @@
 //!
 //! A [`Host`] connects to any number of MCP servers (child processes, Streamable HTTP, legacy HTTP+SSE;
 //! both protocol eras) and keeps them: what dies is brought back, what forgets its session gets a new one,
-//! what hangs is replaced, and a call that may have been carried out is never carried out twice.
+//! what hangs is replaced. A call with a side effect that may have been carried out is never sent again.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,6 +31,7 @@ mod call;
 mod clock;
 pub mod config;
 mod host;
+mod menu;
 mod observe;
 mod status;
 pub mod store;
@@ -38,14 +39,16 @@ pub mod transport;
 mod upstream;
 
 pub use call::CallOptions;
+pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::Event;
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
 pub use gripfast_wire::envelope::ErrorObject;
-pub use gripfast_wire::{Outcome, RawValue};
+pub use gripfast_wire::{Era, Outcome, RawValue};
 pub use host::{Discovered, Host, HostBuilder, SpawnError, SpawnOptions};
+pub use menu::{Rendered, Served};
 pub use observe::{CallStats, UpstreamEvent};
 pub use status::ServerStatus;
 pub use upstream::Answer;

@@ -12,15 +12,15 @@ mod stderr;
 mod stdio;
 mod target;
 
+pub use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
+pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
+pub use gripfast_wire::{Era, ProtocolVersion};
 pub use inbox::{Inbox, Incoming, Surroundings};
 pub use process::Environment;
 pub use stderr::StderrRing;
 pub(crate) use target::TargetDialer;
 
 use bytes::Bytes;
-use gripfast_core::failure::{During, Evidence, Sent};
-use gripfast_core::supervise::upstream::{LinkKind, Manner};
-use gripfast_wire::{Era, ProtocolVersion};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,14 @@ pub trait Link: Send + Sync + 'static {
 
 /// A stream of unasked messages; dropping it ends the stream.
 #[derive(Debug)]
-pub struct Listening(pub(crate) tokio::task::AbortHandle);
+pub struct Listening(tokio::task::AbortHandle);
+
+impl Listening {
+    /// The stream that this task follows.
+    pub fn in_task(task: tokio::task::AbortHandle) -> Self {
+        Self(task)
+    }
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {

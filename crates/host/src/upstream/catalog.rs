@@ -86,6 +86,7 @@ impl Upstream {
             self.observer.tell(now.wall, Event::CatalogChanged { added, removed, changed });
         }
         self.listing.send_replace(listing);
+        self.bell.ring();
     }
 
     async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Vec<Item>, Failure> {

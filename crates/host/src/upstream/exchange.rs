@@ -40,6 +40,7 @@ pub(crate) struct Order {
 #[derive(Debug, Clone)]
 pub struct Answer {
     message: Bytes,
+    era: Era,
 }
 
 impl Answer {
@@ -49,6 +50,11 @@ impl Answer {
             Ok(Message::Response(response)) => response.outcome,
             Ok(_) | Err(_) => unreachable!("an answer is made of a response that was parsed"),
         }
+    }
+
+    /// The era of the server that gave it.
+    pub fn era(&self) -> Era {
+        self.era
     }
 
     /// Whether it is the result of a tool that says it failed.
@@ -75,7 +81,7 @@ impl Upstream {
             };
             let mark = Arc::new(SentMark::default());
             let trouble = match self.send(&live, order, &mark, patience.deadline).await {
-                Ok(reply) => match judge(reply) {
+                Ok(reply) => match judge(reply, live.session.era) {
                     Ok(answer) => {
                         ticket.end(CallEnd::Answered);
                         return Ok(answer);
@@ -87,7 +93,7 @@ impl Upstream {
             let failure = classify(&trouble.evidence);
             ticket.end(CallEnd::Failed(failure.clone()));
             if let (Failure::Declined(_), Some(message)) = (&failure, trouble.answer) {
-                return Ok(Answer { message });
+                return Ok(Answer { message, era: live.session.era });
             }
             match recovery::after(&failure, trouble.evidence.sent, order.safety, &mut replays) {
                 Next::Again => {}
@@ -308,13 +314,13 @@ impl Upstream {
 }
 
 /// A reply that is an error may still mean that the session is gone; only the classifier can tell.
-fn judge(reply: Reply) -> Result<Answer, Box<Trouble>> {
+fn judge(reply: Reply, era: Era) -> Result<Answer, Box<Trouble>> {
     let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
         let observed = Observed::Garbled("its answer is not a JSON-RPC response".to_owned());
         return Err(Evidence::sent(During::Call, observed).into());
     };
     let said = match response.outcome {
-        Outcome::Result(_) => return Ok(Answer { message: reply.message }),
+        Outcome::Result(_) => return Ok(Answer { message: reply.message, era }),
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc(said));

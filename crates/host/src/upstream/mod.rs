@@ -17,13 +17,14 @@ pub(crate) use exchange::Order;
 
 use crate::clock::Clock;
 use crate::config::ProtocolChoice;
+use crate::menu::Bell;
 use crate::observe::{Observer, Stats};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
-use gripfast_core::supervise::spec::SupervisionSpec;
+use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Ask, Input, Upstream as Machine};
 use gripfast_core::time::{Mono, Now};
@@ -45,6 +46,7 @@ pub(crate) struct Upstream {
     pub(crate) listing: watch::Sender<Listing>,
     dialer: Arc<dyn Dialer>,
     shelf: Shelf,
+    bell: Bell,
     machine: Mutex<Machine>,
     live: RwLock<Option<Arc<Live>>>,
     verdict: Mutex<Option<Verdict>>,
@@ -115,12 +117,13 @@ pub(crate) struct Parts {
     pub(crate) observer: Observer,
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) shelf: Shelf,
+    pub(crate) bell: Bell,
 }
 
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, dialer, shelf } = parts;
+        let Parts { name, settings, clock, observer, dialer, shelf, bell } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), dialer.kind(), seed, clock.now());
         let upstream = Arc::new(Self {
@@ -134,6 +137,7 @@ impl Upstream {
             stderr: Arc::default(),
             dialer,
             shelf,
+            bell,
             machine: Mutex::new(machine),
             live: RwLock::default(),
             next_id: AtomicU64::new(1),
@@ -196,6 +200,9 @@ impl Upstream {
         if !events.is_empty() {
             self.changed.notify_waiters();
         }
+        if self.settings.supervision.when_down == WhenDown::Withdraw && events.iter().any(parks_or_revives) {
+            self.bell.ring();
+        }
         for event in events {
             self.observer.tell(now.wall, event);
         }
@@ -216,6 +223,11 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.0.with(|machine, now| machine.release(now));
     }
+}
+
+/// Whether what is on offer changes with it, for a server that withdraws.
+fn parks_or_revives(event: &Event) -> bool {
+    matches!(event, Event::StateChanged { from, to, .. } if [from, to].contains(&&State::Parked))
 }
 
 fn micros(at: Mono) -> u64 {

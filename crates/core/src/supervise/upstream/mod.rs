@@ -377,6 +377,21 @@ impl Upstream {
         }
     }
 
+    /// What it is blocked by, if it is.
+    pub fn block_cause(&self) -> Option<&BlockCause> {
+        match &self.link {
+            Link::Blocked { cause, .. } | Link::Connecting { blocked: Some(cause), .. } => Some(cause),
+            Link::Dormant
+            | Link::Connecting { blocked: None, .. }
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => None,
+        }
+    }
+
     /// Whether the dial or renewal of this epoch is still wanted.
     pub fn awaits(&self, wanted: Epoch) -> bool {
         match &self.link {

@@ -232,7 +232,7 @@ impl Link for HttpLink {
         // The modern era has no GET stream; there, listening is a request of its own.
         (session.era == Era::Legacy).then(|| {
             let task = tokio::spawn(async move { stream::follow(&self, &session).await });
-            Listening(task.abort_handle())
+            Listening::in_task(task.abort_handle())
         })
     }
 

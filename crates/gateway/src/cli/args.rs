@@ -1,0 +1,157 @@
+//! What may be typed: the definition that help, usage errors and suggestions are made from.
+
+use super::demo_server::DemoServerArgs;
+use super::duration;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const OVERVIEW: &str = "\
+Try it without a config of your own:
+  cat > gripfast.toml <<'END'
+  [servers.demo]
+  command = \"gripfast\"
+  args = [\"demo-server\"]
+  END
+  gripfast check                               is the config right?
+  gripfast tools                               what do the servers offer?
+  gripfast call demo add '{\"a\": 1, \"b\": 2}'    prints 3
+
+Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the \
+platform's config directory. TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they are.
+
+stdout is data, stderr is talk. Exit codes:
+  0  ok                   3  login needed                     6  denied
+  1  general, or usage    4  unreachable, or no answer
+  2  config invalid       5  the tool or its server reported an error
+
+$GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is honoured.";
+
+/// The MCP host that never loses a server
+#[derive(Debug, Parser)]
+#[command(name = "gripfast", version, after_help = OVERVIEW, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    #[command(flatten)]
+    pub(crate) global: Global,
+}
+
+/// What every verb understands.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's config directory]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Global options")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where catalogs and the like are kept [default: `gateway.state_dir`, the platform's state directory]
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Global options")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Validate a config without starting anything
+    Check(CheckArgs),
+    /// List the tools of the servers
+    Tools(ToolsArgs),
+    /// Call one tool of one server
+    Call(CallArgs),
+    /// Run the built-in sample MCP server, well-behaved or not
+    // The flags are many, and the struct is built once.
+    DemoServer(Box<DemoServerArgs>),
+}
+
+/// How data is written to stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Errors make the config, or one server in it, unusable: exit code 2. Warnings are about what is so right \
+now: an unset variable, a command that is not on the PATH. That server would be `config_error`; the others \
+work. Nothing is started and nothing is connected to.
+
+Examples:
+  gripfast check
+  gripfast check ~/.cursor/mcp.json
+  gripfast check -o json | jq '.findings[] | .message'")]
+pub(crate) struct CheckArgs {
+    /// The config file; the same as --config FILE
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// How to print the summary
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Starts the servers of the config, asks what they offer, and stops them again; no running gateway is needed. \
+A server that fails becomes an error row and the others are still listed. The exit code is 0 unless every \
+server failed.
+
+Examples:
+  gripfast tools
+  gripfast tools github
+  gripfast tools -o json | jq -r '.servers[].tools[]?.name'")]
+pub(crate) struct ToolsArgs {
+    /// Only this server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+
+    /// How to print the list; `json` has each tool as its server wrote it
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// How long a server may take to start and to list its tools
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
+    pub(crate) wait: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Starts the server of the config, calls the tool, and stops the server again; no running gateway is needed. \
+Text is printed as it is, other content is described in a line. With `-o json` the result is printed as the \
+server wrote it, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
+
+Exit codes: 0 the tool answered, 5 it answered with an error, 4 it could not be reached or did not answer \
+in time, 3 a login is needed. A call that was sent and not answered is never sent twice.
+
+Examples:
+  gripfast call demo echo '{\"text\": \"hello\"}'
+  gripfast call demo echo @arguments.json
+  jq -n '{text: \"hello\"}' | gripfast call demo echo - -o json")]
+pub(crate) struct CallArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// The tool, by the server's own name for it
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+
+    /// The arguments: a JSON object, `@FILE`, or `-` for stdin [default: none]
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    pub(crate) arguments: Option<String>,
+
+    /// How to print the result
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,104 @@
+//! `gripfast call`: one call of one tool.
+
+mod arguments;
+
+use super::args::{CallArgs, Form, Global};
+use super::config;
+use super::exit::Exit;
+use super::fleet::with_host;
+use super::render::{Content, Screen, with_progress};
+use super::stop::{Failure, Stop};
+use gripfast::config::suggest;
+use gripfast::{Answer, CallError, Code, Fate, Host, Outcome};
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// Starts the server, calls the tool, and stops the server again.
+pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    // What was typed is judged before anything is started.
+    let arguments = args.arguments.as_deref().map(arguments::read).transpose()?;
+    match call(global, args, arguments, screen)? {
+        Ok(answer) => show(args, &answer, screen),
+        Err(failure) => {
+            if let (Form::Json, Some(error)) = (args.output, failure.as_json()) {
+                screen.json(&json!({ "error": error }))?;
+            }
+            Err(failure.into())
+        }
+    }
+}
+
+fn call(
+    global: &Global,
+    args: &CallArgs,
+    arguments: Option<Box<RawValue>>,
+    screen: &mut Screen,
+) -> Result<Result<Answer, Failure>, Stop> {
+    let opened = config::open(global, screen)?;
+    let CallArgs { server, tool, .. } = args;
+    let spec = match opened.server(server).and_then(config::usable) {
+        Ok(spec) => spec,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let what = format!("`{server}`");
+    let state_dir = opened.state_dir(global);
+    with_host(state_dir, &[(server.as_str(), spec)], async |host| {
+        let answer = with_progress(screen, &what, host.call(server, tool, arguments)).await?;
+        match answer.outcome() {
+            Outcome::Error(error) if error.code == INVALID_PARAMS => {
+                match unknown_tool(host, server, tool).await {
+                    Some(failure) => Err(failure),
+                    None => Ok(answer),
+                }
+            }
+            Outcome::Error(_) | Outcome::Result(_) => Ok(answer),
+        }
+    })
+}
+
+/// What servers answer to a name they do not know, and to much else.
+const INVALID_PARAMS: i64 = -32602;
+
+/// The failure in better words when the server does not list the tool.
+async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> {
+    /// The server has just answered, so its catalog is there or will not come.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let catalog = host.catalog(server, PATIENCE).await.ok()?;
+    if catalog.tool(tool).is_some() {
+        return None;
+    }
+    let hint = match suggest::nearest(tool, catalog.tools.iter().map(|item| item.key.as_str())) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!("`gripfast tools {server}` lists what it has"),
+    };
+    let text = format!("server `{server}` has no tool `{tool}`");
+    Some(CallError::new(Code::UnknownTool, server, Fate::Refused, text).hint(hint).into())
+}
+
+fn show(args: &CallArgs, answer: &Answer, screen: &mut Screen) -> Result<Exit, Stop> {
+    let CallArgs { server, tool, .. } = args;
+    match (answer.outcome(), args.output) {
+        (Outcome::Result(result), Form::Json) => screen.line(result.get())?,
+        (Outcome::Result(result), Form::Text) => {
+            let content = Content::of(result);
+            content.lines.iter().try_for_each(|line| screen.line(line))?;
+            if content.lines.is_empty() {
+                screen.talk(&format!("`{tool}` answered without content"))?;
+            }
+        }
+        (Outcome::Error(error), form) => {
+            if form == Form::Json {
+                screen.line(&format!(r#"{{"error":{}}}"#, error.raw.get()))?;
+            }
+            let text =
+                format!("server `{server}` answered with an error: {} ({})", error.message, error.code);
+            return Err(Failure::new(Exit::ToolError, text).into());
+        }
+    }
+    if answer.is_tool_error() {
+        let text = format!("tool `{tool}` of `{server}` answered that it failed");
+        return Err(Failure::new(Exit::ToolError, text).into());
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,97 @@
+//! A host for the time of one verb: servers of the config are started, asked, and stopped in order, also when
+//! a signal comes in between.
+
+use super::exit::Exit;
+use super::stop::{Failure, Stop};
+use gripfast::Host;
+use gripfast::config::ServerSpec;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// After an orderly shutdown only helpers are left, and they are not worth waiting for.
+const LEFTOVERS: Duration = Duration::from_millis(100);
+
+/// Hosts `servers`, with what `state_dir` knows about them, while `work` goes on. All of them are gone when this returns.
+pub(crate) fn with_host<T>(
+    state_dir: Option<PathBuf>,
+    servers: &[(&str, &ServerSpec)],
+    work: impl AsyncFnOnce(&Host) -> T,
+) -> Result<T, Stop> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        let mut signals = Signals::listen().map_err(no_runtime)?;
+        let host =
+            Host::builder().state_dir(state_dir).client_info("gripfast", env!("CARGO_PKG_VERSION")).build();
+        let work = async {
+            for (name, spec) in servers {
+                let refused = |error| Failure::new(Exit::General, format!("cannot host `{name}`: {error}"));
+                host.spawn(name, (*spec).clone()).map_err(refused)?;
+            }
+            Ok(work(&host).await)
+        };
+        let done = tokio::select! {
+            biased;
+            exit = signals.next() => Err(Stop::Told(exit)),
+            done = work => done,
+        };
+        tokio::select! {
+            () = host.shutdown() => {}
+            // Somebody insists. What is left of the children ends with us.
+            _ = signals.next() => {}
+        }
+        done
+    });
+    runtime.shutdown_timeout(LEFTOVERS);
+    done
+}
+
+/// The runtime of a verb that needs one.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(no_runtime)
+}
+
+fn no_runtime(error: io::Error) -> Failure {
+    Failure::new(Exit::General, format!("the operating system refuses threads, timers or signals: {error}"))
+}
+
+/// The signals that mean "stop, please".
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> Exit {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => Exit::Interrupted,
+            // Without a way to hear of it, it never comes.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Where logs go: to stderr, as many as `GRIPFAST_LOG` asks for.
+
+use super::render::Screen;
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+const VARIABLE: &str = "GRIPFAST_LOG";
+/// State changes of servers are left out: a verb that ends with its answer tells what is wrong by itself, and
+/// once is enough.
+const DEFAULT: &str = "warn,gripfast::observe=error";
+
+/// Begins logging. A filter that makes no sense is said aloud and done without: logs are not worth failing for.
+pub(crate) fn start(screen: &mut Screen) {
+    let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+    let filter = match EnvFilter::try_new(wanted.as_deref().unwrap_or(DEFAULT)) {
+        Ok(filter) => filter,
+        Err(error) => {
+            let _ = screen.warning(&format!("${VARIABLE} is ignored: {error}"));
+            EnvFilter::new(DEFAULT)
+        }
+    };
+    let at_a_terminal = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(anstream::stderr)
+        .with_ansi(at_a_terminal)
+        .with_target(false);
+    // Somebody who reads along knows what time it is; a file does not.
+    let begun = if at_a_terminal { log.without_time().try_init() } else { log.try_init() };
+    debug_assert!(begun.is_ok(), "logging begins once");
+}

@@ -1,0 +1,51 @@
+//! The command line: words in, one verb done, an exit code out.
+//!
+//! `args` says what may be typed, each verb has a file of its own, `render` is the only place that knows
+//! about terminals, and `exit` the only one that knows exit codes. stdout is data, stderr is talk.
+
+mod args;
+mod call;
+mod check;
+mod config;
+mod demo_server;
+mod duration;
+mod exit;
+mod fleet;
+mod log;
+mod render;
+mod stop;
+mod surroundings;
+mod tools;
+
+use args::{Cli, Verb};
+use clap::Parser;
+use exit::Exit;
+use render::Screen;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use stop::Stop;
+
+/// Does what the words say.
+pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(usage) => return told_usage(&usage).into(),
+    };
+    let mut screen = Screen::of_this_process();
+    log::start(&mut screen);
+    let done = match &cli.verb {
+        Verb::Check(args) => check::run(&cli.global, args, &mut screen),
+        Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),
+        Verb::Call(args) => call::run(&cli.global, args, &mut screen),
+        Verb::DemoServer(args) => demo_server::run(args, &mut screen),
+    };
+    let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));
+    done.unwrap_or_else(|stop| stop.tell(&mut screen)).into()
+}
+
+/// clap ends the process with 2 after a usage error, which here means an invalid config.
+fn told_usage(usage: &clap::Error) -> Exit {
+    // If not even this can be written there is nobody to tell.
+    let _ = usage.print();
+    if usage.use_stderr() { Exit::General } else { Exit::Ok }
+}

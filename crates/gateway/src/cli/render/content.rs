@@ -1,0 +1,148 @@
+//! The result of a tool for people: text as it is, everything else described in a line.
+
+use super::json::laid_out;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// What a result holds, as far as it can be shown.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    /// One entry per piece of content.
+    pub(crate) lines: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct CallResult<'r> {
+    #[serde(borrow, default)]
+    content: Vec<&'r RawValue>,
+    #[serde(borrow, default, rename = "structuredContent")]
+    structured: Option<&'r RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Piece<'r> {
+    Text {
+        #[serde(borrow)]
+        text: Cow<'r, str>,
+    },
+    Image(Media<'r>),
+    Audio(Media<'r>),
+    ResourceLink(Linked<'r>),
+    Resource {
+        #[serde(borrow)]
+        resource: Linked<'r>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Media<'r> {
+    #[serde(borrow)]
+    data: Cow<'r, str>,
+    #[serde(borrow, rename = "mimeType")]
+    mime_type: Cow<'r, str>,
+}
+
+#[derive(Deserialize)]
+struct Linked<'r> {
+    #[serde(borrow)]
+    uri: Cow<'r, str>,
+    #[serde(borrow, default, rename = "mimeType")]
+    mime_type: Option<Cow<'r, str>>,
+}
+
+impl Content {
+    /// What there is to show of a result. A result that is not built as MCP says is shown whole: somebody
+    /// wants to see what their server sent.
+    pub(crate) fn of(result: &RawValue) -> Self {
+        // serde would take a list for an object's values in order.
+        let object = Some(result.get()).filter(|text| text.starts_with('{'));
+        let parsed = object.and_then(|text| serde_json::from_str(text).ok());
+        let Some(CallResult { content, structured }) = parsed else {
+            return Self { lines: vec![laid_out(result.get())] };
+        };
+        let pieces: Vec<(&RawValue, Option<Piece<'_>>)> =
+            content.into_iter().map(|raw| (raw, serde_json::from_str(raw.get()).ok())).collect();
+        let has_text = pieces.iter().any(|(_, piece)| matches!(piece, Some(Piece::Text { .. })));
+        let mut lines: Vec<String> = pieces
+            .into_iter()
+            .map(|(raw, piece)| piece.map_or_else(|| laid_out(raw.get()), Piece::shown))
+            .collect();
+        // Servers repeat structured content as text for those who read only that, so it is one or the other.
+        if let Some(structured) = structured.filter(|_| !has_text) {
+            lines.push(laid_out(structured.get()));
+        }
+        Self { lines }
+    }
+}
+
+impl Piece<'_> {
+    fn shown(self) -> String {
+        match self {
+            Self::Text { text } => text.into_owned(),
+            Self::Image(media) => media.shown("image"),
+            Self::Audio(media) => media.shown("audio"),
+            Self::ResourceLink(linked) => linked.shown("resource link"),
+            Self::Resource { resource } => resource.shown("resource"),
+        }
+    }
+}
+
+impl Media<'_> {
+    fn shown(&self, what: &str) -> String {
+        // Base64 has four letters for three bytes, and says with `=` how many of the last three are none.
+        let padding = self.data.bytes().rev().take_while(|byte| *byte == b'=').count();
+        let bytes = (self.data.len() / 4 * 3).saturating_sub(padding);
+        format!("[{what}: {}, {bytes} bytes]", self.mime_type)
+    }
+}
+
+impl Linked<'_> {
+    fn shown(&self, what: &str) -> String {
+        match &self.mime_type {
+            Some(mime_type) => format!("[{what}: {}, {mime_type}]", self.uri),
+            None => format!("[{what}: {}]", self.uri),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(result: &str) -> String {
+        let raw = RawValue::from_string(result.to_owned()).unwrap();
+        Content::of(&raw).lines.join("\n")
+    }
+
+    #[test]
+    fn text_is_text_and_hides_its_structured_twin() {
+        let result = r#"{"content":[{"type":"text","text":"a\nb"}],"structuredContent":{"a":1}}"#;
+        assert_eq!(shown(result), "a\nb");
+        assert_eq!(shown(r#"{"content":[],"structuredContent":{"a":1}}"#), "{\n  \"a\": 1\n}");
+    }
+
+    #[test]
+    fn other_content_is_described() {
+        let result = r#"{"content":[
+            {"type":"image","data":"aGVsbG8=","mimeType":"image/png"},
+            {"type":"audio","data":"aGVsbG8h","mimeType":"audio/wav"},
+            {"type":"resource_link","uri":"demo://x","name":"x"},
+            {"type":"resource","resource":{"uri":"demo://y","mimeType":"text/plain","text":"long"}}]}"#;
+        insta::assert_snapshot!(shown(result), @r"
+        [image: image/png, 5 bytes]
+        [audio: audio/wav, 6 bytes]
+        [resource link: demo://x]
+        [resource: demo://y, text/plain]
+        ");
+    }
+
+    #[test]
+    fn what_is_not_known_is_shown_whole() {
+        assert_eq!(shown(r#"{"content":[{"type":"hologram"}]}"#), "{\n  \"type\": \"hologram\"\n}");
+        assert_eq!(shown(r#"{"content":7}"#), "{\n  \"content\": 7\n}");
+        assert_eq!(shown("[]"), "[]");
+        assert_eq!(shown("{}"), "");
+    }
+}

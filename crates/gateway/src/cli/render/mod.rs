@@ -1,0 +1,123 @@
+//! The only place that knows about terminals: what goes to stdout and what to stderr, labels in colour, and
+//! nothing that a server says reaching a terminal as a control sequence.
+
+mod content;
+mod json;
+mod progress;
+mod table;
+
+pub(crate) use content::Content;
+pub(crate) use progress::with_progress;
+pub(crate) use table::Table;
+
+use super::stop::Failure;
+use clap::builder::styling::{AnsiColor, Style};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+/// Both output streams of the process. Data is buffered until [`Screen::flush`]; talk is not. Neither lock is
+/// held in between: log lines come from other threads.
+pub(crate) struct Screen {
+    data: Box<dyn Write>,
+    talk: Box<dyn Write>,
+    data_is_seen: bool,
+    talk_is_seen: bool,
+}
+
+impl Screen {
+    pub(crate) fn of_this_process() -> Self {
+        Self {
+            // Not anstream, which would take escape sequences out of what a server has sent to a pipe.
+            data: Box::new(BufWriter::new(io::stdout())),
+            talk: Box::new(anstream::stderr()),
+            data_is_seen: io::stdout().is_terminal(),
+            talk_is_seen: io::stderr().is_terminal(),
+        }
+    }
+
+    /// A line of data: untouched for a pipe, defused for a terminal.
+    pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
+        let text = if self.data_is_seen { defused(text) } else { Cow::Borrowed(text) };
+        writeln!(self.data, "{text}")
+    }
+
+    /// Data for programs.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.data, value)?;
+        writeln!(self.data)
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.data.flush()?;
+        self.talk.flush()
+    }
+
+    /// A line for the person.
+    pub(crate) fn talk(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.talk, "{}", defused(text))
+    }
+
+    pub(crate) fn failure(&mut self, failure: &Failure) -> io::Result<()> {
+        self.labelled("error", &failure.text)?;
+        match &failure.hint {
+            Some(hint) => self.hint(hint),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn warning(&mut self, text: &str) -> io::Result<()> {
+        self.labelled("warning", text)
+    }
+
+    pub(crate) fn hint(&mut self, text: &str) -> io::Result<()> {
+        write!(self.talk, "  ")?;
+        self.labelled("hint", text)
+    }
+
+    /// A finding that is laid out already and begins with its label.
+    pub(crate) fn finding(&mut self, rendered: &str) -> io::Result<()> {
+        match rendered.split_once(": ") {
+            Some((label, text)) => self.labelled(label, text)?,
+            None => self.talk(rendered)?,
+        }
+        writeln!(self.talk)
+    }
+
+    fn labelled(&mut self, label: &str, text: &str) -> io::Result<()> {
+        let style = match label {
+            "error" => AnsiColor::Red.on_default().bold(),
+            "warning" => AnsiColor::Yellow.on_default().bold(),
+            "hint" => AnsiColor::Cyan.on_default().bold(),
+            _ => Style::new(),
+        };
+        // anstream takes the colour out again where nobody wants it.
+        writeln!(self.talk, "{style}{label}:{style:#} {}", defused(text))
+    }
+}
+
+/// Control characters out of somebody else's text could move the cursor, retitle the window or worse.
+fn defused(text: &str) -> Cow<'_, str> {
+    let dangerous = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace("\r\n", "\n");
+    Cow::Owned(text.chars().map(|letter| if dangerous(letter) { '\u{fffd}' } else { letter }).collect())
+}
+
+/// `1 server`, `2 servers`.
+pub(crate) fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_sequences_of_a_server_do_not_reach_the_terminal() {
+        assert_eq!(defused("a\u{1b}]0;title\u{7}\tb\r\nc"), "a\u{fffd}]0;title\u{fffd}\tb\nc");
+        assert!(matches!(defused("plain é\n"), Cow::Borrowed(_)));
+    }
+}

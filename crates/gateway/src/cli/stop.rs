@@ -1,0 +1,105 @@
+//! Why a verb stopped before its end, and how the person who typed it is told.
+
+use super::exit::Exit;
+use super::render::Screen;
+use gripfast::{CallError, Code, Fate};
+use serde_json::Value;
+use std::io;
+
+/// Why a verb stopped.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Something failed and nobody has been told.
+    Failed(Box<Failure>),
+    /// Everything has been said.
+    Told(Exit),
+    /// What was to be said could not be written.
+    Output(io::Error),
+}
+
+/// One failure in the words of C01: a text, what to do about it, and a part for machines.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) text: String,
+    pub(crate) hint: Option<String>,
+    /// `None` for what went wrong before any server was concerned.
+    machine: Option<Value>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self { exit, text: text.into(), hint: None, machine: None }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A failure that is known before the host is asked, in the shape that the host's own have.
+    pub(crate) fn about(server: &str, code: Code, text: String, hint: Option<String>) -> Self {
+        let error = CallError::new(code, server, Fate::NotSent, text);
+        Self::from(CallError { hint, ..error })
+    }
+
+    /// The same with another exit code, where more is known than the code of C02 can say.
+    pub(crate) fn exiting(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// The machine part with the text in it.
+    pub(crate) fn as_json(&self) -> Option<Value> {
+        let mut part = self.machine.clone()?;
+        part["text"] = self.text.as_str().into();
+        Some(part)
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self {
+            exit: error.code.into(),
+            machine: Some(error.machine_part()),
+            // Without the time of the next try: this process is gone by then.
+            text: error.text,
+            hint: error.hint,
+        }
+    }
+}
+
+impl Stop {
+    /// Says what is left to say, and how the process ends.
+    pub(crate) fn tell(self, screen: &mut Screen) -> Exit {
+        match self {
+            Self::Failed(failure) => {
+                // Where stderr cannot be written the exit code says it alone.
+                let _ = screen.failure(&failure).and_then(|()| screen.flush());
+                failure.exit
+            }
+            Self::Told(exit) => {
+                let _ = screen.flush();
+                exit
+            }
+            // `gripfast tools | head -1`: the reader has what it wanted.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
+            Self::Output(error) => {
+                let _ =
+                    screen.failure(&Failure::new(Exit::General, format!("cannot write the output: {error}")));
+                Exit::General
+            }
+        }
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(Box::new(failure))
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}

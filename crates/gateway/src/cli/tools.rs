@@ -1,0 +1,181 @@
+//! `gripfast tools`: what the servers of the config offer.
+
+use super::args::{Form, Global, ToolsArgs};
+use super::config::{self, Opened};
+use super::exit::Exit;
+use super::fleet::with_host;
+use super::render::{Screen, Table, plural, with_progress};
+use super::stop::{Failure, Stop};
+use gripfast::config::{ServerEntry, ServerSpec};
+use gripfast::{CallError, Catalog, Code, Item};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What one server offers, or why that is not known.
+struct Row<'c> {
+    server: &'c str,
+    listed: Result<Arc<Catalog>, Failure>,
+}
+
+/// The shape of `-o json`.
+#[derive(Serialize)]
+struct Listing<'c> {
+    version: u32,
+    servers: Vec<Listed<'c>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Listed<'c> {
+    Tools { server: &'c str, tools: Vec<&'c RawValue> },
+    Error { server: &'c str, error: Option<Value> },
+}
+
+/// Starts the servers, lists their tools, and stops the servers again.
+pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let opened = config::open(global, screen)?;
+    let rows = match chosen(&opened, args) {
+        Ok(entries) => list(args, &entries, screen)?,
+        Err(failure) => return Err(unknown(failure, args.output, screen)?),
+    };
+    match args.output {
+        Form::Json => {
+            screen.json(&Listing { version: 1, servers: rows.iter().map(Row::as_json).collect() })?
+        }
+        Form::Text => show(&rows, &opened, screen)?,
+    }
+    Ok(verdict(&rows))
+}
+
+/// The servers to ask. A disabled one is asked, and refuses, only when it is named.
+fn chosen<'c>(opened: &'c Opened, args: &ToolsArgs) -> Result<Vec<&'c ServerEntry>, Failure> {
+    match &args.server {
+        Some(name) => Ok(vec![opened.server(name)?]),
+        None => {
+            let disabled = |entry: &ServerEntry| entry.spec.as_ref().is_ok_and(|spec| spec.disabled);
+            Ok(opened.config.servers.iter().filter(|entry| !disabled(entry)).collect())
+        }
+    }
+}
+
+fn unknown(failure: Failure, form: Form, screen: &mut Screen) -> Result<Stop, Stop> {
+    if let (Form::Json, Some(error)) = (form, failure.as_json()) {
+        screen.json(&serde_json::json!({ "error": error }))?;
+    }
+    Ok(failure.into())
+}
+
+fn list<'c>(
+    args: &ToolsArgs,
+    entries: &[&'c ServerEntry],
+    screen: &mut Screen,
+) -> Result<Vec<Row<'c>>, Stop> {
+    let usable: Vec<(&'c str, Result<&'c ServerSpec, Failure>)> =
+        entries.iter().map(|entry| (entry.name.as_str(), config::usable(entry))).collect();
+    let hosted: Vec<(&str, &ServerSpec)> =
+        usable.iter().filter_map(|(name, spec)| Some((*name, *spec.as_ref().ok()?))).collect();
+    let mut found = if hosted.is_empty() {
+        HashMap::new()
+    } else {
+        let what = plural(hosted.len(), "server");
+        // Without a state directory: a stored catalog would answer for a server that cannot be reached.
+        let discovered = with_host(None, &hosted, async |host| {
+            with_progress(screen, &what, host.discover(args.wait)).await
+        })?;
+        discovered.into_iter().map(|discovered| (discovered.server, discovered.catalog)).collect()
+    };
+    let row = |(server, spec): (&'c str, Result<&ServerSpec, Failure>)| {
+        let listed = spec.and_then(|_| match found.remove(server) {
+            Some(catalog) => catalog.map_err(unlisted),
+            None => Err(Failure::new(Exit::General, format!("server `{server}` was not asked"))),
+        });
+        Row { server, listed }
+    };
+    Ok(usable.into_iter().map(row).collect())
+}
+
+/// Why a server is not listed. One that has not got there yet is not tried again by us, whatever the host says.
+fn unlisted(error: CallError) -> Failure {
+    let slow = error.code == Code::Reconnecting;
+    let failure = Failure::from(error);
+    if slow { failure.with_hint("`--wait 1m` would give it longer") } else { failure }
+}
+
+/// A table when there is anything to list; failures are rows of it then, and plain errors otherwise.
+fn show(rows: &[Row<'_>], opened: &Opened, screen: &mut Screen) -> Result<(), Stop> {
+    let failures = || rows.iter().filter_map(|row| row.listed.as_ref().err());
+    if rows.is_empty() {
+        screen.talk(&format!("no servers in `{}`", opened.path.display()))?;
+        return Ok(());
+    }
+    if failures().count() == rows.len() {
+        return Ok(failures().try_for_each(|failure| screen.failure(failure))?);
+    }
+    let mut table = Table::new(["SERVER", "TOOL", "HINTS", "DESCRIPTION"]);
+    for Row { server, listed } in rows {
+        match listed {
+            Ok(catalog) if catalog.tools.is_empty() => table.row([server, "-", "", "offers no tools"]),
+            Ok(catalog) => {
+                for tool in &catalog.tools {
+                    table.row([server, &tool.key, &hints(tool), &description(tool)]);
+                }
+            }
+            Err(failure) => table.row([server, "-", "error", &failure.text]),
+        }
+    }
+    screen.line(&table.to_string())?;
+    Ok(failures().filter_map(|failure| failure.hint.as_deref()).try_for_each(|hint| screen.hint(hint))?)
+}
+
+/// All failed is a failure: their own exit code when they agree on one.
+fn verdict(rows: &[Row<'_>]) -> Exit {
+    let exits: Vec<Exit> = rows.iter().filter_map(|row| Some(row.listed.as_ref().err()?.exit)).collect();
+    match exits.as_slice() {
+        exits if exits.len() < rows.len() => Exit::Ok,
+        [] => Exit::Ok,
+        [first, rest @ ..] if rest.iter().all(|exit| exit == first) => *first,
+        _ => Exit::Unreachable,
+    }
+}
+
+fn hints(tool: &Item) -> String {
+    let said = [
+        (tool.hints.read_only, "read-only"),
+        (tool.hints.idempotent, "idempotent"),
+        (tool.hints.destructive, "destructive"),
+    ];
+    said.into_iter().filter_map(|(said, word)| said.then_some(word)).collect::<Vec<_>>().join(", ")
+}
+
+/// The first line of what a tool says about itself, as much of it as can be skimmed.
+fn description(tool: &Item) -> String {
+    const LONGEST: usize = 100;
+    #[derive(Deserialize)]
+    struct Described {
+        #[serde(default)]
+        description: String,
+    }
+    // A tool whose description is no text is listed without one.
+    let described = serde_json::from_str::<Described>(tool.raw.get()).map(|tool| tool.description);
+    let text = described.unwrap_or_default();
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+impl Row<'_> {
+    fn as_json(&self) -> Listed<'_> {
+        match &self.listed {
+            Ok(catalog) => Listed::Tools {
+                server: self.server,
+                tools: catalog.tools.iter().map(|tool| tool.raw.as_ref()).collect(),
+            },
+            Err(failure) => Listed::Error { server: self.server, error: failure.as_json() },
+        }
+    }
+}

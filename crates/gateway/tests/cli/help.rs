@@ -1,0 +1,282 @@
+//! Help that teaches: everything in it is a promise, so a change of it is a change of the interface.
+
+use crate::sandbox::Sandbox;
+use insta::assert_snapshot;
+
+fn help(words: &[&str]) -> String {
+    let ran = Sandbox::empty().run(&[words, &["--help"]].concat());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "help is data");
+    ran.stdout
+}
+
+#[test]
+fn overview() {
+    assert_snapshot!(help(&[]), @r#"
+    The MCP host that never loses a server
+
+    Usage: gripfast [OPTIONS] <COMMAND>
+
+    Commands:
+      check        Validate a config without starting anything
+      tools        List the tools of the servers
+      call         Call one tool of one server
+      demo-server  Run the built-in sample MCP server, well-behaved or not
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    Try it without a config of your own:
+      cat > gripfast.toml <<'END'
+      [servers.demo]
+      command = "gripfast"
+      args = ["demo-server"]
+      END
+      gripfast check                               is the config right?
+      gripfast tools                               what do the servers offer?
+      gripfast call demo add '{"a": 1, "b": 2}'    prints 3
+
+    Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the
+    platform's config directory. TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they
+    are.
+
+    stdout is data, stderr is talk. Exit codes:
+      0  ok                   3  login needed                     6  denied
+      1  general, or usage    4  unreachable, or no answer
+      2  config invalid       5  the tool or its server reported an error
+
+    $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is
+    honoured.
+    "#);
+}
+
+#[test]
+fn check() {
+    assert_snapshot!(help(&["check"]), @"
+    Validate a config without starting anything
+
+    Usage: gripfast check [OPTIONS] [FILE]
+
+    Arguments:
+      [FILE]  The config file; the same as --config FILE
+
+    Options:
+      -o, --output <FORM>  How to print the summary [default: text] [possible values: text, json]
+      -h, --help           Print help
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    Errors make the config, or one server in it, unusable: exit code 2. Warnings are about what is so
+    right now: an unset variable, a command that is not on the PATH. That server would be
+    `config_error`; the others work. Nothing is started and nothing is connected to.
+
+    Examples:
+      gripfast check
+      gripfast check ~/.cursor/mcp.json
+      gripfast check -o json | jq '.findings[] | .message'
+    ");
+}
+
+#[test]
+fn tools() {
+    assert_snapshot!(help(&["tools"]), @"
+    List the tools of the servers
+
+    Usage: gripfast tools [OPTIONS] [SERVER]
+
+    Arguments:
+      [SERVER]  Only this server, by its name in the config
+
+    Options:
+      -o, --output <FORM>    How to print the list; `json` has each tool as its server wrote it
+                             [default: text] [possible values: text, json]
+          --wait <DURATION>  How long a server may take to start and to list its tools [default: 15s]
+      -h, --help             Print help
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    Starts the servers of the config, asks what they offer, and stops them again; no running gateway is
+    needed. A server that fails becomes an error row and the others are still listed. The exit code is 0
+    unless every server failed.
+
+    Examples:
+      gripfast tools
+      gripfast tools github
+      gripfast tools -o json | jq -r '.servers[].tools[]?.name'
+    ");
+}
+
+#[test]
+fn call() {
+    assert_snapshot!(help(&["call"]), @r#"
+    Call one tool of one server
+
+    Usage: gripfast call [OPTIONS] <SERVER> <TOOL> [JSON]
+
+    Arguments:
+      <SERVER>  The server, by its name in the config
+      <TOOL>    The tool, by the server's own name for it
+      [JSON]    The arguments: a JSON object, `@FILE`, or `-` for stdin [default: none]
+
+    Options:
+      -o, --output <FORM>  How to print the result [default: text] [possible values: text, json]
+      -h, --help           Print help
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    Starts the server of the config, calls the tool, and stops the server again; no running gateway is
+    needed. Text is printed as it is, other content is described in a line. With `-o json` the result is
+    printed as the server wrote it, byte for byte, and a failure as {"error":{"code":…,"text":…}}.
+
+    Exit codes: 0 the tool answered, 5 it answered with an error, 4 it could not be reached or did not
+    answer in time, 3 a login is needed. A call that was sent and not answered is never sent twice.
+
+    Examples:
+      gripfast call demo echo '{"text": "hello"}'
+      gripfast call demo echo @arguments.json
+      jq -n '{text: "hello"}' | gripfast call demo echo - -o json
+    "#);
+}
+
+#[test]
+fn demo_server() {
+    assert_snapshot!(help(&["demo-server"]), @"
+    Run the built-in sample MCP server, well-behaved or not
+
+    Usage: gripfast demo-server [OPTIONS]
+
+    Options:
+          --http <ADDR:PORT>       Serve HTTP here; port 0 picks a free one
+          --name <NAME>            Its name in `serverInfo` [default: gripfast-demo]
+          --era <ERA>              The protocol eras it speaks: both, legacy or modern [default: both]
+          --legacy-version <DATE>  The newest revision that `initialize` agrees to [default: 2025-11-25]
+          --page-size <N>          Items per page of a list; 0 puts everything on one page [default: 50]
+          --tools <N>              Offer this many tools more: extra_1, extra_2, … [default: 0]
+          --param-headers          Offer the tool `route`, one argument of which modern clients mirror
+                                   in a header
+          --changed-schema         Offer `echo` with another description and schema, as an upgraded
+                                   server would
+          --sse-answers            Answer every POST as an event stream
+          --sessionless            Hand out no session ids
+          --sse-only               Serve legacy HTTP+SSE only, nothing at /mcp
+          --counter-file <FILE>    Append a line `KEY VALUE PID` for every `counter` call
+          --pid-file <FILE>        Write the process id here
+          --starts-file <FILE>     Append a line `UNIX_MILLIS PID` at every start
+      -h, --help                   Print help
+
+    Misbehave on demand:
+          --answer-delay <DURATION>
+              Wait before every answer
+          --never-answer-initialize
+              Never answer `initialize` nor `server/discover`
+          --ignore-discover
+              Never answer `server/discover`
+          --no-ping
+              Answer `ping` with -32601
+          --exit-after <N>
+              Die after answering this many calls
+          --exit-in-call <N>
+              Die in the middle of this call, counted from 1
+          --start-delay <DURATION>
+              Wait before reading or listening
+          --exit-at-start <WHEN>
+              Exit at start: always, the first 3 times (3x), or within a time of the first start (60s);
+              the latter two count in --starts-file
+          --live-for <DURATION>
+              Exit after this time, busy or not
+          --exit-code <CODE>
+              The exit code of these deaths [default: 1]
+          --fill-stderr <BYTES>
+              Write this much to stderr at start [default: 0]
+          --fork-grandchild
+              Leave a process behind that holds the pipes open
+          --ignore-sigterm
+              Shrug off SIGTERM
+          --ignore-stdin-close
+              Go on when stdin closes
+          --junk-on-stdout
+              Write lines that are not JSON between the messages
+          --exit-on-discover
+              Exit on any request before `initialize`
+          --session-expiry-form <FORM>
+              How a dead session is refused: 404, 404-text, 400-no-id, 400-server-error, 400-plain or
+              200-error [default: 404]
+          --session-ttl <DURATION>
+              Sessions die at this age
+          --session-requests <N>
+              Sessions die after this many requests
+          --status-for-a-while <STATUS[:HOW_LONG]>
+              Refuse requests with a status: for ever (503), for a time (503:2s), a number of times
+              (503:3x)
+          --retry-after <DURATION>
+              The `Retry-After` of these refusals, in whole seconds
+          --require-bearer <TOKEN>
+              Refuse every request without this bearer token with 401
+          --no-challenge
+              Leave `WWW-Authenticate` off the 401
+          --drop-after-accept
+              Close every connection right after accepting it
+          --sse-endpoint <FORM>
+              The form of the `endpoint` event: relative, absolute, query or foreign [default: relative]
+          --silent-dead-sse-post
+              Never answer a POST to a dead HTTP+SSE session
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    Without --http it speaks MCP on stdin and stdout until stdin closes. With --http the URL is printed
+    to stdout once it listens: Streamable HTTP at /mcp, legacy HTTP+SSE at /sse. Tools: echo, add,
+    sleep, counter, fail, reject, ask, crash, misbehave; resources and a prompt as well.
+
+    Durations are written 1500ms, 2s, 1m30s.
+
+    Examples:
+      gripfast demo-server --http 127.0.0.1:0
+      gripfast demo-server --exit-after 3                      dies after every third call
+      gripfast demo-server --http 127.0.0.1:8080 --session-ttl 5s --session-expiry-form 400-no-id
+    ");
+}
+
+#[test]
+fn version() {
+    let ran = Sandbox::empty().run(&["--version"]);
+    assert_eq!((ran.code, ran.stdout), (Some(0), format!("gripfast {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn the_example_of_the_overview_works() {
+    let text = help(&[]);
+    let config: String = text
+        .lines()
+        .skip_while(|line| !line.contains("<<'END'"))
+        .skip(1)
+        .take_while(|line| line.trim() != "END")
+        .map(|line| format!("{}\n", line.trim()))
+        .collect();
+    let sandbox = Sandbox::with(&config.replace("\"gripfast\"", &format!("{:?}", crate::sandbox::GRIPFAST)));
+    assert_eq!(sandbox.run(&["check"]).code, Some(0));
+    let call = sandbox.run(&["call", "demo", "add", r#"{"a": 1, "b": 2}"#]);
+    assert_eq!((call.code, call.stdout.as_str()), (Some(0), "3\n"), "{call}");
+}

@@ -1,0 +1,14 @@
+//! The command line as its users meet it: the real binary, real child processes, a home directory of its own
+//! for every test. What a person reads is kept as snapshots, so that a change of wording is seen in review.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod call;
+mod check;
+mod demo_server;
+mod help;
+mod sandbox;
+#[cfg(unix)]
+mod signals;
+mod tools;
+mod usage;

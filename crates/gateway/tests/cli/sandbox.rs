@@ -1,0 +1,169 @@
+//! A directory with a config, and the binary run in it with nothing of our environment but the PATH.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use tempfile::TempDir;
+
+pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
+
+/// Where one test lives.
+pub(crate) struct Sandbox {
+    dir: TempDir,
+}
+
+/// What a run left behind. Shown without what differs from run to run.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    dir: PathBuf,
+}
+
+impl Sandbox {
+    /// Without a config.
+    pub(crate) fn empty() -> Self {
+        let dir = TempDir::new().unwrap();
+        std::fs::create_dir(dir.path().join("home")).unwrap();
+        Self { dir }
+    }
+
+    /// With this `gripfast.toml`.
+    pub(crate) fn with(config: &str) -> Self {
+        Self::empty().file("gripfast.toml", config)
+    }
+
+    /// With the server `demo`, which is the demo server on stdio.
+    pub(crate) fn with_demo(flags: &[&str]) -> Self {
+        Self::with(&stdio("demo", flags))
+    }
+
+    pub(crate) fn file(self, name: &str, text: &str) -> Self {
+        std::fs::write(self.path(name), text).unwrap();
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(GRIPFAST);
+        command.args(words).current_dir(self.dir.path()).env_clear().env("HOME", self.path("home"));
+        if let Some(path) = std::env::var_os("PATH") {
+            command.env("PATH", path);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        self.ran(self.command(words).output().unwrap())
+    }
+
+    pub(crate) fn run_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
+        self.ran(self.command(words).envs(variables.iter().copied()).output().unwrap())
+    }
+
+    pub(crate) fn run_on_stdin(&self, words: &[&str], stdin: &str) -> Ran {
+        let mut child = self.command(words).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+        self.ran(child.wait_with_output().unwrap())
+    }
+
+    pub(crate) fn ran(&self, output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            dir: self.dir.path().to_owned(),
+        }
+    }
+
+    /// The demo server on HTTP, until the end of the test.
+    pub(crate) fn serve_http(&self, flags: &[&str]) -> HttpServer {
+        let words = [&["demo-server", "--http", "127.0.0.1:0"], flags].concat();
+        let mut child = self.command(&words).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut url = String::new();
+        stdout.read_line(&mut url).unwrap();
+        HttpServer { child, url: url.trim_end().to_owned(), stdout }
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => writeln!(f, "exit {code}")?,
+            None => writeln!(f, "killed")?,
+        }
+        for (name, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !text.is_empty() {
+                write!(f, "--- {name}\n{}", steady(text, &self.dir))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text without the paths, ports and times of this run.
+fn steady(text: &str, dir: &Path) -> String {
+    let text = text.replace(&dir.display().to_string(), "[DIR]").replace(GRIPFAST, "[GRIPFAST]");
+    let text = without_number(&text, "127.0.0.1:", "[PORT]");
+    let text = without_number(&text, r#""retry_after_ms":"#, "[MS]");
+    // Between two attempts or in the middle of one: which of them is a matter of the moment.
+    text.replace("is starting: ", "is [AWAY]: ").replace("is reconnecting: ", "is [AWAY]: ")
+}
+
+/// Puts `name` where a number follows `label`.
+fn without_number(text: &str, label: &str, name: &str) -> String {
+    let mut pieces = text.split(label);
+    let mut steady = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let shown = if rest.len() < piece.len() { name } else { "" };
+        steady += &format!("{label}{shown}{rest}");
+    }
+    steady
+}
+
+/// A table of the config for the demo server on stdio.
+pub(crate) fn stdio(name: &str, flags: &[&str]) -> String {
+    let args = [&["demo-server"], flags].concat();
+    format!("[servers.{name}]\ncommand = {GRIPFAST:?}\nargs = {args:?}\n")
+}
+
+/// A table of the config for a URL.
+pub(crate) fn url(name: &str, url: &str) -> String {
+    format!("[servers.{name}]\nurl = {url:?}\n")
+}
+
+/// A port that nobody listens on: it is reserved, and only root could.
+pub(crate) const NOBODY: &str = "http://127.0.0.1:1/mcp";
+
+/// A demo server on HTTP; gone with this value.
+pub(crate) struct HttpServer {
+    child: Child,
+    pub(crate) url: String,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl HttpServer {
+    /// Ends it, and gives what else it wrote to stdout, and its stderr.
+    pub(crate) fn end(mut self) -> (String, String) {
+        self.child.kill().unwrap();
+        let mut texts = (String::new(), String::new());
+        self.stdout.read_to_string(&mut texts.0).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut texts.1).unwrap();
+        texts
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

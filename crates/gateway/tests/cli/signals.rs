@@ -1,0 +1,52 @@
+//! A signal in the middle of a verb: everything is put away, and the exit code says why.
+
+use crate::sandbox::{Sandbox, stdio};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+#[test]
+fn an_interrupted_call_leaves_no_server_behind() {
+    assert_eq!(code_after(Signal::INT, &["call", "demo", "sleep", r#"{"ms": 600000}"#]), Some(130));
+}
+
+#[test]
+fn a_terminated_list_leaves_no_server_behind() {
+    assert_eq!(code_after(Signal::TERM, &["tools", "--wait", "10m"]), Some(143));
+}
+
+/// Runs the verb with a server that never gets anywhere, sends the signal once the server runs, and sees that
+/// it is gone in the end.
+fn code_after(signal: Signal, words: &[&str]) -> Option<i32> {
+    let sandbox = Sandbox::empty();
+    let pid_file = sandbox.path("pid");
+    let flags = ["--never-answer-initialize", "--pid-file", pid_file.to_str().unwrap()];
+    let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &flags));
+    let mut gripfast = sandbox.command(words).spawn().unwrap();
+    let server = pid_in(&pid_file, &mut gripfast);
+    kill_process(Pid::from_child(&gripfast), signal).unwrap();
+    let ran = sandbox.ran(gripfast.wait_with_output().unwrap());
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
+    assert!(!runs(server), "the server is still there");
+    ran.code
+}
+
+/// Whether a process is there and not merely waiting for init to take note of its end.
+fn runs(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    test_kill_process(pid).is_ok() && !status.is_ok_and(|status| status.contains(") Z "))
+}
+
+/// Waits for the server to say that it runs.
+fn pid_in(file: &Path, gripfast: &mut Child) -> Pid {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Some(pid) = std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok()) {
+            return Pid::from_raw(pid).unwrap();
+        }
+        assert!(gripfast.try_wait().unwrap().is_none(), "gripfast ended before the signal came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the server never started");
+}
