@@ -3,11 +3,14 @@
 //! Each phase is a plain step; only `go` waits. The cache has its two places around `go`: a recall before
 //! it, a keeping after it.
 
+use crate::config::suggest;
 use crate::host::{Entry, Host};
 use crate::transport::Listener;
-use crate::upstream::{Answer, Order, Upstream};
+use crate::upstream::{Answer, Order, Origin, Upstream};
+use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::{Safety, ToolHints};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::{Outcome, RawValue};
@@ -127,6 +130,10 @@ impl Host {
                 .hint(format!("change `tools.allow` or `tools.deny` of `{}`", entry.name)));
         }
         let listing = upstream.listing.borrow().clone();
+        let known_for_sure = listing.origin == Origin::Server && upstream.state() == State::Ready;
+        if listing.catalog.tool(tool).is_none() && known_for_sure {
+            return Err(unknown_tool(entry, &listing.catalog, tool));
+        }
         let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
         order.safety = Safety::of_tool(hints, entry.replay.rule_for(tool));
         if let Some(headers) = listing.param_headers.get(tool) {
@@ -144,6 +151,17 @@ impl Host {
             Ok(answer) => resolved.upstream.stats.answered(now, now - begun, answer.is_tool_error()),
             Err(_) => resolved.upstream.stats.failed(),
         }
+    }
+}
+
+/// The server has just said what it offers, and this is not among it.
+fn unknown_tool(entry: &Entry, catalog: &Catalog, tool: &str) -> CallError {
+    let text = format!("upstream `{}` has no tool named `{tool}`", entry.name);
+    let error = CallError::new(Code::UnknownTool, &entry.name, Fate::NotSent, text);
+    let visible = catalog.tools.iter().map(|tool| tool.key.as_str()).filter(|name| entry.filter.admits(name));
+    match suggest::nearest(tool, visible) {
+        Some(near) => error.hint(format!("did you mean `{near}`?")),
+        None => error.hint(format!("`gripfast tools {}` lists its tools", entry.name)),
     }
 }
 

@@ -39,6 +39,8 @@ pub mod transport;
 mod upstream;
 
 pub use call::CallOptions;
+/// MCP as bytes, for programs that put a surface of their own in front of a host.
+pub use gripfast_wire as wire;
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::Event;

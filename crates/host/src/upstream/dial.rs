@@ -81,6 +81,12 @@ const PROBE_WITHIN: Duration = Duration::from_secs(5);
 impl Upstream {
     /// Makes a link of this epoch. Its time is bounded by the machine, which has it aborted.
     pub(super) async fn dial(&self, epoch: Epoch) -> Result<Dialed, Failure> {
+        let dialed = self.try_each(epoch).await;
+        self.set_opening(None);
+        dialed
+    }
+
+    async fn try_each(&self, epoch: Epoch) -> Result<Dialed, Failure> {
         let remembered = *self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let plan = plan(&self.dialer.routes(), self.settings.protocol, remembered);
         let mut open: Option<Opened> = None;
@@ -167,6 +173,7 @@ impl Upstream {
             max_message: self.settings.max_message,
         };
         let link = self.dialer.open(route, surroundings).await?;
+        self.set_opening(Some(Arc::clone(&link)));
         Ok(Opened { route, link, inbox })
     }
 

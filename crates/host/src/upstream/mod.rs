@@ -49,6 +49,8 @@ pub(crate) struct Upstream {
     bell: Bell,
     machine: Mutex<Machine>,
     live: RwLock<Option<Arc<Live>>>,
+    /// The link of a handshake under way, so that giving it up can wait for its end.
+    opening: Mutex<Option<Arc<dyn Link>>>,
     verdict: Mutex<Option<Verdict>>,
     next_id: AtomicU64,
     /// Wakes the owner: there is something to do, or its timer is set too late.
@@ -140,6 +142,7 @@ impl Upstream {
             bell,
             machine: Mutex::new(machine),
             live: RwLock::default(),
+            opening: Mutex::default(),
             next_id: AtomicU64::new(1),
             nudge: Notify::new(),
             armed: AtomicU64::new(0),
@@ -171,6 +174,10 @@ impl Upstream {
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
         self.with(|machine, _| machine.hold());
         Hold(Arc::clone(self))
+    }
+
+    fn set_opening(&self, link: Option<Arc<dyn Link>>) -> Option<Arc<dyn Link>> {
+        std::mem::replace(&mut *self.opening.lock().unwrap_or_else(PoisonError::into_inner), link)
     }
 
     fn tell(&self, input: Input) {
@@ -272,28 +279,35 @@ impl Upstream {
     /// Why nothing is known of its catalog.
     pub(crate) fn not_listed_yet(&self) -> CallError {
         let name = &*self.name;
-        let status = self.with(|machine, now| machine.status(now));
+        let (status, blocked) =
+            self.with(|machine, now| (machine.status(now), machine.block_cause().cloned()));
+        if let Some(cause) = blocked {
+            return CallError::blocked(name, &cause, Fate::NotSent).retry_after(status.next_attempt);
+        }
         let cause = status.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-        let (code, hint) = match status.state {
-            State::NeedsLogin => {
-                (Code::NeedsLogin, format!("run `gripfast login {name}`, or correct its `headers`"))
+        let (code, what, hint) = match status.state {
+            State::Stopped => {
+                (Code::Stopped, "was stopped", format!("`gripfast start {name}` brings it back"))
             }
-            State::Stopped => (Code::Stopped, format!("`gripfast start {name}` brings it back")),
-            State::Starting | State::Reconnecting | State::Degraded => {
-                (Code::Reconnecting, "it is tried again by itself".to_owned())
-            }
-            State::ConfigError => (Code::Unreachable, format!("correct the config of `{name}`")),
-            State::Idle | State::Ready | State::Parked | State::NeedsApproval | State::Disabled => {
-                (Code::Unreachable, "it is tried again by itself now and then".to_owned())
-            }
+            State::Starting | State::Reconnecting | State::Degraded => (
+                Code::Reconnecting,
+                "has not said yet what it offers",
+                "it is tried again by itself".to_owned(),
+            ),
+            State::Parked
+            | State::Idle
+            | State::Ready
+            | State::NeedsLogin
+            | State::ConfigError
+            | State::NeedsApproval
+            | State::Disabled => (
+                Code::Unreachable,
+                "cannot be reached",
+                "it is tried again by itself now and then".to_owned(),
+            ),
         };
-        CallError::new(
-            code,
-            name,
-            Fate::NotSent,
-            format!("upstream `{name}` is {}{cause}", status.state.word()),
-        )
-        .retry_after(status.next_attempt)
-        .hint(hint)
+        CallError::new(code, name, Fate::NotSent, format!("upstream `{name}` {what}{cause}"))
+            .retry_after(status.next_attempt.filter(|wait| !wait.is_zero()))
+            .hint(hint)
     }
 }

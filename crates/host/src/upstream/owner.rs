@@ -208,6 +208,9 @@ impl Owner {
         if let Some(making) = self.making.take() {
             making.abort();
         }
+        if let Some(opening) = self.upstream.set_opening(None) {
+            self.close(opening, None, Manner::AtOnce);
+        }
         if let Some(subscription) = self.subscription.take() {
             subscription.abort();
         }

@@ -32,6 +32,15 @@ async fn c02_an_unknown_server_is_an_error_that_suggests_the_nearest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn f01_an_unknown_tool_is_an_error_that_suggests_the_nearest_and_is_not_sent() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    let error = call(&host, "raed", "").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("unknown_tool", "not_sent"));
+    assert!(error.hint.is_some_and(|hint| hint.contains("`read`")));
+    assert_eq!(server.received("tools/call"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn c02_an_answer_that_is_not_mcp_has_a_code_of_its_own_and_counts_for_the_circuit() {
     let (host, server) = host_with(LinkKind::Remote).await;
     server.next_acts([Act::Nonsense]);

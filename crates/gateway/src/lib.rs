@@ -1,0 +1,6 @@
+//! The gateway: one MCP endpoint, of both protocol eras, in front of all servers of a host.
+
+#![warn(missing_docs)]
+
+pub mod admin;
+pub mod downstream;
