@@ -335,6 +335,46 @@ fn b10_after_a_suspend_idle_links_are_probed_one_after_another() {
     assert!(delays.len() >= 5, "staggered, not all at once: {delays:?}");
 }
 
+#[test]
+fn c05_after_a_broken_connection_nobody_follows_it_before_the_server_has_answered() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.fail_call(killed());
+    assert_eq!((world.probes(), world.dials()), (1, 1), "the link is doubted, not given up");
+    let replay = world.wait();
+    world.probe_ended(ProbeAnswer::Alive);
+    assert!(matches!(world.readmit(replay), Admission::Go(_)));
+
+    world.fail_call(killed());
+    let replay = world.wait();
+    world.probe_ended(ProbeAnswer::Failed(refused()));
+    assert_eq!(world.dials(), 2, "now it is");
+    world.come_up();
+    assert!(matches!(world.readmit(replay), Admission::Go(_)));
+}
+
+#[test]
+fn b12_calls_that_break_together_with_one_server_count_once_and_the_next_one_is_held() {
+    let mut world = World::ready(LinkKind::Remote);
+    let tickets: Vec<_> = (0..10).map(|_| world.go()).collect();
+    for ticket in tickets {
+        world.end(ticket, CallEnd::Failed(killed()));
+    }
+    assert_eq!((world.status().consecutive_failures, world.status().circuit), (1, CircuitView::Closed));
+    assert_eq!(world.wait().wait_for, WaitFor::Link);
+}
+
+#[test]
+fn b13_an_open_circuit_answers_at_once_even_while_the_link_is_doubted() {
+    let mut world = World::ready(LinkKind::Remote);
+    let last = world.go();
+    for _ in 0..2 {
+        world.fail_call(timed_out());
+    }
+    world.end(last, CallEnd::Failed(killed()));
+    assert_eq!(world.status().circuit, CircuitView::Open);
+    assert!(matches!(world.refused().reason, Reason::CircuitOpen { .. }));
+}
+
 // --- B. Circuit breaker ---
 
 #[test]

@@ -371,6 +371,15 @@ impl Host {
         }
     }
 
+    /// What the servers that are up tell their users, by server.
+    pub fn instructions(&self) -> Vec<(String, String)> {
+        let said = self.entries().into_iter().filter_map(|entry| {
+            let live = entry.upstream().ok()?.live()?;
+            Some((entry.name.clone(), live.server.instructions.clone()?))
+        });
+        said.collect()
+    }
+
     /// Follows what happens to the servers from now on.
     pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.inner.feed.follow()

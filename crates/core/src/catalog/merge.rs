@@ -121,6 +121,12 @@ impl Menu {
         named.or_else(|| self.by_template(uri))
     }
 
+    /// Who completes arguments for a URI: the template of this very text, or whoever serves it.
+    pub fn template_or_resource<'a>(&'a self, uri: &'a str) -> Option<Destination<'a>> {
+        let template = self.find(&self.templates, uri, |catalog| &catalog.templates);
+        template.map(|(destination, _)| destination).or_else(|| self.resource(uri))
+    }
+
     fn by_template<'a>(&'a self, uri: &'a str) -> Option<Destination<'a>> {
         self.templates.entries.iter().find_map(|entry| {
             let source = &self.sources[entry.source];

@@ -100,6 +100,7 @@ fn is_session_gone(during: During, answer: &HttpAnswer) -> bool {
         // A handshake carries no session, so none of this can be about one: no loop is possible.
         (During::Handshake, _) | (_, 401 | 403) => false,
         (_, 404) if answer.had_session => true,
+        (_, 400) if answer.rpc.as_ref().is_some_and(|rpc| is_of_another_era(answer.had_session, rpc)) => true,
         (_, 400 | 404 | 409 | 410 | 503) => {
             let by_code = matches!(answer.status, 400 | 404)
                 && answer
@@ -113,6 +114,20 @@ fn is_session_gone(during: During, answer: &HttpAnswer) -> bool {
             by_code || by_text
         }
         _ => false,
+    }
+}
+
+/// Whether a server of the other era is speaking: another one has taken the place of the one that we shook
+/// hands with, and a new handshake will tell.
+fn is_of_another_era(had_session: bool, error: &RpcError) -> bool {
+    const INVALID_PARAMS: i64 = -32602;
+    match error.code {
+        // The modern era has no sessions. These codes are reserved for it; a missing envelope is named by
+        // its key.
+        -32022..=-32020 => had_session,
+        INVALID_PARAMS => had_session && error.message.contains("io.modelcontextprotocol/protocolVersion"),
+        // A legacy server that is spoken to in the modern way, in the words of the TypeScript SDK.
+        _ => !had_session && error.message.to_lowercase().contains("unsupported protocol version"),
     }
 }
 
@@ -189,6 +204,19 @@ mod tests {
         assert!(is_expiry(&call(answered(404, Some((-32015, "gone")), "", false))));
         let timeout = RpcError { code: -32001, message: "Request timed out".to_owned() };
         assert!(!is_expiry(&call(Observed::Rpc(timeout))));
+    }
+
+    #[test]
+    fn d08_a_server_of_the_other_era_asks_for_a_new_handshake() {
+        let envelope = "`params._meta[\"io.modelcontextprotocol/protocolVersion\"]` is missing";
+        assert!(is_expiry(&call(answered(400, Some((-32602, envelope)), "", true))));
+        assert!(is_expiry(&call(answered(400, Some((-32022, "Unsupported protocol version")), "", true))));
+        assert!(!is_expiry(&call(answered(400, Some((-32602, envelope)), "", false))));
+        assert!(!is_expiry(&call(answered(400, Some((-32020, "headers and body disagree")), "", false))));
+        assert!(!is_expiry(&call(answered(400, Some((-32602, "`text` is missing")), "", true))));
+        let legacy = Some((-32000, "Bad Request: Unsupported protocol version: 2026-07-28"));
+        assert!(is_expiry(&call(answered(400, legacy, "", false))));
+        assert!(!is_expiry(&call(answered(400, legacy, "", true))));
     }
 
     #[test]

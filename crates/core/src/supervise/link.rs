@@ -45,6 +45,8 @@ pub enum Renewal {
 pub(super) struct Ready {
     pub(super) epoch: Epoch,
     pub(super) keepalive: Keepalive,
+    /// Whether the server has answered anything in this session.
+    pub(super) answered: bool,
     /// When surviving this long will have proven its health; `None` once it is proven.
     pub(super) proven_at: Option<Mono>,
     /// After the machine slept: when the link is to be checked. Until it has answered, nobody uses it.

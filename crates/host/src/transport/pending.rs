@@ -1,8 +1,12 @@
 //! Requests that wait for their answers on a link that multiplexes by id.
 
+use super::inbox::{Inbox, Incoming};
 use super::{Listener, Reply, SentMark, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
+use gripfast_wire::Outcome;
+use gripfast_wire::envelope::{Malformed, Message};
+use gripfast_wire::results::Progress;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,8 +50,35 @@ impl Pending {
         Ok(receiver)
     }
 
+    /// Gives a message of the server to whom it is for: answers to whoever asked, progress to whoever
+    /// listens to that request, everything else to the link's owner.
+    pub(super) async fn dispatch(&self, bytes: Bytes, inbox: &Inbox) -> Result<(), Malformed> {
+        match Message::parse(&bytes)? {
+            Message::Response(response) => {
+                let expected = match (&response.id, &response.outcome) {
+                    (Some(id), _) => id.as_u64().is_some_and(|id| self.answer(id, bytes.clone())),
+                    (None, Outcome::Error(_)) => self.answer_the_only_one(bytes.clone()),
+                    (None, Outcome::Result(_)) => false,
+                };
+                if !expected {
+                    tracing::debug!("an answer that nobody waits for any more");
+                }
+            }
+            Message::Notification(notification) if notification.method == Progress::METHOD => {
+                let token = notification.params.and_then(Progress::read).and_then(|p| p.token.as_u64());
+                if let Some(listener) = token.and_then(|id| self.listener(id)) {
+                    listener.said(&bytes);
+                }
+            }
+            Message::Notification(_) | Message::Request(_) => {
+                inbox.put(Incoming::Message(bytes.clone())).await
+            }
+        }
+        Ok(())
+    }
+
     /// The answer to `id` came. Answers whether anybody waited for it.
-    pub(super) fn answer(&self, id: u64, message: Bytes) -> bool {
+    fn answer(&self, id: u64, message: Bytes) -> bool {
         let Some(waiting) = self.lock().waiting.remove(&id) else { return false };
         // Whoever asked may have lost interest this very moment.
         let _ = waiting.answer.send(Ok(Reply { message, session_id: None }));
@@ -56,7 +87,7 @@ impl Pending {
 
     /// The server answered with an error that names no request. With exactly one request under way there
     /// is no doubt whose answer it is.
-    pub(super) fn answer_the_only_one(&self, message: Bytes) -> bool {
+    fn answer_the_only_one(&self, message: Bytes) -> bool {
         let only = {
             let table = self.lock();
             let mut ids = table.waiting.keys();
@@ -66,7 +97,7 @@ impl Pending {
     }
 
     /// Who listens to what the server says on the way to the answer of `id`.
-    pub(super) fn listener(&self, id: u64) -> Option<Arc<dyn Listener>> {
+    fn listener(&self, id: u64) -> Option<Arc<dyn Listener>> {
         self.lock().waiting.get(&id).and_then(|waiting| waiting.listener.clone())
     }
 
@@ -122,6 +153,11 @@ impl FrameFate {
         first.is_ok()
     }
 
+    /// The writer could not write even the first byte after all.
+    pub(super) fn take_back(&self) {
+        self.state.store(Self::WITHDRAWN, Ordering::Release);
+    }
+
     /// The caller gives up on it. Answers whether anything had left us by then.
     pub(super) fn withdraw(&self) -> Sent {
         match self.state.compare_exchange(Self::QUEUED, Self::WITHDRAWN, Ordering::AcqRel, Ordering::Acquire)
@@ -144,6 +180,14 @@ mod tests {
         let fate = FrameFate::default();
         assert!(fate.begin());
         assert_eq!(fate.withdraw(), Sent::Yes);
+    }
+
+    #[test]
+    fn c05_a_frame_of_which_not_one_byte_could_be_written_was_not_sent() {
+        let fate = FrameFate::default();
+        assert!(fate.begin());
+        fate.take_back();
+        assert_eq!(fate.withdraw(), Sent::No);
     }
 
     #[test]

@@ -8,9 +8,8 @@ use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Tro
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::supervise::upstream::Manner;
-use gripfast_wire::envelope::Message;
-use gripfast_wire::results::{self, Progress};
-use gripfast_wire::{Id, Outcome, RawValue};
+use gripfast_wire::results;
+use gripfast_wire::{Id, RawValue};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method};
 use std::sync::Arc;
@@ -114,34 +113,16 @@ fn resolve(url: &Url, endpoint: &str) -> Result<Url, Observed> {
 async fn follow(mut events: Events, pending: Arc<Pending>, inbox: Inbox) {
     let ended = loop {
         match events.next(During::Call).await {
-            Ok(Some(event)) => dispatch(Bytes::from(event.data), &pending, &inbox).await,
+            // What is no message, such as an event that only sets an id, is for nobody.
+            Ok(Some(event)) => {
+                let _ = pending.dispatch(Bytes::from(event.data), &inbox).await;
+            }
             Ok(None) => break Observed::Closed("its event stream ended".to_owned()),
             Err(evidence) => break evidence.observed,
         }
     };
     pending.fail_all(&ended);
     inbox.put(News::Lost(Evidence::sent(During::Call, ended))).await;
-}
-
-async fn dispatch(bytes: Bytes, pending: &Pending, inbox: &Inbox) {
-    match Message::parse(&bytes) {
-        Ok(Message::Response(response)) => {
-            match (&response.id, &response.outcome) {
-                (Some(id), _) => id.as_u64().is_some_and(|id| pending.answer(id, bytes.clone())),
-                (None, Outcome::Error(_)) => pending.answer_the_only_one(bytes.clone()),
-                (None, Outcome::Result(_)) => false,
-            };
-        }
-        Ok(Message::Notification(notification)) if notification.method == Progress::METHOD => {
-            let token =
-                notification.params.and_then(Progress::read).and_then(|progress| progress.token.as_u64());
-            if let Some(listener) = token.and_then(|id| pending.listener(id)) {
-                listener.said(&bytes);
-            }
-        }
-        Ok(Message::Notification(_) | Message::Request(_)) => inbox.put(News::Message(bytes.clone())).await,
-        Err(_) => {}
-    }
 }
 
 impl Link for LegacySseLink {
@@ -157,13 +138,24 @@ impl Link for LegacySseLink {
             let mut goodbye = Goodbye { link: self, id: request.id, during: request.during, due: true };
             // From here on the server may have seen it.
             fate.begin();
-            let delivered = self.deliver(request.message, request.during).await;
-            if let Err(trouble) = delivered {
-                goodbye.due = false;
-                self.pending.forget(goodbye.id);
-                return Err(trouble);
-            }
-            let outcome = answer.await;
+            let delivering = self.deliver(request.message, request.during);
+            tokio::pin!(answer, delivering);
+            let mut delivered = false;
+            let outcome = loop {
+                tokio::select! {
+                    // The stream has the last word: some servers answer there before they answer the POST.
+                    biased;
+                    outcome = &mut answer => break outcome,
+                    result = &mut delivering, if !delivered => match result {
+                        Ok(()) => delivered = true,
+                        Err(trouble) => {
+                            goodbye.due = false;
+                            self.pending.forget(goodbye.id);
+                            return Err(trouble);
+                        }
+                    },
+                }
+            };
             goodbye.due = false;
             outcome.unwrap_or_else(|_| {
                 let gone = Observed::Closed("the link was dropped".to_owned());

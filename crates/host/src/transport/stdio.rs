@@ -1,27 +1,28 @@
 //! A child process that speaks MCP on its pipes: one message a line, answers in any order.
 //!
-//! Four tasks serve a link: one writes, one reads, one keeps stderr, one waits for the child's end. Their
-//! common end is [`Lifeline::end`], which tells everybody who waits exactly once.
+//! Three tasks serve a link: one writes, one keeps stderr, and [`live`] reads, watches the other two and the
+//! child, and at the end tells everybody who waits. None of them owns the child: it goes with the link.
 
 use super::inbox::{Inbox, Incoming, Surroundings};
 use super::pending::{FrameFate, Pending};
-use super::process::{Pipes, ProcessTree};
+use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, StderrRing, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_core::supervise::upstream::Manner;
-use gripfast_wire::envelope::{self, Message};
-use gripfast_wire::results::{self, Progress};
-use gripfast_wire::{Id, Outcome, RawValue, batch};
+use gripfast_wire::envelope;
+use gripfast_wire::results;
+use gripfast_wire::{Id, RawValue, batch};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// An open link to a child process.
 pub(super) struct StdioLink {
-    tree: Arc<ProcessTree>,
+    tree: ProcessTree,
     pending: Arc<Pending>,
     /// `None` once the link is being closed: the writer then closes the child's stdin.
     frames: Mutex<Option<mpsc::Sender<Frame>>>,
@@ -42,15 +43,18 @@ const LARGEST_BATCH: usize = 1000;
 impl StdioLink {
     /// Takes over a freshly started child.
     pub(super) fn over(tree: ProcessTree, pipes: Pipes, surroundings: Surroundings) -> Self {
-        let tree = Arc::new(tree);
         let pending = Arc::new(Pending::default());
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
         let Surroundings { inbox, stderr, max_message } = surroundings;
 
-        tokio::spawn(write_frames(pipes.stdin, queue));
-        tokio::spawn(keep_stderr(pipes.stderr, Arc::clone(&stderr)));
-        let reader = Reader { pending: Arc::clone(&pending), inbox: inbox.clone(), max_message, junk: 0 };
-        tokio::spawn(live(Arc::clone(&tree), reader, pipes.stdout, stderr));
+        let child = ChildsEnd {
+            exit: tree.exit(),
+            writing: tokio::spawn(write_frames(pipes.stdin, queue)),
+            last_words: tokio::spawn(keep_stderr(pipes.stderr, Arc::clone(&stderr))),
+            stderr,
+        };
+        let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, junk: 0 };
+        tokio::spawn(live(child, reader, pipes.stdout));
         Self { tree, pending, frames: Mutex::new(Some(frames)) }
     }
 
@@ -143,20 +147,40 @@ impl Drop for Goodbye<'_> {
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
         let (Ok(id), Some(writer)) = (Id::from_raw(&raw), self.link.writer()) else { return };
         // A full queue means a child that does not read: it would not hear this either.
-        let _ = writer.try_send(Frame { bytes: results::cancelled(id, None), fate: Arc::default() });
+        let bytes = one_line(results::cancelled(id, None));
+        let _ = writer.try_send(Frame { bytes, fate: Arc::default() });
     }
 }
 
-async fn write_frames(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) {
+/// Writes until the link is closed or the child does not take it any more.
+async fn write_frames(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) -> Written {
     while let Some(frame) = queue.recv().await {
         if !frame.fate.begin() {
             continue;
         }
-        // A broken pipe is the child's end, which the reader notices and tells.
-        if stdin.write_all(&frame.bytes).await.is_err() || stdin.flush().await.is_err() {
-            return;
+        let mut rest = frame.bytes.as_slice();
+        while !rest.is_empty() {
+            match stdin.write(rest).await {
+                Ok(taken) if taken > 0 => rest = &rest[taken..],
+                Ok(_) | Err(_) => {
+                    if rest.len() == frame.bytes.len() {
+                        frame.fate.take_back();
+                    }
+                    return Written::Refused;
+                }
+            }
         }
     }
+    Written::Everything
+}
+
+/// How writing came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// The link was closed.
+    Everything,
+    /// Nobody reads the child's stdin any more.
+    Refused,
 }
 
 /// One message is one line. A line break can only stand between the tokens of valid JSON, where a space
@@ -181,35 +205,57 @@ async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>) {
     }
 }
 
-/// The link lives while its child lives and stdout is open.
-async fn live(
-    tree: Arc<ProcessTree>,
-    mut reader: Reader,
-    stdout: impl AsyncRead + Unpin,
+/// What ends when a child does.
+struct ChildsEnd {
+    exit: ExitWatch,
+    writing: JoinHandle<Written>,
+    last_words: JoinHandle<()>,
     stderr: Arc<StderrRing>,
-) {
-    let child = async {
-        let exit = tree.ended().await;
-        tokio::time::sleep(LAST_WORDS_WITHIN).await;
-        exit
-    };
+}
+
+/// The link lives while its child lives and both its pipes are open.
+async fn live(mut child: ChildsEnd, mut reader: Reader, stdout: impl AsyncRead + Unpin) {
     let observed = tokio::select! {
         too_large = reader.read(stdout) => match too_large {
             Some(limit) => Observed::TooLarge(limit),
-            // stdout is closed; the child's exit code, if it comes soon, tells more.
-            None => match tokio::time::timeout(LAST_WORDS_WITHIN, tree.ended()).await {
-                Ok(exit) => ended(exit, &stderr),
-                Err(_) => Observed::Closed("it closed its stdout".to_owned()),
-            },
+            None => child.closed("it closed its stdout").await,
         },
-        exit = child => ended(exit, &stderr),
+        () = refused(&mut child.writing) => child.closed("it closed its stdin").await,
+        exit = exited(child.exit.clone()) => child.ended(exit).await,
     };
     reader.pending.fail_all(&observed);
     reader.inbox.put(Incoming::Lost(Evidence::sent(During::Call, observed))).await;
 }
 
-fn ended(exit: super::process::Exit, stderr: &StderrRing) -> Observed {
-    Observed::Exited { code: exit.code, signal: exit.signal, last_words: stderr.last_words() }
+/// Ends when the child has ended and had its time to be heard.
+async fn exited(watch: ExitWatch) -> Exit {
+    let exit = watch.ended().await;
+    tokio::time::sleep(LAST_WORDS_WITHIN).await;
+    exit
+}
+
+/// Ends when the child refuses to be written to, and never if the link is merely closed.
+async fn refused(writing: &mut JoinHandle<Written>) {
+    match writing.await {
+        Ok(Written::Refused) => {}
+        Ok(Written::Everything) | Err(_) => std::future::pending().await,
+    }
+}
+
+impl ChildsEnd {
+    /// A pipe is closed; the child's exit code, if it comes soon, tells more.
+    async fn closed(self, what: &str) -> Observed {
+        match tokio::time::timeout(LAST_WORDS_WITHIN, self.exit.ended()).await {
+            Ok(exit) => self.ended(exit).await,
+            Err(_) => Observed::Closed(what.to_owned()),
+        }
+    }
+
+    /// What it said last may still be on its way.
+    async fn ended(self, exit: Exit) -> Observed {
+        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, self.last_words).await;
+        Observed::Exited { code: exit.code, signal: exit.signal, last_words: self.stderr.last_words() }
+    }
 }
 
 struct Reader {
@@ -250,27 +296,8 @@ impl Reader {
     }
 
     async fn dispatch(&mut self, bytes: Bytes) {
-        match Message::parse(&bytes) {
-            Ok(Message::Response(response)) => {
-                let expected = match (&response.id, &response.outcome) {
-                    (Some(id), _) => id.as_u64().is_some_and(|id| self.pending.answer(id, bytes.clone())),
-                    (None, Outcome::Error(_)) => self.pending.answer_the_only_one(bytes.clone()),
-                    (None, Outcome::Result(_)) => false,
-                };
-                if !expected {
-                    tracing::debug!("an answer that nobody waits for any more");
-                }
-            }
-            Ok(Message::Notification(notification)) if notification.method == Progress::METHOD => {
-                let token = notification.params.and_then(Progress::read).and_then(|p| p.token.as_u64());
-                if let Some(listener) = token.and_then(|id| self.pending.listener(id)) {
-                    listener.said(&bytes);
-                }
-            }
-            Ok(Message::Notification(_) | Message::Request(_)) => {
-                self.inbox.put(Incoming::Message(bytes.clone())).await;
-            }
-            Err(_) => self.skip(&bytes).await,
+        if self.pending.dispatch(bytes.clone(), &self.inbox).await.is_err() {
+            self.skip(&bytes).await;
         }
     }
 

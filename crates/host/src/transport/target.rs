@@ -110,7 +110,7 @@ async fn open_url(
     let world = ProcessEnvironment;
     let url: Url = endpoint(&expand(url, &world)?)
         .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
-    let client = HttpClient::new(&url, header_map(headers, &world)?, &tls_files(tls, &world)?)?;
+    let client = HttpClient::new(&url, header_map(headers, &world)?, tls_files(tls, &world)?)?;
     match route {
         Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
         Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, surroundings))),

@@ -7,7 +7,7 @@ use super::{Live, ServerCapabilities, ServerFacts, Upstream};
 use crate::config::ProtocolChoice;
 use crate::transport::{Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble};
 use gripfast_core::failure::classify::classify;
-use gripfast_core::failure::{During, Evidence, Failure, HttpAnswer, Observed, RpcError};
+use gripfast_core::failure::{BlockCause, During, Evidence, Failure, HttpAnswer, Observed, RpcError};
 use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Message};
@@ -15,6 +15,7 @@ use gripfast_wire::era::probe::{self, Over, ProbeAnswer};
 use gripfast_wire::era::{Capabilities, DiscoverResult, InitializeResult, RequestContext, initialize_params};
 use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -51,6 +52,8 @@ impl From<Route> for WireRoute {
 pub(super) struct Dialed {
     pub(super) live: Live,
     pub(super) inbox: mpsc::Receiver<Incoming>,
+    /// What it said meanwhile.
+    pub(super) heard: Vec<Incoming>,
 }
 
 /// One attempt: this way, this era.
@@ -73,10 +76,13 @@ struct Opened {
     route: Route,
     link: Arc<dyn Link>,
     inbox: mpsc::Receiver<Incoming>,
+    heard: Vec<Incoming>,
 }
 
 /// A legacy server on stdio may simply not answer what it does not know; it is not waited for longer.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
+/// What a server may say in the handshake that is kept for later.
+const KEPT: usize = 256;
 
 impl Upstream {
     /// Makes a link of this epoch. Its time is bounded by the machine, which has it aborted.
@@ -88,23 +94,28 @@ impl Upstream {
 
     async fn try_each(&self, epoch: Epoch) -> Result<Dialed, Failure> {
         let remembered = *self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let plan = plan(&self.dialer.routes(), self.settings.protocol, remembered);
+        let mut plan = VecDeque::from(plan(&self.dialer.routes(), self.settings.protocol, remembered));
+        let mut asked_again = false;
         let mut open: Option<Opened> = None;
         let mut refusal: Option<Evidence> = None;
-        for step in plan {
-            let opened = match open.take().filter(|open| open.route == step.route) {
+        while let Some(step) = plan.pop_front() {
+            let mut opened = match open.take().filter(|open| open.route == step.route) {
                 Some(opened) => opened,
-                None => match self.open(step.route).await {
+                None => match self.open(epoch, step.route).await {
                     Ok(opened) => opened,
-                    // The first way answered, if only with a no: that tells more than this one's silence.
-                    Err(evidence) => return Err(classify(refusal.as_ref().unwrap_or(&evidence))),
+                    // It answers, but not this way.
+                    Err(evidence) if is_no(&classify(&evidence)) => {
+                        refusal.get_or_insert(evidence);
+                        continue;
+                    }
+                    Err(evidence) => return Err(classify(more_telling(refusal.as_ref(), &evidence))),
                 },
             };
-            match self.greet(&*opened.link, step).await {
+            match self.greet_and_hear(&mut opened, step).await {
                 Ok((session, server)) => {
                     self.remember(Verdict { route: step.route.into(), modern: step.era == Era::Modern });
                     let live = self.live_with(epoch, step.route, opened.link, session, server);
-                    return Ok(Dialed { live, inbox: opened.inbox });
+                    return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
                 }
                 Err(Miss::AnotherEra(evidence)) => {
                     // A child that ended over the question cannot be asked the other one.
@@ -113,6 +124,14 @@ impl Upstream {
                         opened.link.close(None, Manner::AtOnce).await;
                     } else {
                         open = Some(opened);
+                    }
+                    // A server that was slow to start heard both questions at once: its no to the second one
+                    // says that it has understood the first.
+                    let again = Step { era: Era::Modern, ..step };
+                    let choice = self.settings.protocol;
+                    let worth_it = choice == ProtocolChoice::Auto && says_modern(&evidence);
+                    if worth_it && !plan.contains(&again) && !std::mem::replace(&mut asked_again, true) {
+                        plan.push_front(again);
                     }
                     if step.era == Era::Legacy || refusal.is_none() {
                         refusal = Some(evidence);
@@ -129,7 +148,22 @@ impl Upstream {
         }
         let nothing =
             || Evidence::unsent(During::Handshake, Observed::BadConfig("no way to reach it".to_owned()));
-        Err(classify(&refusal.unwrap_or_else(nothing)))
+        Err(self.misfit(classify(&refusal.unwrap_or_else(nothing))))
+    }
+
+    /// A server that answers, but not in the era that the config insists on: asking again cannot mend that.
+    fn misfit(&self, failure: Failure) -> Failure {
+        let wanted = match self.settings.protocol {
+            ProtocolChoice::Auto => return failure,
+            ProtocolChoice::Legacy => "legacy",
+            ProtocolChoice::Modern => "modern",
+        };
+        match failure {
+            Failure::Declined(said) => Failure::Blocked(BlockCause::BadConfig(format!(
+                "it does not speak the protocol that the config asks for (`protocol = \"{wanted}\"`): {said}"
+            ))),
+            failure => failure,
+        }
     }
 
     /// A new session on the present link, without anything of the old one.
@@ -165,7 +199,7 @@ impl Upstream {
         Live { epoch, link, session, server: Arc::new(server), route, since, context, _listening: listening }
     }
 
-    async fn open(&self, route: Route) -> Result<Opened, Evidence> {
+    async fn open(&self, epoch: Epoch, route: Route) -> Result<Opened, Evidence> {
         let (to, inbox) = Inbox::new();
         let surroundings = Surroundings {
             inbox: to,
@@ -174,7 +208,14 @@ impl Upstream {
         };
         let link = self.dialer.open(route, surroundings).await?;
         self.set_opening(Some(Arc::clone(&link)));
-        Ok(Opened { route, link, inbox })
+        // Given up while it was being opened: whoever gave it up found nothing to close.
+        if !self.with(|machine, _| machine.awaits(epoch)) {
+            self.set_opening(None);
+            link.close(None, Manner::AtOnce).await;
+            let given_up = Observed::Closed("the attempt was given up".to_owned());
+            return Err(Evidence::unsent(During::Handshake, given_up));
+        }
+        Ok(Opened { route, link, inbox, heard: Vec::new() })
     }
 
     fn remember(&self, verdict: Verdict) {
@@ -182,6 +223,23 @@ impl Upstream {
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
             self.shelf.keep_verdict(verdict);
+        }
+    }
+
+    /// Greets, and takes what the server says meanwhile out of the way of its answer. Its notifications
+    /// can be missed: everything is listed afresh after a handshake.
+    async fn greet_and_hear(&self, opened: &mut Opened, step: Step) -> Result<(Session, ServerFacts), Miss> {
+        let greeting = self.greet(&*opened.link, step);
+        tokio::pin!(greeting);
+        loop {
+            tokio::select! {
+                greeted = &mut greeting => return greeted,
+                Some(incoming) = opened.inbox.recv() => {
+                    if opened.heard.len() < KEPT && !is_notification(&incoming) {
+                        opened.heard.push(incoming);
+                    }
+                }
+            }
         }
     }
 
@@ -197,11 +255,16 @@ impl Upstream {
         let params = self.context(ProtocolVersion::MODERN).apply_to(None).ok();
         let asking = link.request(&session, self.handshake_request("server/discover", params.as_deref()));
         let answer = match route {
-            Route::Stdio => match tokio::time::timeout(PROBE_WITHIN, asking).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Evidence::sent(During::Handshake, Observed::Silence(PROBE_WITHIN)).into()),
-            },
-            Route::Http | Route::LegacySse | Route::Custom => asking.await,
+            // Where there is no other era to try, a server that is slow to start has all the time there is.
+            Route::Stdio if self.settings.protocol == ProtocolChoice::Auto => {
+                // The legacy handshake must have its time too.
+                let within = PROBE_WITHIN.min(self.settings.supervision.timeouts.connect / 2);
+                match tokio::time::timeout(within, asking).await {
+                    Ok(answer) => answer,
+                    Err(_) => Err(Evidence::sent(During::Handshake, Observed::Silence(within)).into()),
+                }
+            }
+            Route::Stdio | Route::Http | Route::LegacySse | Route::Custom => asking.await,
         };
         let (probed, evidence) = match &answer {
             Ok(Reply { message, .. }) => read_probe(message, None),
@@ -312,6 +375,36 @@ fn plan(routes: &[Route], choice: ProtocolChoice, remembered: Option<Verdict>) -
     steps
 }
 
+/// Whether a server answered, with a no.
+fn is_no(failure: &Failure) -> bool {
+    matches!(failure, Failure::Declined(_) | Failure::Blocked(BlockCause::NotMcp(_)))
+}
+
+/// A way that answered, if only with a no, tells more than another's silence; but not more than a server
+/// that is gone by now, or that named an address which is not followed.
+fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'a Evidence {
+    match &evidence.observed {
+        Observed::Dial { .. } | Observed::BadConfig(_) => evidence,
+        Observed::NoExecutable(_)
+        | Observed::SpawnFailed(_)
+        | Observed::UnsetVariable(_)
+        | Observed::Closed(_)
+        | Observed::Exited { .. }
+        | Observed::Silence(_)
+        | Observed::Http(_)
+        | Observed::Rpc(_)
+        | Observed::Garbled(_)
+        | Observed::TooLarge(_) => refusal.unwrap_or(evidence),
+    }
+}
+
+fn is_notification(incoming: &Incoming) -> bool {
+    match incoming {
+        Incoming::Message(message) => matches!(Message::parse(message), Ok(Message::Notification(_))),
+        Incoming::Lost(_) | Incoming::StreamRefused(_) | Incoming::Junk { .. } => false,
+    }
+}
+
 /// What a trouble with the probe says about the era.
 fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
     let over = if route == Route::Stdio { Over::Stdio } else { Over::Http };
@@ -349,6 +442,11 @@ fn read_probe(message: &[u8], http: Option<&HttpAnswer>) -> (ProbeAnswer, Eviden
         Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => (ProbeAnswer::OtherResult, garbled()),
     };
     (answer, Evidence::sent(During::Handshake, observed))
+}
+
+/// Whether it declined with a word that only the modern era has.
+fn says_modern(evidence: &Evidence) -> bool {
+    matches!(&evidence.observed, Observed::Rpc(said) if codes::is_modern(said.code))
 }
 
 /// A refused `initialize` over HTTP may mean that this is the old transport's address, or that the server

@@ -201,7 +201,7 @@ impl Upstream {
         let params = order.params.as_deref();
         let mut patch = match live.session.era {
             Era::Modern => live.context.meta_patch(),
-            Era::Legacy => Patch::new(),
+            Era::Legacy => without_modern_context(params),
         };
         // Tokens are the callers' own and may collide; ours is the id, which does not.
         if let Some(token) = progress_token(params) {
@@ -325,6 +325,16 @@ fn judge(reply: Reply, era: Era) -> Result<Answer, Box<Trouble>> {
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc(said));
     Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
+}
+
+/// A caller of the modern era says in each request what a legacy server was told in the handshake, and
+/// some servers take it for a contradiction.
+fn without_modern_context(params: Option<&RawValue>) -> Patch<'static> {
+    let said = params.and_then(|params| Object::parse(params).ok()).and_then(|params| params.object("_meta"));
+    let Some(said) = said else { return Patch::new() };
+    let modern = [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES, meta::CLIENT_INFO, meta::LOG_LEVEL];
+    let present = modern.into_iter().filter(|key| said.get(key).is_some());
+    present.fold(Patch::new(), |patch, key| patch.remove(key))
 }
 
 fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {

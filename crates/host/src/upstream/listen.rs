@@ -23,24 +23,31 @@ impl Upstream {
         match incoming {
             Incoming::Message(message) => self.heard_message(epoch, message),
             Incoming::Lost(evidence) => self.tell(Input::LinkDown { epoch, failure: classify(&evidence) }),
-            Incoming::StreamRefused(evidence) => {
-                let answer = match classify(&evidence) {
-                    // A server may decline the stream and be well otherwise.
-                    Failure::Declined(_) | Failure::Nonsense(_) | Failure::Busy { .. } => return,
-                    failure @ (Failure::Unreachable(_)
-                    | Failure::Lost(_)
-                    | Failure::TimedOut(_)
-                    | Failure::SessionExpired(_)
-                    | Failure::CredentialRefused(_)
-                    | Failure::ServerFault(_)
-                    | Failure::Blocked(_)) => ProbeAnswer::Failed(failure),
-                };
-                self.tell(Input::ProbeEnded { epoch, answer });
-            }
+            Incoming::StreamRefused(evidence) => match classify(&evidence) {
+                // A server may decline the stream and be well otherwise.
+                Failure::Declined(_) | Failure::Nonsense(_) | Failure::Busy { .. } => {}
+                failure @ (Failure::Unreachable(_)
+                | Failure::SessionExpired(_)
+                | Failure::CredentialRefused(_)) => {
+                    self.tell(Input::ProbeEnded { epoch, answer: ProbeAnswer::Failed(failure) });
+                }
+                // Gateways cut idle streams; that costs the link only if the server is gone too.
+                Failure::Lost(_) | Failure::TimedOut(_) | Failure::ServerFault(_) | Failure::Blocked(_) => {
+                    let Some(live) = self.live().filter(|live| live.epoch == epoch) else { return };
+                    let upstream = Arc::clone(self);
+                    tokio::spawn(async move { upstream.look_after(&live).await });
+                }
+            },
             Incoming::Junk { lines, sample } => {
                 self.observer.tell(self.clock.now().wall, Event::JunkSkipped { lines, sample });
             }
         }
+    }
+
+    /// Asks whether the server is there, out of turn, and tells the machine.
+    async fn look_after(&self, live: &Live) {
+        let answer = self.probe(live, live.first_probe()).await;
+        self.tell(Input::ProbeEnded { epoch: live.epoch, answer });
     }
 
     fn heard_message(self: &Arc<Self>, epoch: Epoch, bytes: Bytes) {
@@ -106,21 +113,25 @@ impl Upstream {
             sent: Arc::default(),
             listener: None,
         };
-        match live.link.request(&live.session, request).await {
-            Ok(reply) => !matches!(
-                Message::parse(&reply.message),
-                Ok(Message::Response(envelope::Response { outcome: gripfast_wire::Outcome::Error(_), .. }))
-            ),
-            Err(trouble) => {
-                let failure = classify(&trouble.evidence);
-                let worth_trying = !matches!(failure, Failure::Declined(_));
-                if matches!(failure, Failure::Unreachable(_) | Failure::Lost(_)) {
-                    // The stream's end may be the server's end: ask, before anybody calls.
-                    self.tell(Input::ProbeEnded { epoch: live.epoch, answer: ProbeAnswer::Failed(failure) });
-                }
-                worth_trying
+        let failure = match live.link.request(&live.session, request).await {
+            Ok(reply) => match Message::parse(&reply.message) {
+                Ok(Message::Response(envelope::Response {
+                    outcome: gripfast_wire::Outcome::Error(_),
+                    ..
+                })) => return false,
+                Ok(_) | Err(_) => None,
+            },
+            Err(trouble) => Some(classify(&trouble.evidence)),
+        };
+        match failure {
+            Some(Failure::Declined(_)) => return false,
+            Some(failure @ Failure::Unreachable(_)) => {
+                self.tell(Input::ProbeEnded { epoch: live.epoch, answer: ProbeAnswer::Failed(failure) });
             }
+            // The stream's end may be the server's end: ask, before anybody calls.
+            None | Some(_) => self.look_after(live).await,
         }
+        true
     }
 }
 

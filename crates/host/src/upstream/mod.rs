@@ -24,12 +24,13 @@ use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
+use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Ask, Input, Upstream as Machine};
 use gripfast_core::time::{Mono, Now};
-use gripfast_wire::RawValue;
 use gripfast_wire::era::RequestContext;
+use gripfast_wire::{Era, RawValue};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{Notify, watch};
@@ -87,6 +88,16 @@ pub(crate) struct Live {
     context: RequestContext,
     /// Ends with the session it listens to.
     _listening: Option<Listening>,
+}
+
+impl Live {
+    /// The question that fits the server's era.
+    fn first_probe(&self) -> Probe {
+        match self.session.era {
+            Era::Modern => Probe::Discover,
+            Era::Legacy => Probe::Ping,
+        }
+    }
 }
 
 /// What a server said about itself in the handshake.

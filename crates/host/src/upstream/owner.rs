@@ -12,7 +12,7 @@ use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal};
 use gripfast_wire::envelope::Message;
-use gripfast_wire::{Era, Outcome, codes};
+use gripfast_wire::{Outcome, codes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
@@ -84,6 +84,8 @@ impl Owner {
                 }
             }
         }
+        // What was still being made is dropped, and with it whatever it had made.
+        self.tasks.shutdown().await;
         if let Some(closing) = self.closing.take() {
             closing.await;
         }
@@ -135,15 +137,18 @@ impl Owner {
     fn take(&mut self, report: Report) {
         match report {
             Report::Dialed { epoch, outcome: Ok(dialed) } => {
-                let Dialed { live, inbox } = *dialed;
+                let Dialed { live, inbox, heard } = *dialed;
                 if !self.upstream.with(|machine, _| machine.awaits(epoch)) {
                     // Given up the very moment it succeeded.
                     return self.close(live.link, None, Manner::AtOnce);
                 }
                 self.inbox = Some(inbox);
+                let probe = live.first_probe();
                 self.install(live);
-                let probe = self.first_probe();
                 self.upstream.tell(Input::LinkUp { epoch, probe });
+                for incoming in heard {
+                    self.upstream.heard(epoch, incoming);
+                }
             }
             Report::Dialed { epoch, outcome: Err(failure) } => {
                 self.upstream.tell(Input::LinkDown { epoch, failure });
@@ -179,13 +184,6 @@ impl Owner {
         let subscription = tokio::spawn(Arc::clone(&self.upstream).subscribe(live));
         if let Some(old) = self.subscription.replace(subscription.abort_handle()) {
             old.abort();
-        }
-    }
-
-    fn first_probe(&self) -> Probe {
-        match self.upstream.live().map(|live| live.session.era) {
-            Some(Era::Modern) => Probe::Discover,
-            Some(Era::Legacy) | None => Probe::Ping,
         }
     }
 
@@ -244,6 +242,17 @@ impl Owner {
     }
 }
 
+/// An owner that is aborted lets go of the link all the same.
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(subscription) = self.subscription.take() {
+            subscription.abort();
+        }
+        self.upstream.set_opening(None);
+        self.upstream.set_live(None);
+    }
+}
+
 async fn heard(inbox: &mut Option<mpsc::Receiver<Incoming>>) -> Option<Incoming> {
     match inbox {
         Some(inbox) => inbox.recv().await,
@@ -253,7 +262,7 @@ async fn heard(inbox: &mut Option<mpsc::Receiver<Incoming>>) -> Option<Incoming>
 
 impl Upstream {
     /// Asks the server whether it listens.
-    async fn probe(&self, live: &Live, probe: Probe) -> ProbeAnswer {
+    pub(super) async fn probe(&self, live: &Live, probe: Probe) -> ProbeAnswer {
         let method = match probe {
             Probe::Ping => "ping",
             Probe::Discover => "server/discover",

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 #[tokio::test(start_paused = true)]
 async fn c01_a_failure_names_the_server_what_happens_next_and_the_fate_of_the_request() {
     let (host, server) = host_with(LinkKind::Process).await;
-    server.from_now_on(Act::ActThenBreak);
+    server.always(Act::DoThenBreak);
     let error = call(&host, "act", "x").await.unwrap_err();
     assert!(error.text.contains("`it`"), "{error}");
     let part = error.machine_part();
@@ -178,7 +178,7 @@ async fn c04_stopping_answers_those_who_wait_at_once() {
 #[tokio::test(start_paused = true)]
 async fn c05_what_was_sent_and_not_answered_is_carried_out_at_most_once() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    server.next_acts([Act::ActThenBreak]);
+    server.next_acts([Act::DoThenBreak]);
     assert_eq!(call(&host, "act", "x").await.unwrap_err().code.word(), "outcome_unknown");
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(server.executed("x"), 1);
@@ -187,10 +187,10 @@ async fn c05_what_was_sent_and_not_answered_is_carried_out_at_most_once() {
 #[tokio::test(start_paused = true)]
 async fn c05_a_read_only_call_is_replayed_once_and_not_twice() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    server.next_acts([Act::ActThenBreak]);
+    server.next_acts([Act::DoThenBreak]);
     call(&host, "read", "once").await.unwrap();
     assert_eq!(server.executed("once"), 2);
-    server.next_acts([Act::ActThenBreak, Act::ActThenBreak]);
+    server.next_acts([Act::DoThenBreak, Act::DoThenBreak]);
     assert_eq!(call(&host, "read", "twice").await.unwrap_err().code.word(), "outcome_unknown");
     assert_eq!(server.executed("twice"), 2);
 }
@@ -214,7 +214,7 @@ async fn c06_calls_run_side_by_side_queue_in_order_and_overflow_is_refused() {
     narrow.supervision.max_in_flight = 2;
     narrow.supervision.max_waiting = 3;
     let (host, server) = host_with_spec(LinkKind::Process, narrow).await;
-    server.from_now_on(Act::Slowly(Duration::from_secs(1)));
+    server.always(Act::Slowly(Duration::from_secs(1)));
     let begun = Instant::now();
     let calls: Vec<_> = (0..5)
         .map(|n| {
@@ -273,7 +273,7 @@ async fn c07_a_caller_that_leaves_the_queue_leaves_no_trace() {
 #[tokio::test(start_paused = true)]
 async fn c08_a_cancelled_call_never_triggers_a_reconnect() {
     let (host, server) = host_with(LinkKind::Process).await;
-    server.from_now_on(Act::Hang);
+    server.always(Act::Hang);
     for _ in 0..20 {
         let _ = tokio::time::timeout(Duration::from_millis(5), call(&host, "act", "")).await;
     }

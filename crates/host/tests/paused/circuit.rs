@@ -51,7 +51,7 @@ async fn b12_tool_errors_rejections_and_cancelled_calls_never_count() {
 #[tokio::test(start_paused = true)]
 async fn b12_calls_that_race_a_lost_link_do_not_count() {
     let (host, server) = host_with(LinkKind::Process).await;
-    server.from_now_on(Act::Hang);
+    server.always(Act::Hang);
     let calls: Vec<_> = (0..10)
         .map(|_| {
             let host = host.clone();

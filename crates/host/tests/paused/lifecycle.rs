@@ -137,16 +137,16 @@ async fn b06_the_tools_of_a_server_that_is_away_stay_listed_byte_for_byte_also_a
     let bytes = |catalog: &gripfast::Catalog| -> Vec<String> {
         catalog.tools.iter().map(|tool| tool.raw.get().to_owned()).collect()
     };
-    let before = bytes(&*host.catalog("it", Duration::ZERO).await.unwrap());
+    let before = bytes(&host.catalog("it", Duration::ZERO).await.unwrap());
     server.go_away().await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(host.status_of("it").unwrap().supervision.state, State::Parked);
-    assert_eq!(bytes(&*host.catalog("it", Duration::ZERO).await.unwrap()), before);
+    assert_eq!(bytes(&host.catalog("it", Duration::ZERO).await.unwrap()), before);
     host.shutdown().await;
 
     let host = host_on(&store);
     add(&host, "it", spec(), &server);
-    assert_eq!(bytes(&*host.catalog("it", Duration::ZERO).await.unwrap()), before, "without the server");
+    assert_eq!(bytes(&host.catalog("it", Duration::ZERO).await.unwrap()), before, "without the server");
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,7 +35,7 @@ async fn d02_fifty_calls_meet_a_forgotten_session_and_one_new_one_serves_them_al
 #[tokio::test(start_paused = true)]
 async fn d02_a_session_that_is_refused_again_ends_with_its_own_error_and_no_loop() {
     let (host, server) = host_with(LinkKind::Remote).await;
-    server.from_now_on(Act::Reject(-32001, "Session not found"));
+    server.always(Act::Reject(-32001, "Session not found"));
     let error = call(&host, "act", "").await.unwrap_err();
     assert_eq!((error.code.word(), error.outcome.word()), ("unreachable", "refused"));
     assert_eq!(server.received("tools/call"), 2);

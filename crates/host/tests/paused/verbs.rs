@@ -86,7 +86,7 @@ async fn f02_a_lazy_server_does_not_stop_under_a_long_call() {
 async fn f03_status_counts_calls_errors_and_tool_errors_apart() {
     let (host, server) = host_with(LinkKind::Remote).await;
     call(&host, "act", "").await.unwrap();
-    server.next_acts([Act::ToolError, Act::ActThenBreak]);
+    server.next_acts([Act::ToolError, Act::DoThenBreak]);
     call(&host, "act", "").await.unwrap();
     call(&host, "act", "").await.unwrap_err();
     let status = host.status_of("it").unwrap();

@@ -32,7 +32,7 @@ pub(crate) enum Act {
     /// Refuses with an HTTP status before acting.
     Refuse(HttpAnswer),
     /// Acts, and the connection breaks before the answer.
-    ActThenBreak,
+    DoThenBreak,
     /// Answers with something that is not MCP.
     Nonsense,
     /// Reports progress at this pace, for ever.
@@ -130,7 +130,7 @@ impl Server {
         self.life(|life| life.acts.extend(acts));
     }
 
-    pub(crate) fn from_now_on(&self, act: Act) {
+    pub(crate) fn always(&self, act: Act) {
         self.life(|life| life.otherwise = act);
     }
 
@@ -389,7 +389,7 @@ impl Server {
             }
             Act::Reject(code, text) => Ok(error(id, code, text)),
             Act::Refuse(answer) => Err(Evidence::sent(request.during, Observed::Http(answer)).into()),
-            Act::ActThenBreak => {
+            Act::DoThenBreak => {
                 execute();
                 Err(Evidence::sent(request.during, Observed::Closed("connection reset".to_owned())).into())
             }

@@ -193,6 +193,7 @@ impl Upstream {
     fn learn_success(&mut self, now: Mono, epoch: Epoch) {
         let Some(ready) = self.ready_at(epoch) else { return };
         ready.keepalive.heard(now);
+        ready.answered = true;
         if ready.proven_at.take().is_some() {
             self.budget.forgive();
         }
@@ -205,12 +206,14 @@ impl Upstream {
         if matches!(failure, Failure::Declined(_)) {
             return self.learn_success(now, epoch);
         }
-        if self.ready_at(epoch).is_none() {
+        let Some(ready) = self.ready_at(epoch) else {
             // It raced a reconnect that is known already, or speaks of a link that is gone.
             self.circuit.abandoned(now, call);
             return;
-        }
-        if counts(&failure) {
+        };
+        // What broke together with a connection that is doubted already says nothing new.
+        let known = ready.suspect.is_some() && matches!(failure, Failure::Lost(_));
+        if counts(&failure) && !known {
             if self.circuit.failed(now, call) {
                 self.events.push_back(Event::CircuitOpened {
                     failures: self.circuit.consecutive_failures(),
@@ -239,7 +242,10 @@ impl Upstream {
             }
             Link::Ready(ready) if ready.suspect.is_some() => {
                 self.probe(now);
-                Verdict::Wait(WaitFor::Link)
+                match self.circuit.passage(now) {
+                    Passage::Free | Passage::TrialDue => Verdict::Wait(WaitFor::Link),
+                    Passage::Refused { retry_at } => Verdict::Refuse(self.circuit_refusal(now, retry_at)),
+                }
             }
             Link::Ready(_) => match self.circuit.passage(now) {
                 Passage::Free if slot_free => Verdict::Go { trial: false },

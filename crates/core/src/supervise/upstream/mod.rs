@@ -20,6 +20,8 @@
 //! ```
 
 mod admission;
+mod asks;
+mod catalog;
 mod outage;
 mod report;
 
@@ -476,6 +478,7 @@ impl Upstream {
         self.link = Link::Ready(Ready {
             epoch,
             keepalive: Keepalive::new(self.spec.keepalive, probe, now),
+            answered: false,
             proven_at: Some(now + prove_after),
             suspect: None,
             catalog: CatalogState::FirstListing { again: false },
@@ -499,6 +502,7 @@ impl Upstream {
         match answer {
             ProbeAnswer::Alive | ProbeAnswer::Failed(Failure::Declined(_) | Failure::Busy { .. }) => {
                 ready.keepalive.answered(now);
+                ready.answered = true;
                 ready.suspect = None;
             }
             ProbeAnswer::Unsupported => match ready.keepalive.unsupported(now) {
@@ -508,7 +512,7 @@ impl Upstream {
             ProbeAnswer::Failed(failure) => {
                 self.events.push_back(Event::ProbeFailed { cause: failure.to_string() });
                 match failure {
-                    Failure::SessionExpired(_) => self.renew(now, Renewal::Session),
+                    Failure::SessionExpired(_) => self.renew_session(now, failure),
                     Failure::CredentialRefused(_) => self.renew(now, Renewal::Credential),
                     Failure::Unreachable(_)
                     | Failure::Lost(_)
@@ -520,6 +524,23 @@ impl Upstream {
                     | Failure::Busy { .. } => self.lose_link(now, failure),
                 }
             }
+        }
+    }
+
+    /// The session was refused. One that never worked is not replaced by another of its kind: that would
+    /// go on for ever, while a lost link has a budget.
+    fn renew_session(&mut self, now: Mono, failure: Failure) {
+        match &self.link {
+            Link::Ready(ready) if !ready.answered => self.lose_link(now, failure),
+            Link::Ready(_)
+            | Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => self.renew(now, Renewal::Session),
         }
     }
 
@@ -551,137 +572,6 @@ impl Upstream {
             }
             Some(failure) => self.lose_link(now, failure),
         }
-    }
-
-    fn on_catalog_listed(&mut self, now: Mono, epoch: Epoch) {
-        let Some(ready) = self.ready_at(epoch) else { return };
-        ready.keepalive.heard(now);
-        match ready.catalog {
-            CatalogState::FirstListing { again: true } | CatalogState::Listing { again: true } => {
-                ready.catalog = CatalogState::Listing { again: false };
-                self.actions.push_back(Action::ListCatalog { epoch });
-            }
-            CatalogState::FirstListing { again: false }
-            | CatalogState::Listing { again: false }
-            | CatalogState::Fresh
-            | CatalogState::Stale { .. } => ready.catalog = CatalogState::Fresh,
-        }
-        if let Some(since) = self.away_since.take() {
-            self.events.push_back(Event::Revived { away: now - since });
-        }
-    }
-
-    fn on_catalog_failed(&mut self, now: Mono, epoch: Epoch, failure: Failure) {
-        let pause_max = Self::RELIST_PAUSE_MAX;
-        let Some(ready) = self.ready_at(epoch) else { return };
-        let attempts = match ready.catalog {
-            CatalogState::Stale { attempts, .. } => attempts + 1,
-            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => 0,
-        };
-        let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
-        ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
-        self.events.push_back(Event::CatalogFailed { cause: failure.to_string() });
-        self.trouble(now, failure);
-    }
-
-    fn on_catalog_changed(&mut self, now: Mono, epoch: Epoch) {
-        let Some(ready) = self.ready_at(epoch) else { return };
-        ready.keepalive.heard(now);
-        match ready.catalog {
-            CatalogState::FirstListing { .. } => ready.catalog = CatalogState::FirstListing { again: true },
-            CatalogState::Listing { .. } => ready.catalog = CatalogState::Listing { again: true },
-            CatalogState::Fresh | CatalogState::Stale { .. } => {
-                ready.catalog = CatalogState::Listing { again: false };
-                self.actions.push_back(Action::ListCatalog { epoch });
-            }
-        }
-    }
-
-    fn on_asked(&mut self, now: Mono, ask: Ask) {
-        match ask {
-            Ask::Start => match self.link {
-                Link::Stopped => self.begin(now),
-                Link::Draining { .. } => {
-                    self.finish_drain();
-                    self.begin(now);
-                }
-                Link::Dormant if !self.spec.lazy => self.begin(now),
-                Link::Dormant
-                | Link::Connecting { .. }
-                | Link::Ready(_)
-                | Link::Renewing { .. }
-                | Link::Waiting { .. }
-                | Link::Parked { .. }
-                | Link::Blocked { .. } => {}
-            },
-            Ask::Reconnect => self.redial(now),
-            Ask::Reload => {
-                self.budget.forgive();
-                self.outage = None;
-                if self.circuit.close() {
-                    self.events.push_back(Event::CircuitClosed);
-                }
-                self.redial(now);
-            }
-            Ask::CauseChanged => match self.link {
-                Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => self.dial(now),
-                Link::Dormant
-                | Link::Connecting { .. }
-                | Link::Ready(_)
-                | Link::Renewing { .. }
-                | Link::Draining { .. }
-                | Link::Stopped => {}
-            },
-            Ask::Stop => self.stop(now),
-        }
-    }
-
-    fn begin(&mut self, now: Mono) {
-        self.outage = None;
-        self.cause = None;
-        if self.spec.lazy {
-            self.link = Link::Dormant;
-        } else {
-            self.dial(now);
-        }
-    }
-
-    /// Replaces whatever there is by a fresh dial. A stopped upstream stays stopped: only `start` ends that.
-    fn redial(&mut self, now: Mono) {
-        match self.link {
-            Link::Stopped | Link::Draining { .. } => {}
-            Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
-                self.dial(now)
-            }
-            Link::Connecting { .. } | Link::Ready(_) | Link::Renewing { .. } => {
-                self.actions.push_back(Action::HangUp(Manner::Politely));
-                self.dial(now);
-            }
-        }
-    }
-
-    fn stop(&mut self, now: Mono) {
-        match self.link {
-            Link::Stopped | Link::Draining { .. } => {}
-            Link::Ready(_) | Link::Renewing { .. } if self.in_flight > 0 => {
-                self.link = Link::Draining { until: now + Self::DRAIN_FOR };
-            }
-            Link::Ready(_) | Link::Renewing { .. } => self.finish_drain(),
-            Link::Connecting { .. } => {
-                self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                self.link = Link::Stopped;
-            }
-            Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
-                self.link = Link::Stopped;
-            }
-        }
-        self.outage = None;
-        self.cause = None;
-    }
-
-    fn finish_drain(&mut self) {
-        self.actions.push_back(Action::HangUp(Manner::Politely));
-        self.link = Link::Stopped;
     }
 
     /// When a lazy link that nobody uses is to be stopped.

@@ -43,20 +43,29 @@ impl Upstream {
     /// A failure on the present, usable link that may or may not cost it.
     pub(super) fn trouble(&mut self, now: Mono, failure: Failure) {
         match failure {
-            Failure::SessionExpired(_) => self.renew(now, Renewal::Session),
+            Failure::SessionExpired(_) => self.renew_session(now, failure),
             Failure::CredentialRefused(_) => self.renew(now, Renewal::Credential),
             Failure::Unreachable(_) => self.lose_link(now, failure),
             Failure::Lost(_) => match self.kind {
                 // A pipe does not break in part.
                 LinkKind::Process => self.lose_link(now, failure),
-                // One connection of a pool broke: ask whether the server is still there.
-                LinkKind::Remote => self.probe(now),
+                // One connection of a pool broke: ask whether the server is still there, before the replay
+                // of this call, or anybody else's call, goes the same way.
+                LinkKind::Remote => self.doubt(now),
             },
             Failure::TimedOut(_) | Failure::ServerFault(_) | Failure::Nonsense(_) | Failure::Blocked(_) => {
                 self.probe(now);
             }
             Failure::Busy { .. } | Failure::Declined(_) => {}
         }
+    }
+
+    /// The link may be dead: callers wait until a probe has been answered.
+    fn doubt(&mut self, now: Mono) {
+        if let Link::Ready(ready) = &mut self.link {
+            ready.suspect = Some(now + self.spec.keepalive.timeout);
+        }
+        self.probe(now);
     }
 
     /// An established link is given up.

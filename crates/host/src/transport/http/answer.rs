@@ -9,7 +9,6 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// What kind of body a success carries.
@@ -74,28 +73,31 @@ pub(in crate::transport) async fn whole(
 pub(in crate::transport) struct Events {
     body: Incoming,
     reader: sse::Reader,
-    ready: VecDeque<sse::Event>,
 }
 
 impl Events {
     pub(in crate::transport) fn of(body: Incoming, limit: usize) -> Self {
-        Self { body, reader: sse::Reader::new(limit), ready: VecDeque::new() }
+        Self { body, reader: sse::Reader::new(limit) }
     }
 
-    /// The next event; `None` at the end of the stream.
+    /// The next event; `None` at the end of the stream. After one that is too large the stream goes on.
     pub(in crate::transport) async fn next(
         &mut self,
         during: During,
     ) -> Result<Option<sse::Event>, Evidence> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
+            match self.reader.next_event() {
+                Some(Ok(event)) => return Ok(Some(event)),
+                Some(Err(too_large)) => {
+                    return Err(Evidence::sent(during, Observed::TooLarge(too_large.limit)));
+                }
+                None => {}
             }
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.take(&data, during)?;
+                        self.reader.push(&data);
                     }
                 }
                 Some(Err(error)) => {
@@ -104,19 +106,6 @@ impl Events {
                 }
             }
         }
-    }
-
-    fn take(&mut self, data: &[u8], during: During) -> Result<(), Evidence> {
-        self.reader.push(data);
-        while let Some(event) = self.reader.next_event() {
-            match event {
-                Ok(event) => self.ready.push_back(event),
-                Err(too_large) => {
-                    return Err(Evidence::sent(during, Observed::TooLarge(too_large.limit)));
-                }
-            }
-        }
-        Ok(())
     }
 
     pub(in crate::transport) fn last_event_id(&self) -> Option<&str> {
@@ -135,7 +124,7 @@ pub(in crate::transport) async fn refusal(
     during: During,
 ) -> (Evidence, Option<Bytes>) {
     const LIMIT: usize = 64 << 10;
-    const WITHIN: Duration = Duration::from_secs(5);
+    const WITHIN: Duration = Duration::from_secs(2);
     let (head, body) = response.into_parts();
     // A body that is too long, too slow or broken tells nothing; the status still does.
     let body = match tokio::time::timeout(WITHIN, whole(body, LIMIT, during)).await {

@@ -18,6 +18,7 @@ use url::Url;
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     client: Client<Connector, Full<Bytes>>,
+    connector: Connector,
     /// Sent with every request to the upstream's own origin.
     headers: HeaderMap,
 }
@@ -37,26 +38,28 @@ impl HttpClient {
     const IDLE_FOR: Duration = Duration::from_secs(50);
 
     /// A client for the server at `url`, with the headers that the config names.
-    pub(crate) fn new(url: &Url, mut headers: HeaderMap, tls: &TlsFiles) -> Result<Self, Observed> {
-        let target = uri_of(url)?;
-        let (connector, proxy_headers) = Connector::new(&target, tls)?;
+    pub(crate) fn new(url: &Url, mut headers: HeaderMap, tls: TlsFiles) -> Result<Self, Observed> {
+        let connector = Connector::new(&uri_of(url)?, tls)?;
         mark_sensitive(&mut headers);
-        headers.extend(proxy_headers);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Self::IDLE_FOR)
             .pool_max_idle_per_host(Self::IDLE_CONNECTIONS)
-            .build(connector);
-        Ok(Self { client, headers })
+            .build(connector.clone());
+        Ok(Self { client, connector, headers })
     }
 
-    /// Sends a request and follows redirects. Returns when the answer's head is there.
+    /// Sends a request and follows redirects, but never from https to http. Returns when the answer's head is there.
     pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Incoming>, Evidence> {
         let home = ask.url.origin();
         let mut own_headers = self.headers.clone();
         for _ in 0..=Self::REDIRECTS {
             let response = self.send_once(&ask, &own_headers, during).await?;
             let Some(next) = redirect(&response, &ask.url) else { return Ok(response) };
+            if ask.url.scheme() == "https" && next.scheme() != "https" {
+                let text = "it redirects from https to http, which is not followed".to_owned();
+                return Err(Evidence::unsent(during, Observed::BadConfig(text)));
+            }
             if next.origin() != home {
                 // Another origin is another party: it gets nothing that was meant for this one.
                 for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
@@ -83,19 +86,27 @@ impl HttpClient {
         let uri = uri_of(&ask.url).map_err(|observed| Evidence::unsent(during, observed))?;
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = uri;
         *request.headers_mut() = ask.headers.clone();
         for (name, value) in own_headers {
             request.headers_mut().insert(name, value.clone());
         }
+        if let Some(auth) = self.connector.proxy_authorization(&uri) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, auth);
+        }
+        *request.uri_mut() = uri;
         self.client.request(request).await.map_err(|error| {
+            let (trouble, text) = trouble_in(&error);
             if error.is_connect() {
-                let (trouble, text) = trouble_in(&error);
-                Evidence::unsent(during, Observed::Dial { trouble, text })
-            } else {
-                let (_, text): (DialTrouble, _) = trouble_in(&error);
-                Evidence::sent(during, Observed::Closed(format!("the connection broke: {text}")))
+                return Evidence::unsent(during, Observed::Dial { trouble, text });
             }
+            let what = match trouble {
+                // A server may refuse our certificate, or the want of one, after its own handshake is done.
+                DialTrouble::Tls => "TLS failed",
+                DialTrouble::Dns | DialTrouble::Refused | DialTrouble::TimedOut | DialTrouble::Other => {
+                    "the connection broke"
+                }
+            };
+            Evidence::sent(during, Observed::Closed(format!("{what}: {text}")))
         })
     }
 }
@@ -105,8 +116,7 @@ fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
     let follow = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     let next = from.join(location).ok()?;
-    let downgrade = from.scheme() == "https" && next.scheme() != "https";
-    (follow && !downgrade && matches!(next.scheme(), "http" | "https")).then_some(next)
+    (follow && matches!(next.scheme(), "http" | "https")).then_some(next)
 }
 
 fn uri_of(url: &Url) -> Result<Uri, Observed> {

@@ -19,7 +19,7 @@ use rustls_platform_verifier::Verifier;
 use std::error::Error as StdError;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -28,57 +28,65 @@ use tower_service::Service;
 type Tcp = HttpConnector<Resolver>;
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Makes connections to one server, directly or through a proxy.
+/// Makes connections for one upstream. Each goes its own way, directly or through a proxy, for a redirect
+/// may lead to another scheme or host than the configured one.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    way: Way,
+    tcp: Tcp,
+    proxies: Arc<Matcher>,
+    tls: Arc<Tls>,
 }
 
-#[derive(Clone)]
-enum Way {
-    Direct(HttpsConnector<Tcp>),
-    /// Plain HTTP through a proxy: the proxy is told the whole address in each request.
-    Forward {
-        tcp: Tcp,
-        proxy: Uri,
-    },
-    /// HTTPS through a proxy: the proxy passes bytes.
-    Tunnel(HttpsConnector<Tunnel<Tcp>>),
+/// The TLS setup, made when it is first needed: reading the system's roots takes a while.
+struct Tls {
+    files: TlsFiles,
+    config: OnceLock<Result<ClientConfig, Observed>>,
+}
+
+impl Tls {
+    fn config(&self) -> Result<ClientConfig, Observed> {
+        self.config.get_or_init(|| tls_config(&self.files)).clone()
+    }
 }
 
 impl Connector {
     /// A connection that takes longer is no connection.
     const TCP_WITHIN: Duration = Duration::from_secs(10);
 
-    /// A connector for `target`, and the headers that its proxy wants with each request.
-    pub(crate) fn new(target: &Uri, tls: &TlsFiles) -> Result<(Self, HeaderMap), Observed> {
+    /// A connector for `target` and wherever it redirects to.
+    pub(crate) fn new(target: &Uri, files: TlsFiles) -> Result<Self, Observed> {
         let mut tcp = Tcp::new_with_resolver(Resolver(GaiResolver::new()));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(Self::TCP_WITHIN));
         tcp.set_keepalive(Some(Duration::from_secs(60)));
-
-        let mut headers = HeaderMap::new();
-        let encrypted = target.scheme_str() == Some("https");
-        let way = match (Matcher::from_env().intercept(target), encrypted) {
-            (None, true) => Way::Direct(with_tls(tcp, tls_config(tls)?)),
-            (None, false) => Way::Direct(with_tls(tcp, plain_config()?)),
-            (Some(proxy), false) => {
-                if let Some(auth) = proxy.basic_auth() {
-                    headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
-                }
-                Way::Forward { tcp, proxy: proxy.uri().clone() }
+        let tls = Tls { files, config: OnceLock::new() };
+        let connector = Self { tcp, proxies: Arc::new(Matcher::from_env()), tls: Arc::new(tls) };
+        if is_encrypted(target) {
+            connector.tls.config()?;
+        }
+        match connector.proxies.intercept(target).map(|proxy| proxy.uri().scheme_str() == Some("http")) {
+            None | Some(true) => Ok(connector),
+            Some(false) => {
+                let text = "the environment names a proxy of a kind that is not spoken; only `http://` is";
+                Err(Observed::BadConfig(text.to_owned()))
             }
-            (Some(proxy), true) => {
-                let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-                if let Some(auth) = proxy.basic_auth() {
-                    tunnel = tunnel.with_auth(auth.clone());
-                }
-                Way::Tunnel(with_tls(tunnel, tls_config(tls)?))
-            }
-        };
-        Ok((Self { way }, headers))
+        }
     }
+
+    /// What the proxy on the way to `target` wants to see in each request. In a tunnel, nothing: there
+    /// the request is not for its eyes.
+    pub(super) fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
+        let proxy = self.proxies.intercept(target).filter(|_| !is_encrypted(target))?;
+        proxy.basic_auth().cloned().map(|mut auth| {
+            auth.set_sensitive(true);
+            auth
+        })
+    }
+}
+
+fn is_encrypted(target: &Uri) -> bool {
+    target.scheme_str() == Some("https")
 }
 
 fn with_tls<C>(inner: C, config: ClientConfig) -> HttpsConnector<C> {
@@ -88,16 +96,6 @@ fn with_tls<C>(inner: C, config: ClientConfig) -> HttpsConnector<C> {
         .enable_http1()
         .enable_http2()
         .wrap_connector(inner)
-}
-
-/// A config for a connector that will never see TLS: no roots are read for it.
-fn plain_config() -> Result<ClientConfig, Observed> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| bad_tls(&error))?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth())
 }
 
 fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
@@ -153,7 +151,7 @@ pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, Stri
             return (DialTrouble::Dns, error.to_string());
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+            if is_tls(error) {
                 return (DialTrouble::Tls, error.to_string());
             }
             match error.kind() {
@@ -165,6 +163,13 @@ pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, Stri
         cause = error.source();
     }
     (DialTrouble::Other, innermost)
+}
+
+/// TLS errors come wrapped in one or two I/O errors, whose chain of causes leaves out what they wrap.
+fn is_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| {
+        inner.is::<rustls::Error>() || inner.downcast_ref::<io::Error>().is_some_and(is_tls)
+    })
 }
 
 /// The system's resolver, whose failures can be told from others by type.
@@ -188,12 +193,12 @@ impl Service<Name> for Resolver {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx).map_err(|error| Box::new(DnsError(error)).into())
+        self.0.poll_ready(cx).map_err(|error| DnsError(error).into())
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
         let lookup = self.0.call(name);
-        Box::pin(async move { lookup.await.map_err(|error| Box::new(DnsError(error)).into()) })
+        Box::pin(async move { lookup.await.map_err(|error| DnsError(error).into()) })
     }
 }
 
@@ -208,22 +213,32 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, target: Uri) -> Self::Future {
-        match &mut self.way {
-            Way::Direct(connector) => {
-                let connecting = connector.call(target);
-                Box::pin(async move { Ok(Stream { io: connecting.await?, forwarded: false }) })
-            }
-            Way::Forward { tcp, proxy } => {
-                let connecting = tcp.call(proxy.clone());
-                Box::pin(async move {
-                    Ok(Stream { io: MaybeHttpsStream::Http(connecting.await?), forwarded: true })
-                })
-            }
-            Way::Tunnel(connector) => {
-                let connecting = connector.call(target);
-                Box::pin(async move { Ok(Stream { io: connecting.await?, forwarded: false }) })
-            }
-        }
+        let Self { mut tcp, proxies, tls } = self.clone();
+        let proxy = proxies.intercept(&target);
+        Box::pin(async move {
+            let (io, forwarded) = match (proxy, is_encrypted(&target)) {
+                (None, false) => (MaybeHttpsStream::Http(tcp.call(target).await?), false),
+                (None, true) => (with_tls(tcp, tls.config().map_err(unusable)?).call(target).await?, false),
+                // Plain HTTP through a proxy: it is told the whole address in each request.
+                (Some(proxy), false) => (MaybeHttpsStream::Http(tcp.call(proxy.uri().clone()).await?), true),
+                // HTTPS through a proxy: it passes bytes.
+                (Some(proxy), true) => {
+                    let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+                    if let Some(auth) = proxy.basic_auth() {
+                        tunnel = tunnel.with_auth(auth.clone());
+                    }
+                    (with_tls(tunnel, tls.config().map_err(unusable)?).call(target).await?, false)
+                }
+            };
+            Ok(Stream { io, forwarded })
+        })
+    }
+}
+
+fn unusable(observed: Observed) -> BoxError {
+    match observed {
+        Observed::BadConfig(text) => text.into(),
+        other => format!("{other:?}").into(),
     }
 }
 

@@ -132,18 +132,23 @@ impl HttpLink {
         request: &Outgoing,
     ) -> Result<Bytes, Box<Trouble>> {
         let mut events = Events::of(response.into_body(), self.max_message);
+        let mut last_event: Option<String> = None;
         for _ in 0..=RESUMPTIONS {
             let cut = match self.next_answer(&mut events, request).await {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => Evidence::sent(
-                    request.during,
-                    Observed::Closed("its event stream ended before the answer".to_owned()),
-                ),
-                Err(evidence) => evidence,
+                Ok(None) => Observed::Closed("its event stream ended before the answer".to_owned()),
+                Err(Evidence { observed: cut @ Observed::Closed(_), .. }) => cut,
+                // Picked up again, it would be the same.
+                Err(evidence) => return Err(evidence.into()),
             };
-            match self.resume(session, &events, request.during).await {
+            last_event = events.last_event_id().map(str::to_owned).or(last_event);
+            let resumed = match &last_event {
+                Some(last) => self.resume(session, last, events.retry(), request.during).await,
+                None => None,
+            };
+            match resumed {
                 Some(resumed) => events = resumed,
-                None => return Err(cut.into()),
+                None => return Err(Evidence::sent(request.during, cut).into()),
             }
         }
         let text = "its event stream ended before the answer, again and again".to_owned();
@@ -154,7 +159,14 @@ impl HttpLink {
         while let Some(event) = events.next(request.during).await? {
             let message = Bytes::from(event.data);
             match Message::parse(&message) {
-                Ok(Message::Response(_)) => return Ok(Some(message)),
+                Ok(Message::Response(response)) => {
+                    // Some servers answer with an id that is none, or with their own word for it; the id of
+                    // another request is somebody else's answer.
+                    let id = response.id.as_ref().and_then(Id::as_u64);
+                    if id.is_none_or(|id| id == request.id) {
+                        return Ok(Some(message));
+                    }
+                }
                 Ok(Message::Request(_) | Message::Notification(_)) => {
                     self.hear(message.clone(), request.listener.as_ref()).await;
                 }
@@ -165,17 +177,22 @@ impl HttpLink {
         Ok(None)
     }
 
-    /// In the legacy era a cut stream can be picked up after its last event, if it had one.
-    async fn resume(&self, session: &Session, events: &Events, during: During) -> Option<Events> {
-        let last = events.last_event_id()?;
+    /// In the legacy era a cut stream can be picked up after its last event.
+    async fn resume(
+        &self,
+        session: &Session,
+        last_event: &str,
+        pause: Option<Duration>,
+        during: During,
+    ) -> Option<Events> {
         if session.era == Era::Modern {
             return None;
         }
-        if let Some(pause) = events.retry() {
+        if let Some(pause) = pause {
             tokio::time::sleep(pause.min(FAREWELL_WITHIN)).await;
         }
         let mut ask = self.ask(Method::GET, session, EVENTS, Vec::new());
-        ask.headers.insert(LAST_EVENT_ID, HeaderValue::from_str(last).ok()?);
+        ask.headers.insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);
         let response = self.client.send(ask, during).await.ok()?;
         let resumed = response.status().is_success() && matches!(kind_of(&response), Kind::Events);
         resumed.then(|| Events::of(response.into_body(), self.max_message))

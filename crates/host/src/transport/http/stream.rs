@@ -6,7 +6,7 @@ use super::{EVENTS, HttpLink, LAST_EVENT_ID};
 use crate::transport::Session;
 use crate::transport::inbox::Incoming as News;
 use bytes::Bytes;
-use gripfast_core::failure::During;
+use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_wire::envelope::Message;
 use http::{HeaderValue, Method};
 use std::time::Duration;
@@ -14,45 +14,73 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Follows the stream until the server has none, or refuses, or cannot be reached. The owner hears of the
-/// latter two: an idle upstream is then known to be away before anybody calls.
+/// Follows the stream for as long as the server has one. Whatever stands in the way is told to the owner,
+/// who then looks after the link: an idle upstream is known to be away before anybody calls.
 pub(super) async fn follow(link: &HttpLink, session: &Session) {
     let mut last_event: Option<String> = None;
     let mut pause = FIRST_PAUSE;
+    let mut was_open = false;
     loop {
         let mut ask = link.ask(Method::GET, session, EVENTS, Vec::new());
         if let Some(last) = last_event.as_deref().and_then(|last| HeaderValue::from_str(last).ok()) {
             ask.headers.insert(LAST_EVENT_ID, last);
         }
-        let response = match link.client.send(ask, During::Probe).await {
-            Ok(response) => response,
-            Err(evidence) => return link.inbox.put(News::StreamRefused(evidence)).await,
+        let retry = match link.client.send(ask, During::Probe).await {
+            Ok(response) => match (response.status().as_u16(), answer::kind_of(&response)) {
+                (200..=299, Kind::Events) => {
+                    was_open = true;
+                    let (events, heard_anything) =
+                        hear(link, Events::of(response.into_body(), link.max_message)).await;
+                    last_event = events.last_event_id().map(str::to_owned).or(last_event);
+                    if heard_anything {
+                        pause = FIRST_PAUSE;
+                    }
+                    events.retry()
+                }
+                // A gateway on the way has a bad moment, or does not wait for a stream that is silent.
+                (408 | 425 | 429 | 500 | 502..=599, _) => {
+                    let (evidence, _) = answer::refusal(response, session.id.is_some(), During::Probe).await;
+                    link.inbox.put(News::StreamRefused(evidence)).await;
+                    None
+                }
+                // It has no such stream, in whatever words: that says nothing about a session that is this
+                // young. The specification wants 405, the field says 404 and more.
+                _ if !was_open => return,
+                // It had one. Another server has taken its place.
+                (200..=299 | 405 | 406 | 501, _) => {
+                    let gone = Observed::Closed("it has no event stream any more".to_owned());
+                    return link.inbox.put(News::Lost(Evidence::sent(During::Probe, gone))).await;
+                }
+                _ => {
+                    let (evidence, _) = answer::refusal(response, session.id.is_some(), During::Probe).await;
+                    return link.inbox.put(News::StreamRefused(evidence)).await;
+                }
+            },
+            Err(evidence) => {
+                link.inbox.put(News::StreamRefused(evidence)).await;
+                None
+            }
         };
-        match response.status().as_u16() {
-            200..=299 => {}
-            // It has no such stream, which the specification allows.
-            405 | 406 | 501 => return,
-            _ => {
-                let (evidence, _) = answer::refusal(response, session.id.is_some(), During::Probe).await;
-                return link.inbox.put(News::StreamRefused(evidence)).await;
-            }
+        tokio::time::sleep(retry.unwrap_or(pause).min(LONGEST_PAUSE)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Hands over what the stream says until it is cut or ends; both are picked up again.
+async fn hear(link: &HttpLink, mut events: Events) -> (Events, bool) {
+    let mut heard_anything = false;
+    loop {
+        let event = match events.next(During::Probe).await {
+            Ok(Some(event)) => event,
+            // Nobody waits for it; what comes after it may be wanted.
+            Err(Evidence { observed: Observed::TooLarge(_), .. }) => continue,
+            Ok(None) | Err(_) => return (events, heard_anything),
+        };
+        heard_anything = true;
+        let message = Bytes::from(event.data);
+        // Answers to requests belong to their POSTs; here they can only be replays of old ones.
+        if matches!(Message::parse(&message), Ok(Message::Request(_) | Message::Notification(_))) {
+            link.inbox.put(News::Message(message)).await;
         }
-        if !matches!(answer::kind_of(&response), Kind::Events) {
-            return;
-        }
-        let mut events = Events::of(response.into_body(), link.max_message);
-        let mut heard_anything = false;
-        // Cut or ended: both are picked up again.
-        while let Ok(Some(event)) = events.next(During::Probe).await {
-            heard_anything = true;
-            let message = Bytes::from(event.data);
-            // Answers to requests belong to their POSTs; here they can only be replays of old ones.
-            if matches!(Message::parse(&message), Ok(Message::Request(_) | Message::Notification(_))) {
-                link.inbox.put(News::Message(message)).await;
-            }
-        }
-        last_event = events.last_event_id().map(str::to_owned).or(last_event);
-        pause = if heard_anything { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-        tokio::time::sleep(events.retry().unwrap_or(pause).min(LONGEST_PAUSE)).await;
     }
 }

@@ -20,6 +20,7 @@ use gripfast_core::supervise::upstream::Manner;
 use leash::Leash;
 use std::io;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
@@ -43,7 +44,22 @@ pub(crate) struct Pipes {
 pub(crate) struct ProcessTree {
     pid: u32,
     leash: Leash,
-    exit: watch::Receiver<Option<Exit>>,
+    exit: ExitWatch,
+    /// Everything was killed. Not to be done again: by then the id may be somebody else's.
+    killed: AtomicBool,
+}
+
+/// Sees a child's end, without being able to cause it.
+#[derive(Debug, Clone)]
+pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
+
+impl ExitWatch {
+    /// Waits until the child itself has ended and was reaped.
+    pub(crate) async fn ended(&self) -> Exit {
+        let mut exit = self.0.clone();
+        let ended = exit.wait_for(Option::is_some).await;
+        ended.ok().and_then(|exit| *exit).unwrap_or(Exit { code: None, signal: None })
+    }
 }
 
 impl ProcessTree {
@@ -70,37 +86,38 @@ impl ProcessTree {
         };
         leash.tie(pid);
         let exit = reap(child);
-        Ok((Self { pid, leash, exit }, Pipes { stdin, stdout, stderr }))
+        Ok((Self { pid, leash, exit, killed: AtomicBool::new(false) }, Pipes { stdin, stdout, stderr }))
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until the child itself has ended and was reaped.
-    pub(crate) async fn ended(&self) -> Exit {
-        let mut exit = self.exit.clone();
-        let ended = exit.wait_for(Option::is_some).await;
-        ended.ok().and_then(|exit| *exit).unwrap_or(Exit { code: None, signal: None })
+    /// Sees the child's end.
+    pub(crate) fn exit(&self) -> ExitWatch {
+        self.exit.clone()
     }
 
     /// Ends the whole tree. The caller has closed, or will drop, the child's stdin.
     pub(crate) async fn end(&self, manner: Manner) {
         match manner {
             Manner::Politely => {
-                if tokio::time::timeout(Self::STDIN_GRACE, self.ended()).await.is_err() {
+                if tokio::time::timeout(Self::STDIN_GRACE, self.exit.ended()).await.is_err() {
                     os::ask_group_to_end(self.pid);
-                    let _ = tokio::time::timeout(Self::TERM_GRACE, self.ended()).await;
+                    let _ = tokio::time::timeout(Self::TERM_GRACE, self.exit.ended()).await;
                 }
             }
             Manner::AtOnce => {}
         }
         self.kill_everything();
-        self.ended().await;
+        self.exit.ended().await;
     }
 
     /// The group, and whoever left the group but still carries our tag.
     fn kill_everything(&self) {
+        if self.killed.swap(true, Ordering::AcqRel) {
+            return;
+        }
         os::kill_group(self.pid);
         os::kill_tagged(Leash::VARIABLE, self.leash.tag());
         self.leash.untie(self.pid);
@@ -114,7 +131,7 @@ impl Drop for ProcessTree {
 }
 
 /// Waits for the child in a task of its own, so that it never becomes a zombie, whoever forgets about it.
-fn reap(mut child: Child) -> watch::Receiver<Option<Exit>> {
+fn reap(mut child: Child) -> ExitWatch {
     let (tell, exit) = watch::channel(None);
     tokio::spawn(async move {
         let status = child.wait().await;
@@ -124,7 +141,7 @@ fn reap(mut child: Child) -> watch::Receiver<Option<Exit>> {
         };
         let _ = tell.send(Some(ended));
     });
-    exit
+    ExitWatch(exit)
 }
 
 /// What a failure to start means.
@@ -135,6 +152,9 @@ pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
         )),
         io::ErrorKind::PermissionDenied => {
             Observed::NoExecutable(format!("command `{program}` may not be executed: permission denied"))
+        }
+        _ if os::is_not_a_program(error) => {
+            Observed::NoExecutable(format!("command `{program}` is not a program that this system can run"))
         }
         _ => Observed::SpawnFailed(error.to_string()),
     }

@@ -17,6 +17,11 @@ pub(super) fn kill_group(leader: u32) {
     signal_group(leader, Signal::KILL);
 }
 
+/// The file is there and may be executed, but it is neither a binary of this machine nor a script.
+pub(super) fn is_not_a_program(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())
+}
+
 pub(super) fn signal_of(status: ExitStatus) -> Option<i32> {
     status.signal()
 }

@@ -1,0 +1,95 @@
+//! What people may ask for: start, stop, reconnect, reload.
+
+use super::{Action, Ask, Manner, Upstream};
+use crate::event::Event;
+use crate::supervise::link::Link;
+use crate::time::Mono;
+
+impl Upstream {
+    pub(super) fn on_asked(&mut self, now: Mono, ask: Ask) {
+        match ask {
+            Ask::Start => match self.link {
+                Link::Stopped => self.begin(now),
+                Link::Draining { .. } => {
+                    self.finish_drain();
+                    self.begin(now);
+                }
+                Link::Dormant if !self.spec.lazy => self.begin(now),
+                Link::Dormant
+                | Link::Connecting { .. }
+                | Link::Ready(_)
+                | Link::Renewing { .. }
+                | Link::Waiting { .. }
+                | Link::Parked { .. }
+                | Link::Blocked { .. } => {}
+            },
+            Ask::Reconnect => self.redial(now),
+            Ask::Reload => {
+                self.budget.forgive();
+                self.outage = None;
+                if self.circuit.close() {
+                    self.events.push_back(Event::CircuitClosed);
+                }
+                self.redial(now);
+            }
+            Ask::CauseChanged => match self.link {
+                Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => self.dial(now),
+                Link::Dormant
+                | Link::Connecting { .. }
+                | Link::Ready(_)
+                | Link::Renewing { .. }
+                | Link::Draining { .. }
+                | Link::Stopped => {}
+            },
+            Ask::Stop => self.stop(now),
+        }
+    }
+
+    fn begin(&mut self, now: Mono) {
+        self.outage = None;
+        self.cause = None;
+        if self.spec.lazy {
+            self.link = Link::Dormant;
+        } else {
+            self.dial(now);
+        }
+    }
+
+    /// Replaces whatever there is by a fresh dial. A stopped upstream stays stopped: only `start` ends that.
+    fn redial(&mut self, now: Mono) {
+        match self.link {
+            Link::Stopped | Link::Draining { .. } => {}
+            Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
+                self.dial(now)
+            }
+            Link::Connecting { .. } | Link::Ready(_) | Link::Renewing { .. } => {
+                self.actions.push_back(Action::HangUp(Manner::Politely));
+                self.dial(now);
+            }
+        }
+    }
+
+    fn stop(&mut self, now: Mono) {
+        match self.link {
+            Link::Stopped | Link::Draining { .. } => {}
+            Link::Ready(_) | Link::Renewing { .. } if self.in_flight > 0 => {
+                self.link = Link::Draining { until: now + Self::DRAIN_FOR };
+            }
+            Link::Ready(_) | Link::Renewing { .. } => self.finish_drain(),
+            Link::Connecting { .. } => {
+                self.actions.push_back(Action::HangUp(Manner::AtOnce));
+                self.link = Link::Stopped;
+            }
+            Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
+                self.link = Link::Stopped;
+            }
+        }
+        self.outage = None;
+        self.cause = None;
+    }
+
+    pub(super) fn finish_drain(&mut self) {
+        self.actions.push_back(Action::HangUp(Manner::Politely));
+        self.link = Link::Stopped;
+    }
+}

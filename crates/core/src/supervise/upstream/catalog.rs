@@ -1,0 +1,56 @@
+//! Whether the catalog is as the server last told it, and when to list it again.
+
+use super::{Action, Upstream};
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::ids::Epoch;
+use crate::supervise::link::CatalogState;
+use crate::time::Mono;
+use std::time::Duration;
+
+impl Upstream {
+    pub(super) fn on_catalog_listed(&mut self, now: Mono, epoch: Epoch) {
+        let Some(ready) = self.ready_at(epoch) else { return };
+        ready.keepalive.heard(now);
+        ready.answered = true;
+        match ready.catalog {
+            CatalogState::FirstListing { again: true } | CatalogState::Listing { again: true } => {
+                ready.catalog = CatalogState::Listing { again: false };
+                self.actions.push_back(Action::ListCatalog { epoch });
+            }
+            CatalogState::FirstListing { again: false }
+            | CatalogState::Listing { again: false }
+            | CatalogState::Fresh
+            | CatalogState::Stale { .. } => ready.catalog = CatalogState::Fresh,
+        }
+        if let Some(since) = self.away_since.take() {
+            self.events.push_back(Event::Revived { away: now - since });
+        }
+    }
+
+    pub(super) fn on_catalog_failed(&mut self, now: Mono, epoch: Epoch, failure: Failure) {
+        let pause_max = Self::RELIST_PAUSE_MAX;
+        let Some(ready) = self.ready_at(epoch) else { return };
+        let attempts = match ready.catalog {
+            CatalogState::Stale { attempts, .. } => attempts + 1,
+            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => 0,
+        };
+        let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
+        ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
+        self.events.push_back(Event::CatalogFailed { cause: failure.to_string() });
+        self.trouble(now, failure);
+    }
+
+    pub(super) fn on_catalog_changed(&mut self, now: Mono, epoch: Epoch) {
+        let Some(ready) = self.ready_at(epoch) else { return };
+        ready.keepalive.heard(now);
+        match ready.catalog {
+            CatalogState::FirstListing { .. } => ready.catalog = CatalogState::FirstListing { again: true },
+            CatalogState::Listing { .. } => ready.catalog = CatalogState::Listing { again: true },
+            CatalogState::Fresh | CatalogState::Stale { .. } => {
+                ready.catalog = CatalogState::Listing { again: false };
+                self.actions.push_back(Action::ListCatalog { epoch });
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Whatever answers a POST ends that POST's request, and silence ends it too.
+
+use crate::script::{Act, Heard, Script, good_manners, open_ended, response, say_json, say_text};
+use crate::stage::{call, echo, legacy, promptly, raw, ready_host, serve, spec, status, until, until_ready};
+use gripfast::{Code, Fate, Host};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A server that answers every call of a tool in this way.
+async fn answering(play: impl Fn(&Heard) -> Act + Send + Sync + 'static) -> Script {
+    Script::new(move |heard| match heard.rpc().as_str() {
+        "tools/call" => play(heard),
+        _ => good_manners(heard),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn d07_an_error_that_names_no_request_answers_the_post_it_came_on() {
+    let error = json!({ "code": -32600, "message": "Bad Request: what is this" });
+    for (status, id) in
+        [(400, None), (400, Some(json!(null))), (422, Some(json!("server-error"))), (200, None)]
+    {
+        let mut body = json!({ "jsonrpc": "2.0", "error": error });
+        if let Some(id) = id {
+            body["id"] = id;
+        }
+        let script = answering(move |_| say_json(status, &body)).await;
+        let host = ready_host(spec(&script.url())).await;
+        let answer = call(&host, "act", json!({})).await.unwrap();
+        assert_eq!(answer.result().unwrap_err().0, -32600, "{status}");
+        assert_eq!(script.calls_of("tools/call").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn d07_any_other_answer_ends_the_call_with_a_cause() {
+    let events = |body: &str| [open_ended("text/event-stream"), body.as_bytes().to_vec()].concat();
+    let cases: Vec<(Vec<u8>, Code, &str)> = vec![
+        (response(500, &[], "oops"), Code::OutcomeUnknown, "HTTP 500: oops"),
+        (response(502, &[], ""), Code::OutcomeUnknown, "HTTP 502"),
+        (response(418, &[], "teapot"), Code::UpstreamProtocol, "HTTP 418: teapot"),
+        (response(202, &[], ""), Code::UpstreamProtocol, "gave no answer"),
+        (response(204, &[], ""), Code::UpstreamProtocol, "gave no answer"),
+        (response(200, &[("content-type", "text/html")], "<html>"), Code::UpstreamProtocol, "text/html"),
+        (response(200, &[("content-type", "application/json")], "{"), Code::UpstreamProtocol, "JSON-RPC"),
+        (response(200, &[("content-type", "application/json")], "[]"), Code::UpstreamProtocol, "JSON-RPC"),
+        (events(""), Code::OutcomeUnknown, "event stream ended"),
+        (events("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"resu"), Code::OutcomeUnknown, "event stream ended"),
+        (events("data: half\n\ndata: of it\n\n"), Code::OutcomeUnknown, "event stream ended"),
+    ];
+    for (bytes, code, cause) in cases {
+        let told = String::from_utf8_lossy(&bytes).into_owned();
+        let script = answering(move |_| Act::Say(bytes.clone())).await;
+        let host = ready_host(spec(&script.url())).await;
+        let error = call(&host, "act", json!({})).await.unwrap_err();
+        assert_eq!((error.code, error.outcome), (code, Fate::Unknown), "{told}: {error}");
+        assert!(error.text.contains(cause), "{told}: {error}");
+        assert_eq!(script.calls_of("tools/call").len(), 1, "{told}: it may have been carried out");
+    }
+}
+
+#[tokio::test]
+async fn d07_an_answer_is_found_among_whatever_comes_before_it() {
+    let body = |id: &serde_json::Value| {
+        let answer = json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": "ok" }] } });
+        let other = json!({ "jsonrpc": "2.0", "id": 987_654, "result": { "content": [] } });
+        format!(
+            ": hello\n\nid: 7\ndata:\n\ndata: junk\n\nevent: message\ndata: {other}\n\ndata: {answer}\n\n"
+        )
+    };
+    let script = answering(move |heard| {
+        Act::Say([open_ended("text/event-stream"), body(&heard.json()["id"]).into_bytes()].concat())
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let answer = call(&host, "act", json!({})).await.unwrap();
+    assert_eq!(crate::stage::said(&answer), "ok");
+}
+
+#[tokio::test]
+async fn c03_a_black_hole_ends_in_a_timeout_and_b08_other_servers_do_not_notice() {
+    let (hole, healthy) = (serve(legacy()).await, serve(legacy()).await);
+    let mut limits = spec(&hole.url());
+    limits.supervision.timeouts.call = Duration::from_millis(800);
+    limits.supervision.timeouts.connect = Duration::from_millis(500);
+    limits.supervision.keepalive.timeout = Duration::from_millis(300);
+    let host = ready_host(limits).await;
+    host.spawn("healthy", spec(&healthy.url())).unwrap();
+    host.catalog("healthy", Duration::from_secs(5)).await.unwrap();
+
+    hole.stall();
+    let stuck = {
+        let host = host.clone();
+        tokio::spawn(async move { crate::stage::count(&host, "unknown").await })
+    };
+    until(&host, |status| status.supervision.in_flight == 1).await;
+    served_elsewhere(&host).await;
+    assert!(!stuck.is_finished(), "B08: nobody waits for the one that hangs");
+    let error = promptly(stuck).await.unwrap().unwrap_err();
+    assert_eq!((error.code, error.outcome), (Code::Timeout, Fate::Unknown), "{error}");
+
+    // The unanswered probe costs the link; the next one is made as soon as packets flow.
+    until(&host, |status| status.supervision.restarts > 0).await;
+    served_elsewhere(&host).await;
+    hole.resume();
+    until_ready(&host).await;
+    assert_eq!(echo(&host, "back").await.as_deref(), Ok("back"));
+}
+
+async fn served_elsewhere(host: &Host) {
+    let arguments = raw(&json!({ "text": "hi" }));
+    promptly(host.call("healthy", "echo", Some(arguments))).await.unwrap();
+}
+
+#[tokio::test]
+async fn c03_a_tool_that_hangs_costs_its_own_call_only() {
+    let server = serve(legacy()).await;
+    let mut limits = spec(&server.url());
+    limits.supervision.timeouts.call = Duration::from_millis(400);
+    let host = ready_host(limits).await;
+    let epoch = status(&host).supervision.epoch;
+    let (hanging, fine) =
+        tokio::join!(call(&host, "misbehave", json!({ "how": "hang" })), echo(&host, "meanwhile"));
+    assert_eq!(hanging.unwrap_err().code, Code::Timeout);
+    assert_eq!(fine.as_deref(), Ok("meanwhile"));
+    // The caller that gave up has told the server.
+    promptly(server.until_idle()).await;
+    assert_eq!(echo(&host, "after").await.as_deref(), Ok("after"));
+    assert_eq!(status(&host).supervision.epoch, epoch, "the probe was answered: the link stays");
+}
+
+#[tokio::test]
+async fn c03_the_callers_own_patience_is_a_limit_too() {
+    let server = serve(legacy()).await;
+    let host = ready_host(spec(&server.url())).await;
+    let options = gripfast::CallOptions { patience: Some(Duration::from_millis(200)), ..Default::default() };
+    let params = raw(&json!({ "name": "sleep", "arguments": { "ms": 60_000 } }));
+    let begun = Instant::now();
+    let error = promptly(host.request_with(crate::stage::NAME, "tools/call", Some(params), options)).await;
+    assert_eq!(error.unwrap_err().code, Code::Timeout);
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn d07_a_refusal_whose_body_never_ends_still_refuses() {
+    let script = answering(|_| {
+        Act::SayAndHold(b"HTTP/1.1 418 Teapot\r\ncontent-length: 1000\r\n\r\nshort and".to_vec())
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let error = call(&host, "act", json!({})).await.unwrap_err();
+    assert!(error.text.contains("418"), "{error}");
+}
+
+#[tokio::test]
+async fn d07_a_session_that_is_refused_in_the_handshake_is_no_loop() {
+    let script = Script::new(|heard| match heard.rpc().as_str() {
+        "initialize" => say_text(404, "Session not found"),
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = crate::stage::host(spec(&script.url()));
+    let status = crate::stage::until_state(&host, gripfast::State::ConfigError).await;
+    assert!(status.supervision.cause.unwrap().contains("Session not found"));
+    assert_eq!(script.calls_of("initialize").len(), 1);
+}

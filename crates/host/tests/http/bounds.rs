@@ -1,0 +1,200 @@
+//! Limits, and causes that a person can act on.
+
+use crate::script::{Act, Script, good_manners, open_ended, response};
+use crate::stage::{
+    call, count, echo, eventually, free_address, host, legacy, modern, ready_host, serve, spec, spec_over,
+    status, until, until_state, with, with_header,
+};
+use gripfast::config::UrlTransport;
+use gripfast::{Code, Fate, NextAction, State};
+use gripfast_demo::{Faults, Options};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[tokio::test]
+async fn g07_an_answer_over_the_limit_ends_its_call_with_a_clear_error_and_no_other() {
+    for options in [legacy(), modern()] {
+        for sse_answers in [false, true] {
+            let server = serve(Options { sse_answers, ..options.clone() }).await;
+            let tap = Script::in_front_of(server.addr()).await;
+            let mut limits = spec(&tap.url());
+            limits.max_message = 64 << 10;
+            let host = ready_host(limits).await;
+            let epoch = status(&host).supervision.epoch;
+            let huge = json!({ "how": "huge_frame", "size": 1 << 20 });
+            let error = call(&host, "misbehave", huge).await.unwrap_err();
+            assert_eq!((error.code, error.outcome), (Code::UpstreamProtocol, Fate::Unknown), "{error}");
+            assert!(error.text.contains("limit of 65536 bytes (`max_message`)"), "{error}");
+            let resumed = |heard: &crate::script::Heard| heard.header("last-event-id").is_some();
+            assert!(!tap.with_method("GET").iter().any(resumed), "what is too large is not asked for again");
+            assert_eq!(echo(&host, "small").await.as_deref(), Ok("small"));
+            assert_eq!(status(&host).supervision.epoch, epoch);
+        }
+    }
+}
+
+#[tokio::test]
+async fn g07_a_body_without_end_is_given_up_at_the_limit() {
+    for (kind, begin) in [("application/json", "{\"a\":\""), ("text/event-stream", "data: {\"a\":\"")] {
+        let written = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&written);
+        let script = Script::new(move |heard| match heard.rpc().as_str() {
+            "tools/call" => {
+                let begin = [open_ended(kind), begin.as_bytes().to_vec()].concat();
+                Act::Endless(begin, vec![b'x'; 64 << 10], Arc::clone(&counted))
+            }
+            _ => good_manners(heard),
+        })
+        .await;
+        let mut limits = spec(&script.url());
+        limits.max_message = 1 << 20;
+        let host = ready_host(limits).await;
+        let error = call(&host, "act", json!({})).await.unwrap_err();
+        assert_eq!(error.code, Code::UpstreamProtocol, "{kind}: {error}");
+        let written = written.load(Ordering::Relaxed);
+        assert!(written < 16 << 20, "{kind}: {written} bytes were read or stood in the sockets");
+    }
+}
+
+#[tokio::test]
+async fn g07_an_event_over_the_limit_is_passed_over_and_what_comes_after_it_is_heard() {
+    let script = Script::new(|heard| match heard.method.as_str() {
+        "GET" => {
+            let huge = format!("id: 1\ndata: {}\n\n", "x".repeat(128 << 10));
+            let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+            let events = format!("{huge}id: 2\ndata: {changed}\n\n");
+            Act::SayAndHold([open_ended("text/event-stream"), events.into_bytes()].concat())
+        }
+        _ => good_manners(heard),
+    })
+    .await;
+    let mut limits = spec(&script.url());
+    limits.max_message = 64 << 10;
+    let _host = ready_host(limits).await;
+    eventually("it is listed again", || script.calls_of("tools/list").len() == 2).await;
+    assert_eq!(script.with_method("GET").len(), 1, "the stream goes on");
+}
+
+#[tokio::test]
+async fn g07_an_answer_over_the_limit_on_the_one_stream_of_an_old_server_costs_that_stream() {
+    let server = serve(legacy()).await;
+    let mut limits = spec_over(&server.sse_url(), UrlTransport::Sse);
+    limits.max_message = 64 << 10;
+    let host = ready_host(limits).await;
+    let huge = json!({ "how": "huge_frame", "size": 1 << 20 });
+    let error = call(&host, "misbehave", huge).await.unwrap_err();
+    assert_eq!((error.code, error.outcome), (Code::UpstreamProtocol, Fate::Unknown), "{error}");
+    assert!(error.text.contains("`max_message`"), "{error}");
+    assert_eq!(echo(&host, "small").await.as_deref(), Ok("small"));
+    assert_eq!(server.calls(), 2);
+}
+
+#[tokio::test]
+async fn e03_a_401_with_or_without_a_challenge_needs_a_login() {
+    for bare_unauthorized in [false, true] {
+        let faults =
+            Faults { require_bearer: Some("right".to_owned()), bare_unauthorized, ..Faults::default() };
+        let server = serve(with(faults)).await;
+        for spec in [spec(&server.url()), with_header(spec(&server.url()), "authorization", "Bearer wrong")] {
+            let host = host(spec);
+            let status = until_state(&host, State::NeedsLogin).await.supervision;
+            assert!(status.cause.unwrap().contains("401"));
+            assert_eq!(status.next_action, Some(NextAction::Login));
+            let error = count(&host, "never").await.unwrap_err();
+            assert_eq!((error.code, error.outcome), (Code::NeedsLogin, Fate::NotSent), "{error}");
+            assert_eq!(error.machine_part()["needs_reauth"], true);
+        }
+        let right = with_header(spec(&server.url()), "authorization", "Bearer right");
+        assert_eq!(count(&ready_host(right).await, "one").await.as_deref(), Ok("1"));
+    }
+}
+
+#[tokio::test]
+async fn e03_a_credential_that_is_refused_later_needs_a_login_and_nothing_is_carried_out() {
+    for options in [legacy(), modern()] {
+        let server = serve(options).await;
+        let host = ready_host(spec(&server.url())).await;
+        server.set_faults(Faults { require_bearer: Some("new".to_owned()), ..Faults::default() });
+        let error = count(&host, "never").await.unwrap_err();
+        assert_eq!(error.code, Code::NeedsLogin, "{error}");
+        assert_eq!(error.machine_part()["needs_reauth"], true);
+        assert!(error.hint.unwrap().contains("gripfast login demo"));
+        assert_eq!(status(&host).supervision.state, State::NeedsLogin);
+        assert!(server.counter_keys().is_empty());
+        server.set_faults(Faults::default());
+        host.reconnect(crate::stage::NAME).unwrap();
+        crate::stage::until_ready(&host).await;
+        assert_eq!(count(&host, "one").await.as_deref(), Ok("1"));
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_and_a_refused_dial_have_clear_causes() {
+    let nowhere = free_address().await;
+    for (url, cause) in [
+        ("http://no-such-host.invalid/mcp".to_owned(), "its name does not resolve"),
+        (format!("http://{nowhere}/mcp"), "connection refused"),
+    ] {
+        for transport in [UrlTransport::Auto, UrlTransport::Sse] {
+            let host = host(spec_over(&url, transport));
+            let away = until(&host, |status| status.supervision.cause.is_some()).await.supervision;
+            assert!(away.cause.as_ref().unwrap().contains(cause), "{url}: {away:?}");
+            assert!(matches!(away.state, State::Starting | State::Reconnecting), "it may come up any moment");
+        }
+    }
+}
+
+#[tokio::test]
+async fn b09_something_that_is_not_mcp_is_a_config_error_and_is_not_stormed() {
+    let html = [("content-type", "text/html")];
+    let answers = [
+        (response(200, &html, "<html>welcome"), "text/html"),
+        (response(404, &html, "<html>not here"), "HTTP 404"),
+        (response(405, &[], ""), "HTTP 405"),
+        (
+            response(200, &[("content-type", "application/json")], "{\"status\":\"ok\"}"),
+            "not a JSON-RPC response",
+        ),
+    ];
+    for (answer, cause) in answers {
+        let script = Script::new(move |_| Act::Say(answer.clone())).await;
+        let host = host(spec(&script.url()));
+        let blocked = until_state(&host, State::ConfigError).await.supervision;
+        assert!(blocked.cause.as_ref().unwrap().contains(cause), "{cause}: {blocked:?}");
+        assert_eq!(blocked.next_action, Some(NextAction::Configure));
+        assert!(blocked.next_attempt.unwrap() > Duration::from_secs(30), "re-tried slowly: {blocked:?}");
+        let asked = script.heard().len();
+        assert!(asked <= 3, "modern, legacy, and the old stream: {asked}");
+        let error = call(&host, "anything", json!({})).await.unwrap_err();
+        assert_eq!((error.code, error.outcome), (Code::Unreachable, Fate::NotSent), "{error}");
+        assert!(error.text.contains(cause), "{error}");
+        assert_eq!(script.heard().len(), asked, "a call does not touch it");
+    }
+}
+
+#[tokio::test]
+async fn b02_a_server_with_a_bad_moment_in_the_handshake_is_asked_again_soon() {
+    let moments = Arc::new(AtomicUsize::new(0));
+    let script = Script::new(move |heard| match moments.fetch_add(1, Ordering::Relaxed) {
+        0..=2 => Act::Say(response(503, &[("retry-after", "0")], "starting")),
+        3..=5 => Act::Say(response(502, &[], "bad gateway")),
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    call(&host, "act", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn c01_a_url_with_secrets_is_never_shown_with_them() {
+    let server = serve(legacy()).await;
+    let url = server.url().replace("http://", "http://me:s3cret@") + "?api_key=s3cret";
+    let host = ready_host(spec(&url)).await;
+    let shown = format!("{:?}", host.status());
+    assert!(!shown.contains("s3cret"), "{shown}");
+    server.stop().await;
+    let away = until_state(&host, State::Reconnecting).await;
+    assert!(!format!("{away:?}").contains("s3cret"));
+}

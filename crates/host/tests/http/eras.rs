@@ -1,0 +1,102 @@
+//! Which era a server speaks: found out, remembered, and asked again when it no longer fits.
+
+use crate::script::Script;
+use crate::stage::{
+    NAME, count, echo, host, legacy, modern, ready_host, serve, serve_at, spec, status, until, until_ready,
+};
+use gripfast::config::ProtocolChoice;
+use gripfast::store::MemoryStore;
+use gripfast::{Host, State};
+use gripfast_demo::{EraChoice, Options};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn d08_auto_finds_the_era_of_every_server() {
+    for (era, found, handshakes) in
+        [(EraChoice::Legacy, "legacy", 1), (EraChoice::Modern, "modern", 0), (EraChoice::Both, "modern", 0)]
+    {
+        let server = serve(Options { era, ..Options::default() }).await;
+        let host = ready_host(spec(&server.url())).await;
+        assert_eq!(status(&host).era, Some(found), "{era:?}");
+        assert_eq!(server.initializes(), handshakes, "{era:?}");
+        assert_eq!(count(&host, "one").await.as_deref(), Ok("1"), "{era:?}");
+    }
+}
+
+#[tokio::test]
+async fn d08_the_operators_choice_is_asked_for_first_and_last() {
+    let server = serve(Options::default()).await;
+    let mut chosen = spec(&server.url());
+    chosen.protocol = ProtocolChoice::Legacy;
+    let tap_free = ready_host(chosen).await;
+    assert_eq!(status(&tap_free).era, Some("legacy"));
+
+    let server = serve(legacy()).await;
+    let mut chosen = spec(&server.url());
+    chosen.protocol = ProtocolChoice::Modern;
+    let host = host(chosen);
+    let refused = until(&host, |status| status.supervision.cause.is_some()).await;
+    assert_ne!(refused.supervision.state, State::Ready);
+    assert_eq!(server.initializes(), 0);
+}
+
+#[tokio::test]
+async fn d08_the_verdict_is_remembered_over_a_reconnect_and_over_a_restart_of_the_host() {
+    let server = serve(legacy()).await;
+    let tap = Script::in_front_of(server.addr()).await;
+    let store = Arc::new(MemoryStore::default());
+    let first = Host::builder().store(store.clone()).build();
+    first.spawn(NAME, spec(&tap.url())).unwrap();
+    let epoch = until_ready(&first).await.supervision.epoch;
+    let asked = || (tap.calls_of("server/discover").len(), tap.calls_of("initialize").len());
+    assert_eq!(asked(), (1, 1));
+    first.reconnect(NAME).unwrap();
+    until(&first, |status| status.supervision.epoch > epoch && status.supervision.state == State::Ready)
+        .await;
+    assert_eq!(asked(), (1, 2), "no second probe");
+    first.shutdown().await;
+
+    let second = Host::builder().store(store).build();
+    second.spawn(NAME, spec(&tap.url())).unwrap();
+    until_ready(&second).await;
+    assert_eq!(asked(), (1, 3), "no second probe");
+}
+
+#[tokio::test]
+async fn d08_a_server_that_changed_its_era_is_spoken_to_in_the_new_one() {
+    for (before, after, era) in [(legacy(), modern(), "modern"), (modern(), legacy(), "legacy")] {
+        let server = serve(before).await;
+        let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
+        server.stop().await;
+        let _server = serve_at(addr, after).await;
+        until(&host, |status| status.era == Some(era) && status.supervision.state == State::Ready).await;
+        assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"), "{era}");
+    }
+}
+
+#[tokio::test]
+async fn d08_a_call_to_a_server_that_changed_its_era_a_moment_ago_is_served() {
+    for (before, after) in [(legacy(), modern()), (modern(), legacy())] {
+        let server = serve(before).await;
+        let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
+        server.stop().await;
+        let server = serve_at(addr, after).await;
+        assert_eq!(count(&host, "once").await.as_deref(), Ok("1"));
+        assert_eq!(server.counter_keys(), ["once"]);
+    }
+}
+
+#[tokio::test]
+async fn the_modern_era_repeats_what_the_body_says_in_headers() {
+    let server = serve(Options { param_headers: true, ..modern() }).await;
+    let tap = Script::in_front_of(server.addr()).await;
+    let host = ready_host(spec(&tap.url())).await;
+    let answer = crate::stage::call(&host, "route", serde_json::json!({ "region": "süd" })).await.unwrap();
+    assert_eq!(crate::stage::said(&answer), "routed to süd");
+    let calls = tap.calls_of("tools/call");
+    assert_eq!(calls[0].header("mcp-method"), Some("tools/call"));
+    assert_eq!(calls[0].header("mcp-name"), Some("route"));
+    assert_eq!(calls[0].header("mcp-protocol-version"), Some("2026-07-28"));
+    assert!(calls[0].header("mcp-param-region").is_some_and(|value| value.starts_with("=?base64?")));
+    assert!(tap.heard().iter().all(|heard| heard.header("mcp-session-id").is_none()));
+}

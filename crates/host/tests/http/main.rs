@@ -1,0 +1,19 @@
+//! The HTTP transports against real sockets: the sample server, and a scripted one for what the sample server
+//! is too polite to do.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod answers;
+mod bounds;
+mod calls;
+mod eras;
+mod old_sse;
+mod outages;
+mod proxies;
+mod redirects;
+mod replays;
+mod script;
+mod sessions;
+mod stage;
+mod streams;
+mod tls;

@@ -1,0 +1,195 @@
+//! Sessions that the server forgot: recognised in every form, renewed once for everybody, for every method.
+
+use crate::script::{Script, good_manners, say_json};
+use crate::stage::{
+    NAME, call, count, echo, legacy, promptly, raw, ready_host, said, serve, spec, status, with,
+};
+use futures_util::future::join_all;
+use gripfast::{Code, Event, Fate};
+use gripfast_demo::{Faults, SessionExpiry};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const FORMS: [SessionExpiry; 6] = [
+    SessionExpiry::NotFound,
+    SessionExpiry::NotFoundText,
+    SessionExpiry::BadRequestWithoutId,
+    SessionExpiry::BadRequestServerError,
+    SessionExpiry::BadRequestText,
+    SessionExpiry::OkWithError,
+];
+
+fn forgetting_like(form: SessionExpiry) -> gripfast_demo::Options {
+    with(Faults { session_expiry: form, ..Faults::default() })
+}
+
+#[tokio::test]
+async fn d01_a_call_survives_a_forgotten_session_in_every_form_that_servers_have_for_it() {
+    for form in FORMS {
+        let server = serve(forgetting_like(form)).await;
+        let host = ready_host(spec(&server.url())).await;
+        let mut events = host.events();
+        server.forget_sessions();
+        let answer = count(&host, "once").await;
+        assert_eq!(answer.as_deref(), Ok("1"), "{form:?}");
+        assert_eq!(server.counter_keys(), ["once"], "{form:?}");
+        assert_eq!(server.initializes(), 2, "{form:?}");
+        assert!(
+            std::iter::from_fn(|| events.try_recv().ok()).any(|told| told.event == Event::SessionRenewed),
+            "{form:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn d02_fifty_calls_that_hit_a_forgotten_session_share_one_new_one_and_each_is_executed_once() {
+    for form in FORMS {
+        let server = serve(forgetting_like(form)).await;
+        let host = ready_host(spec(&server.url())).await;
+        server.forget_sessions();
+        let keys: Vec<String> = (0..50).map(|number| format!("k{number}")).collect();
+        let answers = join_all(keys.iter().map(|key| count(&host, key))).await;
+        assert!(answers.iter().all(Result::is_ok), "{form:?}: {answers:?}");
+        assert_eq!(server.initializes(), 2, "{form:?}: one for all");
+        let executed = server.counter_keys();
+        assert_eq!(executed.len(), 50, "{form:?}");
+        assert_eq!(executed.iter().collect::<BTreeSet<_>>(), keys.iter().collect(), "{form:?}");
+        assert_eq!(status(&host).supervision.restarts, 0, "{form:?}: the link stays");
+    }
+}
+
+#[tokio::test]
+async fn d02_the_new_session_is_asked_for_without_the_old_one() {
+    let server = serve(legacy()).await;
+    let tap = Script::in_front_of(server.addr()).await;
+    let host = ready_host(spec(&tap.url())).await;
+    server.forget_sessions();
+    echo(&host, "hi").await.unwrap();
+    let handshakes = tap.calls_of("initialize");
+    assert_eq!(handshakes.len(), 2);
+    assert!(handshakes.iter().all(|heard| heard.header("mcp-session-id").is_none()), "{handshakes:#?}");
+    let calls = tap.calls_of("tools/call");
+    let sessions: Vec<_> = calls.iter().map(|heard| heard.header("mcp-session-id").unwrap()).collect();
+    assert_eq!(sessions.len(), 2, "refused once, sent once more");
+    assert_ne!(sessions[0], sessions[1]);
+}
+
+#[tokio::test]
+async fn d03_every_method_survives_a_forgotten_session() {
+    let greeting = "demo://greeting";
+    let requests: [(&str, Value); 9] = [
+        ("tools/call", json!({ "name": "echo", "arguments": { "text": "hi" } })),
+        ("tools/list", json!({})),
+        ("resources/list", json!({})),
+        ("resources/read", json!({ "uri": greeting })),
+        ("resources/templates/list", json!({})),
+        ("prompts/list", json!({})),
+        ("prompts/get", json!({ "name": "greet", "arguments": { "name": "Ada" } })),
+        (
+            "completion/complete",
+            json!({ "ref": { "type": "ref/prompt", "name": "greet" }, "argument": { "name": "name", "value": "A" } }),
+        ),
+        ("vendor/unheard-of", json!({})),
+    ];
+    for form in FORMS {
+        let server = serve(forgetting_like(form)).await;
+        let host = ready_host(spec(&server.url())).await;
+        for (done, (method, params)) in requests.iter().enumerate() {
+            server.forget_sessions();
+            let answer = promptly(host.request(NAME, method, Some(raw(params)))).await;
+            let answer = answer.unwrap_or_else(|error| panic!("{form:?}, {method}: {error}"));
+            match (*method, answer.result()) {
+                ("vendor/unheard-of", Err((code, _))) => assert_eq!(code, -32601),
+                (_, result) => assert!(result.is_ok(), "{form:?}, {method}: {result:?}"),
+            }
+            assert_eq!(server.initializes(), 2 + done as u64, "{form:?}, {method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn d01_a_tool_that_talks_about_sessions_has_not_lost_one() {
+    let server = serve(legacy()).await;
+    let host = ready_host(spec(&server.url())).await;
+    let answer = call(&host, "fail", json!({ "message": "Session not found" })).await.unwrap();
+    assert!(answer.is_tool_error());
+    assert_eq!(said(&answer), "Session not found");
+    assert_eq!((server.initializes(), server.calls()), (1, 1));
+}
+
+#[tokio::test]
+async fn d02_a_server_that_refuses_every_session_is_told_so_once_and_no_loop_begins() {
+    let server = serve(legacy()).await;
+    let host = ready_host(spec(&server.url())).await;
+    server.set_faults(Faults { session_requests: Some(0), ..Faults::default() });
+    let error = count(&host, "never").await.unwrap_err();
+    assert_eq!((error.code, error.outcome), (Code::Unreachable, Fate::Refused), "{error}");
+    assert!(error.text.contains("Session not found"), "the server's own words: {error}");
+    assert!(server.counter_keys().is_empty());
+    // A handshake that is never followed by an answer is a restart, and those have a budget.
+    crate::stage::until_state(&host, gripfast::State::Parked).await;
+    assert!(server.initializes() <= 10, "{} handshakes", server.initializes());
+    assert!(server.counter_keys().is_empty());
+}
+
+#[tokio::test]
+async fn d02_the_second_attempt_ends_with_its_own_error() {
+    let expired = Arc::new(AtomicBool::new(true));
+    let script = Script::new(move |heard| match heard.rpc().as_str() {
+        "tools/call" if expired.swap(false, Ordering::Relaxed) => {
+            crate::script::say_text(404, "Session not found")
+        }
+        "tools/call" => {
+            let error = json!({ "code": -32602, "message": "no such thing" });
+            say_json(200, &json!({ "jsonrpc": "2.0", "id": heard.json()["id"], "error": error }))
+        }
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let answer = call(&host, "act", json!({})).await.unwrap();
+    assert_eq!(answer.result().unwrap_err(), (-32602, "no such thing".to_owned()));
+    assert_eq!(script.calls_of("tools/call").len(), 2);
+}
+
+#[tokio::test]
+async fn d01_a_server_without_a_stream_that_answers_get_with_404_has_not_lost_the_session() {
+    let script = Script::new(|heard| match heard.method.as_str() {
+        "GET" => crate::script::say_text(404, "Cannot GET /mcp"),
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    crate::stage::eventually("the stream is asked for", || !script.with_method("GET").is_empty()).await;
+    for _ in 0..20 {
+        call(&host, "look", json!({})).await.unwrap();
+    }
+    assert_eq!(script.calls_of("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn d01_a_forgotten_session_is_noticed_on_the_stream_before_anybody_calls() {
+    let server = serve(legacy()).await;
+    let tap = Script::in_front_of(server.addr()).await;
+    let host = ready_host(spec(&tap.url())).await;
+    crate::stage::eventually("the stream is open", || !tap.with_method("GET").is_empty()).await;
+    server.add_tool("heard_on_the_stream").await;
+    crate::stage::until_tool(&host, "heard_on_the_stream").await;
+    server.forget_sessions();
+    tap.cut();
+    crate::stage::eventually("a new session", || server.initializes() == 2).await;
+    assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
+    assert_eq!(server.initializes(), 2);
+}
+
+#[tokio::test]
+async fn a_politely_closed_link_gives_its_session_back() {
+    let server = serve(legacy()).await;
+    let tap = Script::in_front_of(server.addr()).await;
+    let host = ready_host(spec(&tap.url())).await;
+    host.shutdown().await;
+    assert_eq!(tap.with_method("DELETE").len(), 1);
+    assert_eq!(server.sessions(), 0);
+}

@@ -1,0 +1,164 @@
+//! What every story needs: a sample server, a host that keeps it, and waiting for things that will happen.
+
+use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
+use gripfast::{Answer, CallError, Host, RawValue, ServerStatus, State};
+use gripfast_demo::{EraChoice, Faults, Options, RunningServer};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What the server is called in every story.
+pub(crate) const NAME: &str = "demo";
+
+/// Nothing here takes this long; whatever does is stuck.
+const STUCK: Duration = Duration::from_secs(15);
+
+pub(crate) fn anywhere() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+pub(crate) fn legacy() -> Options {
+    Options { era: EraChoice::Legacy, ..Options::default() }
+}
+
+pub(crate) fn modern() -> Options {
+    Options { era: EraChoice::Modern, ..Options::default() }
+}
+
+pub(crate) fn with(faults: Faults) -> Options {
+    Options { faults, ..legacy() }
+}
+
+pub(crate) async fn serve(options: Options) -> RunningServer {
+    serve_at(anywhere(), options).await
+}
+
+pub(crate) async fn serve_at(addr: SocketAddr, options: Options) -> RunningServer {
+    gripfast_demo::start_http(addr, options).await.unwrap()
+}
+
+/// An address where nobody listens.
+pub(crate) async fn free_address() -> SocketAddr {
+    tokio::net::TcpListener::bind(anywhere()).await.unwrap().local_addr().unwrap()
+}
+
+/// A spec whose limits are those of a test.
+pub(crate) fn spec(url: &str) -> ServerSpec {
+    spec_over(url, UrlTransport::Auto)
+}
+
+pub(crate) fn spec_over(url: &str, transport: UrlTransport) -> ServerSpec {
+    let url = Template::parse(url).unwrap();
+    let target = Target::Url { url, transport, headers: Vec::new(), tls: TlsSpec::default() };
+    let mut spec = ServerSpec::new(target);
+    spec.supervision.timeouts.connect = Duration::from_secs(5);
+    spec.supervision.timeouts.call = Duration::from_secs(10);
+    spec
+}
+
+pub(crate) fn with_header(mut spec: ServerSpec, name: &str, value: &str) -> ServerSpec {
+    if let Target::Url { headers, .. } = &mut spec.target {
+        headers.push((name.to_owned(), Template::parse(value).unwrap()));
+    }
+    spec
+}
+
+pub(crate) fn with_tls(mut spec: ServerSpec, files: TlsSpec) -> ServerSpec {
+    if let Target::Url { tls, .. } = &mut spec.target {
+        *tls = files;
+    }
+    spec
+}
+
+/// A host that has begun to keep a server.
+pub(crate) fn host(spec: ServerSpec) -> Host {
+    let host = Host::builder().build();
+    host.spawn(NAME, spec).unwrap();
+    host
+}
+
+/// A host that has its server.
+pub(crate) async fn ready_host(spec: ServerSpec) -> Host {
+    let host = host(spec);
+    until_ready(&host).await;
+    host
+}
+
+pub(crate) async fn until_ready(host: &Host) -> ServerStatus {
+    until_state(host, State::Ready).await
+}
+
+pub(crate) async fn until_state(host: &Host, state: State) -> ServerStatus {
+    until(host, |status| status.supervision.state == state).await
+}
+
+pub(crate) fn status(host: &Host) -> ServerStatus {
+    host.status_of(NAME).unwrap()
+}
+
+/// Waits until the status is as told.
+pub(crate) async fn until(host: &Host, wanted: impl Fn(&ServerStatus) -> bool) -> ServerStatus {
+    let mut events = host.events();
+    let deadline = Instant::now() + STUCK;
+    loop {
+        let status = status(host);
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "it never came about: {status:#?}");
+        // Not every fact that status shows comes with an event.
+        let _ = tokio::time::timeout(Duration::from_millis(20), events.recv()).await;
+    }
+}
+
+/// Waits until something that no event tells of is so.
+pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + STUCK;
+    while !so() {
+        assert!(Instant::now() < deadline, "it never came about: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Bounds a wait that must end by itself.
+pub(crate) async fn promptly<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(STUCK, work).await.expect("it hangs")
+}
+
+pub(crate) fn raw(value: &Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap()
+}
+
+pub(crate) async fn call(host: &Host, tool: &str, arguments: Value) -> Result<Answer, CallError> {
+    promptly(host.call(NAME, tool, Some(raw(&arguments)))).await
+}
+
+pub(crate) async fn echo(host: &Host, text: &str) -> Result<String, CallError> {
+    call(host, "echo", serde_json::json!({ "text": text })).await.map(|answer| said(&answer))
+}
+
+/// Counts under a key, so that the server's side can be asked how often it did.
+pub(crate) async fn count(host: &Host, key: &str) -> Result<String, CallError> {
+    call(host, "counter", serde_json::json!({ "key": key })).await.map(|answer| said(&answer))
+}
+
+/// The text of a tool's result.
+pub(crate) fn said(answer: &Answer) -> String {
+    let result = answer.result().unwrap();
+    let result: Value = serde_json::from_str(result.get()).unwrap();
+    result["content"][0]["text"].as_str().unwrap().to_owned()
+}
+
+pub(crate) async fn tools(host: &Host) -> Vec<String> {
+    let catalog = host.catalog(NAME, STUCK).await.unwrap();
+    catalog.tools.iter().map(|tool| tool.key.clone()).collect()
+}
+
+pub(crate) async fn until_tool(host: &Host, name: &str) {
+    let deadline = Instant::now() + STUCK;
+    while !tools(host).await.iter().any(|tool| tool == name) {
+        assert!(Instant::now() < deadline, "the tool `{name}` never came: {:?}", status(host).events);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
