@@ -1,0 +1,53 @@
+//! What a child learns of our environment: the usual few variables, and what its config names.
+
+use crate::alone::alone;
+use crate::stage::{MARK, Stage};
+use gripfast::config::{ServerSpec, Target};
+use serde_json::json;
+
+/// A variable of this process that no child is to see unasked. [`alone`] sets it.
+const SECRET: &str = "GRIPFAST_TEST_ALONE";
+
+#[test]
+fn g06_a_child_sees_the_usual_variables_and_those_of_its_config_and_no_others() {
+    let name = "g06_a_child_sees_the_usual_variables_and_those_of_its_config_and_no_others";
+    alone(module_path!(), name, async {
+        let stage = Stage::new();
+        stage.spawn_ready("plain", stage.demo(&[])).await;
+        let names = variables(&stage, "plain").await;
+        assert!(std::env::var_os(SECRET).is_some() && !names.iter().any(|name| name == SECRET));
+        let usual = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TERM", "SHELL", "TMPDIR"];
+        // The last one is the tag by which descendants are found.
+        let of_config = [MARK, "GRIPFAST", "GRIPFAST_LEASH"];
+        let strange = names.iter().filter(|name| {
+            let prefixed = name.starts_with("LC_") || name.starts_with("XDG_");
+            !prefixed && !usual.contains(&name.as_str()) && !of_config.contains(&name.as_str())
+        });
+        assert_eq!(strange.collect::<Vec<_>>(), Vec::<&String>::new());
+        for expected in ["PATH", MARK] {
+            assert!(names.iter().any(|name| name == expected), "{expected} is missing: {names:?}");
+        }
+    });
+}
+
+#[test]
+fn g06_a_child_sees_a_variable_of_ours_that_its_config_asks_for() {
+    let name = "g06_a_child_sees_a_variable_of_ours_that_its_config_asks_for";
+    alone(module_path!(), name, async {
+        let stage = Stage::new();
+        stage.spawn_ready("asking", inheriting(stage.demo(&[]))).await;
+        assert!(variables(&stage, "asking").await.iter().any(|name| name == SECRET));
+    });
+}
+
+fn inheriting(mut spec: ServerSpec) -> ServerSpec {
+    if let Target::Stdio { inherit_env, .. } = &mut spec.target {
+        inherit_env.push(SECRET.to_owned());
+    }
+    spec
+}
+
+async fn variables(stage: &Stage, server: &str) -> Vec<String> {
+    let names = stage.call(server, "misbehave", json!({ "how": "env" })).await.unwrap();
+    names.lines().map(str::to_owned).collect()
+}

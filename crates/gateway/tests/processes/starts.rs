@@ -1,0 +1,120 @@
+//! Children that start badly, or speak badly at first.
+
+use crate::proc::signal;
+use crate::stage::{Stage, millis, until};
+use gripfast::{Code, Event, Fate, State};
+use rustix::process::Signal;
+use serde_json::json;
+
+#[tokio::test]
+async fn b03_a_child_that_exits_at_once_is_parked_with_its_exit_code_and_its_last_words() {
+    let stage = Stage::new();
+    let starts = stage.file("starts");
+    let flags = ["--exit-at-start", "always", "--exit-code", "3", "--starts-file", &starts];
+    stage.host.spawn("demo", stage.demo(&flags)).unwrap();
+    let parked = stage.state("demo", State::Parked).await;
+    let cause = parked.supervision.cause.unwrap();
+    assert!(cause.contains("code 3") && cause.contains("exiting at start, as told"), "{cause}");
+    assert_eq!(parked.stderr.last().unwrap(), "demo server: exiting at start, as told");
+    assert!(parked.supervision.next_attempt.is_some(), "parked is slow, not dead");
+    // Each attempt is two starts: one that is asked in the modern way, and, as it ends over that, another.
+    assert!(stage.lines("starts").len() <= 12, "six attempts: {:?}", stage.lines("starts").len());
+}
+
+#[tokio::test]
+async fn b03_a_call_wakes_a_parked_server_but_not_twice_in_five_seconds() {
+    let stage = Stage::new();
+    let starts = stage.file("starts");
+    let mut spec = stage.demo(&["--exit-at-start", "always", "--starts-file", &starts]);
+    spec.supervision.restart.max = 1;
+    stage.host.spawn("demo", spec).unwrap();
+    stage.state("demo", State::Parked).await;
+    let before = stage.lines("starts").len();
+    let refused = stage.call("demo", "echo", json!({ "text": "wake up" })).await.unwrap_err();
+    assert_eq!((refused.code, refused.outcome), (Code::Unreachable, Fate::NotSent), "{refused}");
+    until(|| (stage.lines("starts").len() > before).then_some(())).await.unwrap();
+    stage.state("demo", State::Parked).await;
+    let woken = stage.lines("starts").len();
+    stage.call("demo", "echo", json!({ "text": "wake up" })).await.unwrap_err();
+    assert_eq!(stage.status("demo").supervision.state, State::Parked, "the second call is no alarm");
+    assert_eq!(stage.lines("starts").len(), woken);
+}
+
+#[tokio::test]
+async fn b03_a_parked_server_that_has_recovered_is_revived_by_a_call() {
+    let stage = Stage::new();
+    let mut spec =
+        stage.shell(&format!("[ -e {} ] || exit 1; exec \"$GRIPFAST\" demo-server", stage.file("go")));
+    spec.supervision.restart.max = 1;
+    stage.host.spawn("demo", spec).unwrap();
+    stage.state("demo", State::Parked).await;
+    std::fs::write(stage.path("go"), "").unwrap();
+    stage.call("demo", "echo", json!({ "text": "wake up" })).await.unwrap_err();
+    stage.ready("demo").await;
+    stage.echo("demo", "good morning").await;
+}
+
+#[tokio::test]
+async fn b02_a_child_that_fails_its_first_starts_is_brought_up_by_itself() {
+    let stage = Stage::new();
+    let starts = stage.file("starts");
+    stage.spawn_ready("demo", stage.demo(&["--exit-at-start", "3x", "--starts-file", &starts])).await;
+    stage.echo("demo", "at last").await;
+    assert_eq!(stage.lines("starts").len(), 4);
+}
+
+#[tokio::test]
+async fn b04_a_child_that_connects_and_dies_each_time_is_parked() {
+    let stage = Stage::new();
+    let mut spec = stage.demo(&["--live-for", "400ms"]);
+    spec.supervision.restart.max = 2;
+    stage.spawn_ready("demo", spec).await;
+    let parked = stage.state("demo", State::Parked).await;
+    assert_eq!(parked.supervision.restarts, 2);
+    assert!(parked.tools > 0, "its tools stay listed while it is away");
+    stage.nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn g07_junk_on_stdout_is_skipped_counted_and_told() {
+    let stage = Stage::new();
+    let mut events = stage.host.events();
+    stage.spawn_ready("demo", stage.demo(&["--junk-on-stdout"])).await;
+    stage.echo("demo", "between the junk").await;
+    let answer = stage.call("demo", "misbehave", json!({ "how": "junk" })).await;
+    assert_eq!(answer.as_deref(), Ok("junk"));
+    let mut told = Vec::new();
+    while told.last() != Some(&10) {
+        let event = tokio::time::timeout(millis(10_000), events.recv()).await.unwrap().unwrap().event;
+        if let Event::JunkSkipped { lines, sample } = event {
+            assert!(!sample.is_empty());
+            told.push(lines);
+        }
+    }
+    assert_eq!(told, [1, 10], "told when it begins, and then ever more rarely");
+}
+
+#[tokio::test]
+async fn d08_a_child_that_exits_on_the_probe_is_spoken_to_in_the_legacy_era_and_that_is_remembered() {
+    let stage = Stage::new();
+    let starts = stage.file("starts");
+    let old = stage.spawn_ready("demo", stage.demo(&["--exit-on-discover", "--starts-file", &starts])).await;
+    assert_eq!(stage.status("demo").era, Some("legacy"));
+    assert_eq!(stage.lines("starts").len(), 2, "one for the probe, one to stay");
+    stage.echo("demo", "old friend").await;
+    signal(old, Signal::KILL);
+    stage.replaced("demo", old).await;
+    assert_eq!(stage.lines("starts").len(), 3, "it is not probed again");
+}
+
+#[tokio::test]
+async fn d08_a_child_that_ignores_the_probe_is_spoken_to_in_the_legacy_era_by_and_by() {
+    let stage = Stage::new();
+    let starts = stage.file("starts");
+    let mut spec = stage.demo(&["--ignore-discover", "--starts-file", &starts]);
+    spec.supervision.timeouts.connect = millis(3000);
+    stage.spawn_ready("demo", spec).await;
+    assert_eq!(stage.status("demo").era, Some("legacy"));
+    assert_eq!(stage.lines("starts").len(), 1, "the same child is asked in the other way");
+    stage.echo("demo", "slow friend").await;
+}
