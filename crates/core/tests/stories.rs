@@ -384,6 +384,7 @@ fn b11_three_transport_failures_in_a_row_open_the_circuit() {
         for _ in 0..3 {
             assert_eq!(world.status().circuit, CircuitView::Closed);
             world.fail_call(failure.clone());
+            world.probe_ended(ProbeAnswer::Alive);
         }
         assert_eq!(world.status().circuit, CircuitView::Open);
         assert_eq!(world.state(), State::Degraded);

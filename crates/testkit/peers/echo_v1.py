@@ -30,12 +30,14 @@ def build(port: int) -> FastMCP:
         return a + b
 
     @server.tool()
-    def counter() -> int:
-        """Append a line to the counter file; answer how many lines it has."""
+    async def counter(ms: int = 0) -> int:
+        """Append a line to the counter file; answer how many lines it has, after so many milliseconds."""
         path = Path(os.environ["PEER_COUNTER_FILE"])
         with path.open("a") as file:
             file.write("+\n")
-        return len(path.read_text().splitlines())
+        lines = len(path.read_text().splitlines())
+        await anyio.sleep(ms / 1000)
+        return lines
 
     @server.tool(annotations=READ_ONLY)
     async def sleep(ms: int) -> str:

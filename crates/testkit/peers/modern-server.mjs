@@ -43,11 +43,17 @@ function peer() {
     );
     server.registerTool(
         'counter',
-        { description: 'Append a line to the counter file; answer how many lines it has.' },
-        async () => {
+        {
+            description:
+                'Append a line to the counter file; answer how many lines it has, after so many milliseconds.',
+            inputSchema: z.object({ ms: z.int().default(0) }),
+        },
+        async ({ ms }) => {
             const path = process.env.PEER_COUNTER_FILE;
             appendFileSync(path, '+\n');
-            return text(readFileSync(path, 'utf8').split('\n').length - 1);
+            const lines = readFileSync(path, 'utf8').split('\n').length - 1;
+            await sleep(ms);
+            return text(lines);
         },
     );
     server.registerTool(

@@ -25,9 +25,9 @@
 //! | [`Rmcp`](Peer::Rmcp) | both | yes | yes | no | 404, plain text |
 //!
 //! All but `ServerEverything` offer the same: tools `echo {text}`, `add {a, b}`, `sleep {ms}` (marked read-only) and
-//! `counter` (not marked; it appends a line to the file of [`PeerCommand::counting_in`] and answers how many there are),
-//! the resource `peer://greeting` and the prompt `greet {name}`. `ServerEverything` has `echo {message}`, which answers
-//! `Echo: …`, `get-sum {a, b}`, and many more.
+//! `counter {ms}` (not marked; it appends a line to the file of [`PeerCommand::counting_in`] and answers how many there
+//! are, after so many milliseconds if it is told any), the resource `peer://greeting` and the prompt `greet {name}`.
+//! `ServerEverything` has `echo {message}`, which answers `Echo: …`, `get-sum {a, b}`, and many more.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -218,6 +218,11 @@ impl Upstream {
         Ok(Opened { route, link, inbox, heard: Vec::new() })
     }
 
+    fn is_known_modern(&self) -> bool {
+        let remembered = self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        remembered.is_some_and(|verdict| verdict.modern)
+    }
+
     fn remember(&self, verdict: Verdict) {
         let mut remembered = self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if *remembered != Some(verdict) {
@@ -257,8 +262,9 @@ impl Upstream {
         let answer = match route {
             // Where there is no other era to try, a server that is slow to start has all the time there is.
             Route::Stdio if self.settings.protocol == ProtocolChoice::Auto => {
-                // The legacy handshake must have its time too.
-                let within = PROBE_WITHIN.min(self.settings.supervision.timeouts.connect / 2);
+                // The legacy handshake must have its time too. A server that is known to be modern is only slow.
+                let half = self.settings.supervision.timeouts.connect / 2;
+                let within = if self.is_known_modern() { half } else { PROBE_WITHIN.min(half) };
                 match tokio::time::timeout(within, asking).await {
                     Ok(answer) => answer,
                     Err(_) => Err(Evidence::sent(During::Handshake, Observed::Silence(within)).into()),

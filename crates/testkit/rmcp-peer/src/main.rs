@@ -45,6 +45,12 @@ struct Add {
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Counter {
+    #[serde(default)]
+    ms: u64,
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Sleep {
     ms: u64,
 }
@@ -66,10 +72,14 @@ impl Peer {
         a.checked_add(b).map(|sum| sum.to_string()).ok_or_else(|| "the sum does not fit".to_owned())
     }
 
-    #[tool(description = "Append a line to the counter file; answer how many lines it has.")]
-    async fn counter(&self) -> Result<String, String> {
+    #[tool(
+        description = "Append a line to the counter file; answer how many lines it has, after so many milliseconds."
+    )]
+    async fn counter(&self, Parameters(Counter { ms }): Parameters<Counter>) -> Result<String, String> {
         let path = self.counter_file.as_deref().ok_or("started without --counter-file")?;
-        append_and_count(path).map(|lines| lines.to_string()).map_err(|error| error.to_string())
+        let lines = append_and_count(path).map_err(|error| error.to_string())?;
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        Ok(lines.to_string())
     }
 
     #[tool(description = "Wait for so many milliseconds, then answer.", annotations(read_only_hint = true))]

@@ -53,9 +53,9 @@ impl Upstream {
                 // of this call, or anybody else's call, goes the same way.
                 LinkKind::Remote => self.doubt(now),
             },
-            Failure::TimedOut(_) | Failure::ServerFault(_) | Failure::Nonsense(_) | Failure::Blocked(_) => {
-                self.probe(now);
-            }
+            // A reverse proxy says so while the server behind it restarts.
+            Failure::ServerFault(_) => self.doubt(now),
+            Failure::TimedOut(_) | Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
             Failure::Busy { .. } | Failure::Declined(_) => {}
         }
     }
