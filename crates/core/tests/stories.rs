@@ -755,6 +755,19 @@ fn f04_every_state_change_is_told_once() {
 }
 
 #[test]
+fn f04_a_server_that_was_never_up_is_told_of_once_however_often_it_is_dialed() {
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    world.events.clear();
+    for _ in 0..50 {
+        world.link_down(refused());
+        world.pass(100 * MS);
+    }
+    let told = world.events.iter().filter(|event| matches!(event, Event::StateChanged { .. })).count();
+    assert_eq!(told, 1, "{:?}", world.events);
+}
+
+#[test]
 fn stop_lets_calls_in_flight_finish_and_then_hangs_up() {
     let mut world = World::ready(LinkKind::Process);
     let ticket = world.go();

@@ -4,3 +4,4 @@
 
 pub mod admin;
 pub mod downstream;
+pub mod server;

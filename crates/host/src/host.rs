@@ -37,6 +37,7 @@ struct Inner {
     feed: Feed,
     store: Arc<dyn Store>,
     client_info: Arc<RawValue>,
+    capabilities: Arc<RawValue>,
     entries: RwLock<Vec<Arc<Entry>>>,
     bell: Bell,
     kitchen: Kitchen,
@@ -72,6 +73,7 @@ pub struct HostBuilder {
     state_dir: Option<PathBuf>,
     store: Option<Arc<dyn Store>>,
     client: Option<(String, String)>,
+    capabilities: Option<serde_json::Value>,
 }
 
 impl HostBuilder {
@@ -96,6 +98,15 @@ impl HostBuilder {
         self
     }
 
+    /// What servers may ask for on the way to an answer (`elicitation`, `sampling`, `roots`), as the
+    /// capabilities of an MCP client. Whoever says more than nothing answers with
+    /// [`Listener::asked`](crate::transport::Listener::asked).
+    #[must_use]
+    pub fn capabilities(mut self, capabilities: serde_json::Value) -> Self {
+        self.capabilities = Some(capabilities);
+        self
+    }
+
     /// Makes the host. It runs on the tokio runtime that this is called on.
     #[must_use]
     pub fn build(self) -> Host {
@@ -103,6 +114,8 @@ impl HostBuilder {
         let (name, version) = self
             .client
             .unwrap_or_else(|| (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        let capabilities = self.capabilities.unwrap_or_else(|| serde_json::json!({})).to_string();
+        let capabilities = RawValue::from_string(capabilities).expect("a JSON value prints as JSON");
         let introduction = serde_json::json!({ "name": name, "version": version });
         let client_info =
             RawValue::from_string(introduction.to_string()).expect("a JSON value prints as JSON");
@@ -112,6 +125,7 @@ impl HostBuilder {
                 feed: Feed::new(),
                 store,
                 client_info: client_info.into(),
+                capabilities: capabilities.into(),
                 entries: RwLock::default(),
                 bell: Bell::new(),
                 kitchen: Kitchen::default(),
@@ -233,6 +247,7 @@ impl Host {
                 protocol: spec.protocol,
                 max_message: spec.max_message,
                 client_info: Arc::clone(&self.inner.client_info),
+                capabilities: Arc::clone(&self.inner.capabilities),
             },
             clock: self.inner.clock,
             dialer: options.dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),

@@ -1,6 +1,7 @@
 //! The facts about one server, as status shows them.
 
 use crate::observe::{CallStats, UpstreamEvent};
+use crate::transport::Route;
 use crate::upstream::Upstream;
 use gripfast_core::policy::ToolFilter;
 use gripfast_core::supervise::circuit::CircuitView;
@@ -56,7 +57,11 @@ impl ServerStatus {
         Self {
             name: upstream.name.to_string(),
             supervision,
-            transport: live.as_ref().map(|live| live.route.word()),
+            transport: live
+                .as_ref()
+                .map(|live| live.route)
+                .or_else(|| upstream.only_route())
+                .map(Route::word),
             era: session.map(|session| match session.era {
                 Era::Legacy => "legacy",
                 Era::Modern => "modern",

@@ -2,6 +2,8 @@
 
 use super::demo_server::DemoServerArgs;
 use super::duration;
+use super::gateway::GatewayUrl;
+use super::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +54,20 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Serve all servers of the config behind one MCP endpoint
+    Serve(ServeArgs),
+    /// Serve all servers of the config as one stdio MCP server
+    Stdio,
+    /// Show the servers of a running gateway, or one of them
+    Status(StatusArgs),
+    /// Replace the link of a server of a running gateway now
+    Reconnect(OperateArgs),
+    /// Forget what went wrong with a server of a running gateway, and connect it anew
+    Reload(OperateArgs),
+    /// Stop a server of a running gateway until it is started
+    Stop(OperateArgs),
+    /// Start a server of a running gateway that was stopped
+    Start(OperateArgs),
     /// Validate a config without starting anything
     Check(CheckArgs),
     /// List the tools of the servers
@@ -68,6 +84,56 @@ pub(crate) enum Verb {
 pub(crate) enum Form {
     Text,
     Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+States: ● ready, ○ idle (starts on first use), ◐ starting, ◍ degraded, ↻ reconnecting, ✗ parked (tried again \
+slowly) or config error, ! needs login, ⏸ needs approval, ■ stopped, ⊘ disabled. A number of tools with a \
+star is from when the server was last seen. CALLS, ERR and RESTARTS count since the gateway started.
+
+The exit code is 0 whenever the gateway answers, however its servers do; 4 if there is no gateway, 1 if it \
+has no server of that name. With --watch a page is drawn anew every second; into a file or a pipe a line is \
+written for every change.
+
+Examples:
+  gripfast status
+  gripfast status github --watch
+  gripfast status -o json | jq -r '.upstreams[] | select(.state != \"ready\") | .name'")]
+pub(crate) struct StatusArgs {
+    /// Only this server, with its last events and what it wrote to stderr
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// How to print it; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Go on until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+
+    /// Where the gateway listens
+    #[arg(long, value_name = "URL", default_value = GatewayUrl::DEFAULT)]
+    pub(crate) url: GatewayUrl,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It wants the token \
+that it keeps in its state directory, which is found by itself where both use the same config, and with \
+--state-dir otherwise.
+
+Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, 6 it wants another \
+token.")]
+pub(crate) struct OperateArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Where the gateway listens
+    #[arg(long, value_name = "URL", default_value = GatewayUrl::DEFAULT)]
+    pub(crate) url: GatewayUrl,
 }
 
 #[derive(Debug, Args)]
@@ -121,7 +187,10 @@ Text is printed as it is, other content is described in a line. With `-o json` t
 server wrote it, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
 
 Exit codes: 0 the tool answered, 5 it answered with an error, 4 it could not be reached or did not answer \
-in time, 3 a login is needed. A call that was sent and not answered is never sent twice.
+in time, 3 a login is needed.
+
+A call that was sent and not answered is sent once more only where that does no harm: the tool is known as \
+read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent twice.
 
 Examples:
   gripfast call demo echo '{\"text\": \"hello\"}'

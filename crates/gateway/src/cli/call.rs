@@ -45,14 +45,10 @@ fn call(
     let state_dir = opened.state_dir(global);
     with_host(state_dir, &[(server.as_str(), spec)], async |host| {
         let answer = with_progress(screen, &what, host.call(server, tool, arguments)).await?;
-        match answer.outcome() {
-            Outcome::Error(error) if error.code == INVALID_PARAMS => {
-                match unknown_tool(host, server, tool).await {
-                    Some(failure) => Err(failure),
-                    None => Ok(answer),
-                }
-            }
-            Outcome::Error(_) | Outcome::Result(_) => Ok(answer),
+        let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);
+        match if refused { unknown_tool(host, server, tool).await } else { None } {
+            Some(failure) => Err(failure),
+            None => Ok(answer),
         }
     })
 }
@@ -60,7 +56,8 @@ fn call(
 /// What servers answer to a name they do not know, and to much else.
 const INVALID_PARAMS: i64 = -32602;
 
-/// The failure in better words when the server does not list the tool.
+/// The host's words for a tool that the server does not list. The host itself could not say them: the call
+/// went out as soon as there was a link, before the server was listed.
 async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> {
     /// The server has just answered, so its catalog is there or will not come.
     const PATIENCE: Duration = Duration::from_secs(2);
@@ -70,9 +67,9 @@ async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> 
     }
     let hint = match suggest::nearest(tool, catalog.tools.iter().map(|item| item.key.as_str())) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("`gripfast tools {server}` lists what it has"),
+        None => format!("`gripfast tools {server}` lists its tools"),
     };
-    let text = format!("server `{server}` has no tool `{tool}`");
+    let text = format!("upstream `{server}` has no tool named `{tool}`");
     Some(CallError::new(Code::UnknownTool, server, Fate::Refused, text).hint(hint).into())
 }
 

@@ -58,11 +58,7 @@ impl Opened {
     /// Where state is kept: as typed, as the config says, or where the platform likes it. `None` without a home.
     pub(crate) fn state_dir(&self, global: &Global) -> Option<PathBuf> {
         let chosen = global.state_dir.clone().or_else(|| self.config.gateway.state_dir.clone());
-        chosen.or_else(|| {
-            let platform = etcetera::choose_base_strategy().ok()?;
-            // Windows has no directory for state alone.
-            Some(platform.state_dir().unwrap_or_else(|| platform.data_dir()).join("gripfast"))
-        })
+        chosen.or_else(platform_state_dir)
     }
 
     /// The server of this name, or an error that names the nearest one.
@@ -78,6 +74,27 @@ impl Opened {
         };
         let text = format!("no server `{name}` in `{}`", self.path.display());
         Err(Failure::about(name, Code::UnknownServer, text, Some(hint)))
+    }
+}
+
+fn platform_state_dir() -> Option<PathBuf> {
+    let platform = etcetera::choose_base_strategy().ok()?;
+    // Windows has no directory for state alone.
+    Some(platform.state_dir().unwrap_or_else(|| platform.data_dir()).join("gripfast"))
+}
+
+/// Where a gateway that runs already keeps its state, as far as can be told from here. A config that was not
+/// named and cannot be used says nothing about it: somebody who wants to stop a server should be able to.
+pub(crate) fn state_dir_of_gateway(global: &Global) -> Result<Option<PathBuf>, Failure> {
+    if global.state_dir.is_some() {
+        return Ok(global.state_dir.clone());
+    }
+    let loaded =
+        find(global.config.as_deref()).and_then(|path| Config::load(&path).map_err(|error| unusable(&error)));
+    match loaded {
+        Ok(config) => Ok(config.gateway.state_dir.or_else(platform_state_dir)),
+        Err(failure) if global.config.is_some() => Err(failure),
+        Err(_) => Ok(platform_state_dir()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// After an orderly shutdown only helpers are left, and they are not worth waiting for.
-const LEFTOVERS: Duration = Duration::from_millis(100);
+pub(crate) const LEFTOVERS: Duration = Duration::from_millis(100);
 
 /// Hosts `servers`, with what `state_dir` knows about them, while `work` goes on. All of them are gone when this returns.
 pub(crate) fn with_host<T>(
@@ -52,25 +52,25 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(no_runtime)
 }
 
-fn no_runtime(error: io::Error) -> Failure {
+pub(crate) fn no_runtime(error: io::Error) -> Failure {
     Failure::new(Exit::General, format!("the operating system refuses threads, timers or signals: {error}"))
 }
 
 /// The signals that mean "stop, please".
 #[cfg(unix)]
-struct Signals {
+pub(crate) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) -> Exit {
+    pub(crate) async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
             _ = self.terminate.recv() => Exit::Terminated,
@@ -79,15 +79,15 @@ impl Signals {
 }
 
 #[cfg(not(unix))]
-struct Signals;
+pub(crate) struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self)
     }
 
-    async fn next(&mut self) -> Exit {
+    pub(crate) async fn next(&mut self) -> Exit {
         match tokio::signal::ctrl_c().await {
             Ok(()) => Exit::Interrupted,
             // Without a way to hear of it, it never comes.

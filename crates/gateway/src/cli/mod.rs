@@ -7,12 +7,18 @@ mod args;
 mod call;
 mod check;
 mod config;
+mod demo;
 mod demo_server;
 mod duration;
 mod exit;
 mod fleet;
+mod gateway;
 mod log;
+mod operate;
 mod render;
+mod serve;
+mod status;
+mod stdio;
 mod stop;
 mod surroundings;
 mod tools;
@@ -20,6 +26,7 @@ mod tools;
 use args::{Cli, Verb};
 use clap::Parser;
 use exit::Exit;
+use operate::Action;
 use render::Screen;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,6 +41,13 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut screen = Screen::of_this_process();
     log::start(&mut screen);
     let done = match &cli.verb {
+        Verb::Serve(args) => serve::run(&cli.global, args, &mut screen),
+        Verb::Stdio => stdio::run(&cli.global, &mut screen),
+        Verb::Status(args) => status::run(args, &mut screen),
+        Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, &mut screen),
+        Verb::Reload(args) => operate::run(&cli.global, Action::Reload, args, &mut screen),
+        Verb::Stop(args) => operate::run(&cli.global, Action::Stop, args, &mut screen),
+        Verb::Start(args) => operate::run(&cli.global, Action::Start, args, &mut screen),
         Verb::Check(args) => check::run(&cli.global, args, &mut screen),
         Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),
         Verb::Call(args) => call::run(&cli.global, args, &mut screen),

@@ -1,1 +1,67 @@
-//! The side that clients see.
+//! The side that clients see: one MCP endpoint of both protocol eras, over HTTP and stdio.
+//!
+//! `http`, `legacy_sse` and `stdio` move messages; `ask` decides who answers a request and under which
+//! name; `respond` is the only file that turns outcomes into wire form; `session` knows legacy clients.
+
+mod ask;
+mod conversation;
+mod cursor;
+mod guard;
+mod herald;
+mod http;
+mod legacy_sse;
+mod outbox;
+mod respond;
+mod seal;
+mod session;
+mod stdio;
+
+pub use guard::Guard;
+pub use seal::Seal;
+
+use gripfast::Host;
+use herald::Herald;
+use session::Sessions;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// The gateway in front of a host.
+pub struct Gateway {
+    pub(crate) host: Host,
+    pub(crate) sessions: Sessions,
+    pub(crate) herald: Herald,
+    startup_wait: Duration,
+    settled: OnceCell<()>,
+}
+
+impl Gateway {
+    /// A gateway in front of `host`. The first list waits for servers that were never listed, up to
+    /// `startup_wait`; session ids are sealed with `seal`.
+    pub fn new(host: Host, seal: Seal, startup_wait: Duration) -> Arc<Self> {
+        let herald = Herald::of(&host);
+        Arc::new(Self { host, sessions: Sessions::new(seal), herald, startup_wait, settled: OnceCell::new() })
+    }
+
+    /// The routes of `/mcp` and `/sse`.
+    pub fn router(self: &Arc<Self>) -> axum::Router {
+        http::router(Arc::clone(self)).merge(legacy_sse::router(Arc::clone(self)))
+    }
+
+    /// Serves one client on a pair of streams, one message a line, until its end of input.
+    ///
+    /// # Errors
+    /// The streams break.
+    pub async fn serve_stdio(
+        self: &Arc<Self>,
+        input: impl tokio::io::AsyncRead + Unpin,
+        output: impl tokio::io::AsyncWrite + Unpin + Send + 'static,
+    ) -> std::io::Result<()> {
+        stdio::serve(self, input, output).await
+    }
+
+    /// Servers that were never listed are waited for once, by whoever asks first.
+    async fn settle(&self) {
+        self.settled.get_or_init(|| self.host.settled(self.startup_wait)).await;
+    }
+}

@@ -136,7 +136,7 @@ fn an_unknown_tool() {
     assert_snapshot!(call(&["ecko"]), @"
     exit 1
     --- stderr
-    error: server `demo` has no tool `ecko`
+    error: upstream `demo` has no tool named `ecko`
       hint: did you mean `echo`?
     ");
 }
@@ -146,9 +146,9 @@ fn an_unknown_tool_for_programs() {
     assert_snapshot!(call(&["ecko", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"error":{"code":"unknown_tool","hint":"did you mean `echo`?","outcome":"refused","retry_after_ms":null,"server":"demo","text":"server `demo` has no tool `ecko`"}}
+    {"error":{"code":"unknown_tool","hint":"did you mean `echo`?","outcome":"refused","retry_after_ms":null,"server":"demo","text":"upstream `demo` has no tool named `ecko`"}}
     --- stderr
-    error: server `demo` has no tool `ecko`
+    error: upstream `demo` has no tool named `ecko`
       hint: did you mean `echo`?
     "#);
 }

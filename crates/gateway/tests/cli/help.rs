@@ -17,6 +17,13 @@ fn overview() {
     Usage: gripfast [OPTIONS] <COMMAND>
 
     Commands:
+      serve        Serve all servers of the config behind one MCP endpoint
+      stdio        Serve all servers of the config as one stdio MCP server
+      status       Show the servers of a running gateway, or one of them
+      reconnect    Replace the link of a server of a running gateway now
+      reload       Forget what went wrong with a server of a running gateway, and connect it anew
+      stop         Stop a server of a running gateway until it is started
+      start        Start a server of a running gateway that was stopped
       check        Validate a config without starting anything
       tools        List the tools of the servers
       call         Call one tool of one server
@@ -55,6 +62,74 @@ fn overview() {
     $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is
     honoured.
     "#);
+}
+
+#[test]
+fn status() {
+    assert_snapshot!(help(&["status"]), @r#"
+    Show the servers of a running gateway, or one of them
+
+    Usage: gripfast status [OPTIONS] [NAME]
+
+    Arguments:
+      [NAME]  Only this server, with its last events and what it wrote to stderr
+
+    Options:
+      -o, --output <FORM>  How to print it; `json` is what the gateway's API says [default: text]
+                           [possible values: text, json]
+      -w, --watch          Go on until Ctrl-C
+          --url <URL>      Where the gateway listens [default: http://127.0.0.1:7331]
+      -h, --help           Print help
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    States: ● ready, ○ idle (starts on first use), ◐ starting, ◍ degraded, ↻ reconnecting, ✗ parked
+    (tried again slowly) or config error, ! needs login, ⏸ needs approval, ■ stopped, ⊘ disabled. A
+    number of tools with a star is from when the server was last seen. CALLS, ERR and RESTARTS count
+    since the gateway started.
+
+    The exit code is 0 whenever the gateway answers, however its servers do; 4 if there is no gateway, 1
+    if it has no server of that name. With --watch a page is drawn anew every second; into a file or a
+    pipe a line is written for every change.
+
+    Examples:
+      gripfast status
+      gripfast status github --watch
+      gripfast status -o json | jq -r '.upstreams[] | select(.state != "ready") | .name'
+    "#);
+}
+
+#[test]
+fn operating() {
+    assert_snapshot!(help(&["stop"]), @"
+    Stop a server of a running gateway until it is started
+
+    Usage: gripfast stop [OPTIONS] <NAME>
+
+    Arguments:
+      <NAME>  The server, by its name in the config
+
+    Options:
+          --url <URL>  Where the gateway listens [default: http://127.0.0.1:7331]
+      -h, --help       Print help
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It wants the
+    token that it keeps in its state directory, which is found by itself where both use the same config,
+    and with --state-dir otherwise.
+
+    Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, 6 it wants
+    another token.
+    ");
 }
 
 #[test]
@@ -148,7 +223,11 @@ fn call() {
     printed as the server wrote it, byte for byte, and a failure as {"error":{"code":…,"text":…}}.
 
     Exit codes: 0 the tool answered, 5 it answered with an error, 4 it could not be reached or did not
-    answer in time, 3 a login is needed. A call that was sent and not answered is never sent twice.
+    answer in time, 3 a login is needed.
+
+    A call that was sent and not answered is sent once more only where that does no harm: the tool is
+    known as read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent
+    twice.
 
     Examples:
       gripfast call demo echo '{"text": "hello"}'

@@ -7,8 +7,11 @@ mod call;
 mod check;
 mod demo_server;
 mod help;
+mod operate;
+mod running;
 mod sandbox;
 #[cfg(unix)]
 mod signals;
+mod status;
 mod tools;
 mod usage;

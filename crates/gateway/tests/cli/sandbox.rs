@@ -111,9 +111,7 @@ impl fmt::Display for Ran {
 fn steady(text: &str, dir: &Path) -> String {
     let text = text.replace(&dir.display().to_string(), "[DIR]").replace(GRIPFAST, "[GRIPFAST]");
     let text = without_number(&text, "127.0.0.1:", "[PORT]");
-    let text = without_number(&text, r#""retry_after_ms":"#, "[MS]");
-    // Between two attempts or in the middle of one: which of them is a matter of the moment.
-    text.replace("is starting: ", "is [AWAY]: ").replace("is reconnecting: ", "is [AWAY]: ")
+    without_number(&text, r#""retry_after_ms":"#, "[MS]")
 }
 
 /// Puts `name` where a number follows `label`.

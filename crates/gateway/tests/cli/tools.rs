@@ -66,10 +66,10 @@ fn b08_a_failing_server_is_a_row_and_the_others_still_show() {
     assert_eq!(ran.code, Some(0), "{ran}");
     assert_snapshot!(format!("{}\n---\n{}", rows.join("\n"), ran.stderr), @"
     SERVER   TOOL       HINTS                  DESCRIPTION
-    missing  -          error                  upstream `missing` is config_error: command `no-such-program` was not found on the PATH of its environment
+    missing  -          error                  upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
     wrong    -          error                  server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)
     ---
-      hint: correct the config of `missing`
+      hint: install the command or correct `command` in the config; it is tried again by itself
       hint: `gripfast check` explains the config of `wrong`
     ");
 }
@@ -80,7 +80,7 @@ fn a_failing_server_for_programs() {
     assert_snapshot!(Sandbox::with(config).run(&["tools", "-o", "json"]), @r#"
     exit 4
     --- stdout
-    {"version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"correct the config of `missing`","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` is config_error: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
+    {"version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"install the command or correct `command` in the config; it is tried again by itself","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
     "#);
 }
 
@@ -90,10 +90,10 @@ fn all_failed() {
     assert_snapshot!(Sandbox::with(&config).run(&["tools", "--wait", "300ms"]), @"
     exit 4
     --- stderr
-    error: upstream `a` is [AWAY]: connection refused
+    error: upstream `a` has not said yet what it offers: connection refused
       hint: `--wait 1m` would give it longer
-    error: upstream `b` is config_error: command `no-such-program` was not found on the PATH of its environment
-      hint: correct the config of `b`
+    error: upstream `b` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
+      hint: install the command or correct `command` in the config; it is tried again by itself
     ");
 }
 
@@ -103,8 +103,8 @@ fn an_unset_variable() {
     assert_snapshot!(Sandbox::with(config).run(&["tools"]), @"
     exit 4
     --- stderr
-    error: upstream `a` is config_error: variable `TOKEN` is not set
-      hint: correct the config of `a`
+    error: upstream `a` cannot work as configured: variable `TOKEN` is not set
+      hint: set the variable for the gripfast process, or correct the config
     ");
 }
 
@@ -116,7 +116,7 @@ fn a_server_that_wants_a_login() {
     assert_snapshot!(sandbox.run(&["tools"]), @"
     exit 3
     --- stderr
-    error: upstream `web` is needs_login: HTTP 401: unauthorized
+    error: upstream `web` needs a login or another credential (HTTP 401: unauthorized)
       hint: run `gripfast login web`, or correct its `headers`
     ");
 }
@@ -129,8 +129,8 @@ fn a_server_that_is_not_mcp() {
     assert_snapshot!(sandbox.run(&["tools", "--wait", "2s"]), @"
     exit 4
     --- stderr
-    error: upstream `web` is config_error: no MCP server at this URL: HTTP 404
-      hint: correct the config of `web`
+    error: upstream `web` cannot work as configured: no MCP server at this URL: HTTP 404
+      hint: check the `url` of `web` (many servers end in /mcp or /sse)
     ");
 }
 
@@ -140,7 +140,7 @@ fn a_server_that_exits_at_start() {
     assert_snapshot!(sandbox.run(&["tools", "--wait", "300ms"]), @"
     exit 4
     --- stderr
-    error: upstream `demo` is [AWAY]: exited with code 7; it last said: demo server: exiting at start, as told
+    error: upstream `demo` has not said yet what it offers: exited with code 7; it last said: demo server: exiting at start, as told
       hint: `--wait 1m` would give it longer
     ");
 }
@@ -151,7 +151,7 @@ fn a_server_that_never_answers() {
     assert_snapshot!(sandbox.run(&["tools", "--wait", "300ms"]), @"
     exit 4
     --- stderr
-    error: upstream `demo` is starting
+    error: upstream `demo` has not said yet what it offers
       hint: `--wait 1m` would give it longer
     ");
 }

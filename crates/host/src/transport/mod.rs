@@ -172,6 +172,13 @@ impl SentMark {
 pub trait Listener: Send + Sync {
     /// The server said this. It must not block.
     fn said(&self, message: &[u8]);
+
+    /// The server asks this before it can go on: input of a person, a model's words, the client's roots.
+    /// The future gives the JSON-RPC response to it. `None`: there is nobody to ask, and the server is told.
+    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let _ = request;
+        None
+    }
 }
 
 /// The answer to a request.

@@ -70,9 +70,12 @@ impl Pending {
                     listener.said(&bytes);
                 }
             }
-            Message::Notification(_) | Message::Request(_) => {
-                inbox.put(Incoming::Message(bytes.clone())).await
-            }
+            // Whose call a question belongs to is only certain while there is no other.
+            Message::Request(_) => match self.only_listener() {
+                Some(listener) => listener.said(&bytes),
+                None => inbox.put(Incoming::Message(bytes.clone())).await,
+            },
+            Message::Notification(_) => inbox.put(Incoming::Message(bytes.clone())).await,
         }
         Ok(())
     }
@@ -99,6 +102,13 @@ impl Pending {
     /// Who listens to what the server says on the way to the answer of `id`.
     fn listener(&self, id: u64) -> Option<Arc<dyn Listener>> {
         self.lock().waiting.get(&id).and_then(|waiting| waiting.listener.clone())
+    }
+
+    /// Who listens to the only call under way; requests of our own have no listener and do not count.
+    fn only_listener(&self) -> Option<Arc<dyn Listener>> {
+        let table = self.lock();
+        let mut listeners = table.waiting.values().filter_map(|waiting| waiting.listener.clone());
+        listeners.next().filter(|_| listeners.next().is_none())
     }
 
     /// Nobody waits for `id` any more.

@@ -101,7 +101,7 @@ impl Upstream {
         while let Some(step) = plan.pop_front() {
             let mut opened = match open.take().filter(|open| open.route == step.route) {
                 Some(opened) => opened,
-                None => match self.open(epoch, step.route).await {
+                None => match self.open(step.route).await {
                     Ok(opened) => opened,
                     // It answers, but not this way.
                     Err(evidence) if is_no(&classify(&evidence)) => {
@@ -199,7 +199,7 @@ impl Upstream {
         Live { epoch, link, session, server: Arc::new(server), route, since, context, _listening: listening }
     }
 
-    async fn open(&self, epoch: Epoch, route: Route) -> Result<Opened, Evidence> {
+    async fn open(&self, route: Route) -> Result<Opened, Evidence> {
         let (to, inbox) = Inbox::new();
         let surroundings = Surroundings {
             inbox: to,
@@ -208,13 +208,6 @@ impl Upstream {
         };
         let link = self.dialer.open(route, surroundings).await?;
         self.set_opening(Some(Arc::clone(&link)));
-        // Given up while it was being opened: whoever gave it up found nothing to close.
-        if !self.with(|machine, _| machine.awaits(epoch)) {
-            self.set_opening(None);
-            link.close(None, Manner::AtOnce).await;
-            let given_up = Observed::Closed("the attempt was given up".to_owned());
-            return Err(Evidence::unsent(During::Handshake, given_up));
-        }
         Ok(Opened { route, link, inbox, heard: Vec::new() })
     }
 
@@ -299,8 +292,11 @@ impl Upstream {
 
     async fn initialize(&self, link: &dyn Link, route: Route) -> Result<(Session, ServerFacts), Miss> {
         let mut session = Session { era: Era::Legacy, version: None, id: None };
-        let nothing = raw("{}");
-        let params = initialize_params(&ProtocolVersion::LATEST_LEGACY, &nothing, &self.settings.client_info);
+        let params = initialize_params(
+            &ProtocolVersion::LATEST_LEGACY,
+            &self.settings.capabilities,
+            &self.settings.client_info,
+        );
         let answer = link.request(&session, self.handshake_request("initialize", Some(&params))).await;
         let Reply { message, session_id } = answer.map_err(|trouble| miss_of_initialize(*trouble, route))?;
         let garbled =
@@ -354,7 +350,12 @@ impl Upstream {
 
     fn context(&self, version: ProtocolVersion) -> RequestContext {
         let client_info = RawValue::to_owned(&self.settings.client_info);
-        RequestContext { version, client_info: Some(client_info), capabilities: raw("{}"), log_level: None }
+        RequestContext {
+            version,
+            client_info: Some(client_info),
+            capabilities: RawValue::to_owned(&self.settings.capabilities),
+            log_level: None,
+        }
     }
 }
 

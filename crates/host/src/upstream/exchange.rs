@@ -1,6 +1,7 @@
 //! The way of one request to one upstream: admitted, written, answered, or judged and perhaps sent once
 //! more. The only place where a call waits.
 
+use super::listen::own_answer;
 use super::{Live, Upstream};
 use crate::transport::{Listener, Outgoing, Reply, SentMark, Trouble};
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 /// A request to one upstream.
 pub(crate) struct Order {
@@ -142,13 +144,13 @@ impl Upstream {
 
     async fn send(
         &self,
-        live: &Live,
+        live: &Arc<Live>,
         order: &Order,
         mark: &Arc<SentMark>,
         deadline: Option<Mono>,
     ) -> Result<Reply, Box<Trouble>> {
         let begun = self.clock.now().mono;
-        let progress = Arc::new(ProgressWatch::new(self, order));
+        let progress = Arc::new(CallWatch::new(self, live, order));
         let request = self.outgoing(live, order, mark, &progress)?;
         let limits = &self.settings.supervision.timeouts;
         let end = deadline.map_or(begun + limits.call, |deadline| deadline.min(begun + limits.call));
@@ -178,7 +180,7 @@ impl Upstream {
         live: &Live,
         order: &Order,
         mark: &Arc<SentMark>,
-        progress: &Arc<ProgressWatch>,
+        progress: &Arc<CallWatch>,
     ) -> Result<Outgoing, Box<Trouble>> {
         let unusable = |error: &dyn std::fmt::Display| -> Box<Trouble> {
             let observed = Observed::Rpc(RpcError {
@@ -200,7 +202,7 @@ impl Upstream {
         let id = self.mint_id();
         let params = order.params.as_deref();
         let mut patch = match live.session.era {
-            Era::Modern => live.context.meta_patch(),
+            Era::Modern => modern_context(live, params),
             Era::Legacy => without_modern_context(params),
         };
         // Tokens are the callers' own and may collide; ours is the id, which does not.
@@ -327,6 +329,23 @@ fn judge(reply: Reply, era: Era) -> Result<Answer, Box<Trouble>> {
     Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
 }
 
+/// The context that a modern server wants in each request. What the caller says about itself stands; what
+/// it does not say is said for us.
+fn modern_context<'a>(live: &'a Live, params: Option<&RawValue>) -> Patch<'a> {
+    let params = params.and_then(|params| Object::parse(params).ok());
+    let said = params.and_then(|params| params.object("_meta"));
+    let unsaid = |key| said.as_ref().is_none_or(|said| said.get(key).is_none());
+    let context = &live.context;
+    let mut patch = Patch::new().set_text(meta::PROTOCOL_VERSION, context.version.as_str());
+    if unsaid(meta::CLIENT_CAPABILITIES) {
+        patch = patch.set(meta::CLIENT_CAPABILITIES, &context.capabilities);
+    }
+    match &context.client_info {
+        Some(info) if unsaid(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),
+        Some(_) | None => patch,
+    }
+}
+
 /// A caller of the modern era says in each request what a legacy server was told in the handshake, and
 /// some servers take it for a contradiction.
 fn without_modern_context(params: Option<&RawValue>) -> Patch<'static> {
@@ -434,20 +453,26 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Hears the progress of one call: keeps the time of the last one, and passes it on under the caller's
-/// own token.
-struct ProgressWatch {
+/// Hears what the server says on the way to the answer of one call. Progress: keeps the time of the last
+/// one, and passes it on under the caller's own token. Questions: has them answered by the caller, or says
+/// that there is nobody to ask.
+struct CallWatch {
     clock: crate::clock::Clock,
     /// Microseconds of the monotonic clock; zero while nothing was heard.
     heard: AtomicU64,
     news: Notify,
     token: Mutex<Option<Box<RawValue>>>,
     listener: Option<Arc<dyn Listener>>,
+    live: Arc<Live>,
+    /// Questions that are being answered; they end with the call.
+    answering: Mutex<Vec<AbortHandle>>,
 }
 
-impl ProgressWatch {
-    fn new(upstream: &Upstream, order: &Order) -> Self {
+impl CallWatch {
+    fn new(upstream: &Upstream, live: &Arc<Live>, order: &Order) -> Self {
         Self {
+            live: Arc::clone(live),
+            answering: Mutex::default(),
             clock: upstream.clock,
             heard: AtomicU64::new(0),
             news: Notify::new(),
@@ -466,8 +491,36 @@ impl ProgressWatch {
     }
 }
 
-impl Listener for ProgressWatch {
+impl CallWatch {
+    fn answer(&self, message: &[u8], request: &envelope::Request<'_>) {
+        let asked =
+            self.listener.as_ref().and_then(|listener| listener.asked(Bytes::copy_from_slice(message)));
+        let (live, declined) = (Arc::clone(&self.live), own_answer(request));
+        let task = tokio::spawn(async move {
+            let response = match asked {
+                Some(answer) => answer.await,
+                None => declined,
+            };
+            // A server that cannot take the answer to its own question shows it in its answer to us.
+            let _ = live.link.send(&live.session, response).await;
+        });
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner).push(task.abort_handle());
+    }
+}
+
+impl Drop for CallWatch {
+    fn drop(&mut self) {
+        for task in self.answering.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}
+
+impl Listener for CallWatch {
     fn said(&self, message: &[u8]) {
+        if let Ok(Message::Request(request)) = Message::parse(message) {
+            return self.answer(message, &request);
+        }
         self.heard.store(super::micros(self.clock.now().mono).max(1), Ordering::Release);
         self.news.notify_one();
         let Some(listener) = &self.listener else { return };

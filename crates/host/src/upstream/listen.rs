@@ -58,19 +58,7 @@ impl Upstream {
             }
             Ok(Message::Request(request)) => {
                 self.tell(Input::Heard { epoch });
-                let answer = match &*request.method {
-                    "ping" => {
-                        let nothing = super::dial::raw("{}");
-                        envelope::response(request.id, &nothing)
-                    }
-                    method => envelope::error_response(
-                        Some(request.id),
-                        codes::METHOD_NOT_FOUND,
-                        &format!("this client does not answer `{method}`"),
-                        None,
-                    ),
-                };
-                self.answer(epoch, answer);
+                self.answer(epoch, own_answer(&request));
             }
             Ok(Message::Response(_)) | Err(_) => {}
         }
@@ -132,6 +120,19 @@ impl Upstream {
             None | Some(_) => self.look_after(live).await,
         }
         true
+    }
+}
+
+/// What we say to a question when nobody else does.
+pub(super) fn own_answer(request: &envelope::Request<'_>) -> Vec<u8> {
+    match &*request.method {
+        "ping" => envelope::response(request.id, &super::dial::raw("{}")),
+        method => envelope::error_response(
+            Some(request.id),
+            codes::METHOD_NOT_FOUND,
+            &format!("this client does not answer `{method}`"),
+            None,
+        ),
     }
 }
 

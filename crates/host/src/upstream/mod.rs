@@ -74,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) max_message: usize,
     /// How we introduce ourselves.
     pub(crate) client_info: Arc<RawValue>,
+    /// What we can do for servers that ask.
+    pub(crate) capabilities: Arc<RawValue>,
 }
 
 /// The present link and its session.
@@ -179,6 +181,19 @@ impl Upstream {
     /// The present link, if there is one.
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
         self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The way it is reached, if there is only one or one was found before.
+    pub(crate) fn only_route(&self) -> Option<Route> {
+        let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.dialer.routes();
+        match (routes.as_slice(), remembered) {
+            ([only], _) => Some(*only),
+            (several, Some(verdict)) => {
+                several.iter().copied().find(|route| verdict.route == (*route).into())
+            }
+            (_, None) => None,
+        }
     }
 
     /// Somebody wants it to stay up.

@@ -15,7 +15,7 @@ use gripfast_wire::envelope::Message;
 use gripfast_wire::{Outcome, codes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// What came of an action.
@@ -30,11 +30,18 @@ struct Owner {
     upstream: Arc<Upstream>,
     tasks: JoinSet<Report>,
     /// The dial or renewal under way.
-    making: Option<AbortHandle>,
+    making: Option<Making>,
     /// Links that are being closed: the next one is made after them, and the owner leaves after them.
     closing: Option<Shared<BoxFuture<'static, ()>>>,
     inbox: Option<mpsc::Receiver<Incoming>>,
     subscription: Option<AbortHandle>,
+}
+
+/// A dial or a renewal under way.
+struct Making {
+    task: AbortHandle,
+    /// Closed when the task is over: it may be in the middle of starting a child when it is aborted.
+    over: oneshot::Receiver<()>,
 }
 
 /// Owns `upstream` until it is told to go, and returns when nothing of it is left behind.
@@ -84,8 +91,13 @@ impl Owner {
                 }
             }
         }
-        // What was still being made is dropped, and with it whatever it had made.
-        self.tasks.shutdown().await;
+        self.tasks.abort_all();
+        while let Some(done) = self.tasks.join_next().await {
+            // Made the very moment it was not wanted any more, and nobody has taken it.
+            if let Ok(Report::Dialed { outcome: Ok(dialed), .. }) = done {
+                self.close(dialed.live.link, None, Manner::AtOnce);
+            }
+        }
         if let Some(closing) = self.closing.take() {
             closing.await;
         }
@@ -107,12 +119,15 @@ impl Owner {
         match action {
             Action::Dial { epoch } => {
                 let (upstream, closing) = (Arc::clone(&self.upstream), self.closing.clone());
-                self.making = Some(self.tasks.spawn(async move {
+                let (until_over, over) = oneshot::channel();
+                let task = self.tasks.spawn(async move {
+                    let _until_over = until_over;
                     if let Some(closing) = closing {
                         closing.await;
                     }
                     Report::Dialed { epoch, outcome: upstream.dial(epoch).await.map(Box::new) }
-                }));
+                });
+                self.making = Some(Making { task, over });
             }
             Action::HangUp(manner) => self.hang_up(manner),
             Action::Probe { epoch, probe } => {
@@ -190,7 +205,9 @@ impl Owner {
     fn renew(&mut self, epoch: Epoch, renewal: Renewal) {
         let upstream = Arc::clone(&self.upstream);
         let Some(live) = self.upstream.live() else { return };
-        self.making = Some(self.tasks.spawn(async move {
+        let (until_over, over) = oneshot::channel();
+        let task = self.tasks.spawn(async move {
+            let _until_over = until_over;
             let outcome = match renewal {
                 Renewal::Session => upstream.renew_session(epoch, &live).await,
                 // Without a source of credentials there is only one thing to say: a person is needed.
@@ -199,15 +216,21 @@ impl Owner {
                 }
             };
             Report::Renewed { epoch, outcome: outcome.map(Box::new) }
-        }));
+        });
+        self.making = Some(Making { task, over });
     }
 
     fn hang_up(&mut self, manner: Manner) {
-        if let Some(making) = self.making.take() {
-            making.abort();
-        }
-        if let Some(opening) = self.upstream.set_opening(None) {
-            self.close(opening, None, Manner::AtOnce);
+        if let Some(Making { task, over }) = self.making.take() {
+            task.abort();
+            let upstream = Arc::clone(&self.upstream);
+            self.put_away(async move {
+                // Only then is it certain which link it has opened, if any.
+                let _ = over.await;
+                if let Some(opening) = upstream.set_opening(None) {
+                    opening.close(None, Manner::AtOnce).await;
+                }
+            });
         }
         if let Some(subscription) = self.subscription.take() {
             subscription.abort();
@@ -219,12 +242,16 @@ impl Owner {
     }
 
     fn close(&mut self, link: Arc<dyn Link>, session: Option<Arc<Session>>, manner: Manner) {
+        self.put_away(async move { link.close(session.as_deref(), manner).await });
+    }
+
+    fn put_away(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let earlier = self.closing.take();
         let closing = tokio::spawn(async move {
             if let Some(earlier) = earlier {
                 earlier.await;
             }
-            link.close(session.as_deref(), manner).await;
+            work.await;
         });
         let closed: BoxFuture<'static, ()> = Box::pin(async move {
             let _ = closing.await;

@@ -10,6 +10,7 @@ mod eras;
 mod old_sse;
 mod outages;
 mod proxies;
+mod questions;
 mod redirects;
 mod replays;
 mod script;

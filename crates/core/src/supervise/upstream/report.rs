@@ -49,7 +49,9 @@ impl Upstream {
     /// Tells once when the visible state has changed.
     pub(super) fn show(&mut self, now: Mono) {
         let state = self.state(now);
-        if state != self.shown {
+        // Each attempt of a server that was never up is another start; told once, that is an outage.
+        let same_outage = self.shown == State::Reconnecting && state == State::Starting;
+        if state != self.shown && !same_outage {
             let from = std::mem::replace(&mut self.shown, state);
             self.shown_since = now;
             self.events.push_back(Event::StateChanged { from, to: state, cause: self.cause.clone() });

@@ -48,6 +48,17 @@ impl Screen {
         writeln!(self.data)
     }
 
+    /// Whether somebody looks at the data while it is written.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.data_is_seen
+    }
+
+    /// A page in the place of what was on the terminal before.
+    pub(crate) fn page(&mut self, text: &str) -> io::Result<()> {
+        const CLEARED: &str = "\u{1b}[H\u{1b}[J";
+        writeln!(self.data, "{CLEARED}{}", defused(text))
+    }
+
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.data.flush()?;
         self.talk.flush()

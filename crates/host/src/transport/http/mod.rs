@@ -198,16 +198,18 @@ impl HttpLink {
         resumed.then(|| Events::of(response.into_body(), self.max_message))
     }
 
-    /// Progress belongs to the call it is about; everything else to the link's owner.
+    /// Progress, and what the server asks on the way, belong to the call; everything else to the link's
+    /// owner.
     async fn hear(&self, message: Bytes, listener: Option<&Arc<dyn Listener>>) {
-        let is_progress = matches!(
-            Message::parse(&message),
-            Ok(Message::Notification(notification)) if notification.method == Progress::METHOD
-        );
-        match (is_progress, listener) {
-            (true, Some(listener)) => listener.said(&message),
-            (true, None) => {}
-            (false, _) => self.inbox.put(News::Message(message)).await,
+        let (progress, question) = match Message::parse(&message) {
+            Ok(Message::Notification(notification)) => (notification.method == Progress::METHOD, false),
+            Ok(Message::Request(_)) => (false, true),
+            Ok(Message::Response(_)) | Err(_) => (false, false),
+        };
+        match listener {
+            Some(listener) if progress || question => listener.said(&message),
+            None if progress => {}
+            Some(_) | None => self.inbox.put(News::Message(message)).await,
         }
     }
 

@@ -1,0 +1,81 @@
+//! How the admin API answers: JSON, never to be kept by anybody on the way, and errors that say what to do.
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use gripfast::{CallError, Code};
+use serde::Serialize;
+
+/// A body of JSON.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let bytes = serde_json::to_vec(value).expect("views have text for keys and no values that can fail");
+    written(status, "application/json", bytes)
+}
+
+/// A body of plain text.
+pub(super) fn text(status: StatusCode, text: &'static str) -> Response {
+    written(status, "text/plain; charset=utf-8", text)
+}
+
+fn written(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Why a request was not served.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    text: String,
+    hint: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
+        Self { status, code, text: text.into(), hint: None }
+    }
+
+    pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        let status = match error.code {
+            Code::UnknownServer => StatusCode::NOT_FOUND,
+            // It is known, and as it is configured there is nothing to act on.
+            _ => StatusCode::CONFLICT,
+        };
+        Self { status, code: error.code.word(), text: error.text, hint: error.hint }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Shape<'r> {
+            error: Part<'r>,
+        }
+        #[derive(Serialize)]
+        struct Part<'r> {
+            code: &'r str,
+            text: &'r str,
+            hint: Option<&'r str>,
+        }
+        let part = Part { code: self.code, text: &self.text, hint: self.hint.as_deref() };
+        let mut response = json(self.status, &Shape { error: part });
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,86 @@
+//! Who may act: whoever has the token, and from a browser only our own pages. A browser sends `Origin` with
+//! every POST, so a page from elsewhere is recognised by it even if it should have got hold of the token.
+
+use super::answer::Refusal;
+use super::token::Token;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
+
+/// Lets a request that acts pass, or says why not.
+pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
+    if let Some(origin) = headers.get(ORIGIN)
+        && !origin.to_str().is_ok_and(|origin| same_origin(origin, text(headers, &HOST)))
+    {
+        return Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "forbidden_origin",
+            "a page of another origin may not operate this gateway",
+        )
+        .with_hint("open the gateway's own page, or use the command line"));
+    }
+    let Some(offered) = text(headers, &AUTHORIZATION).and_then(bearer) else {
+        return Err(unauthorized(token, "operating a server needs the admin token"));
+    };
+    if token.matches(offered) { Ok(()) } else { Err(unauthorized(token, "this is not the admin token")) }
+}
+
+fn unauthorized(token: &Token, what: &str) -> Refusal {
+    let hint = match token.place() {
+        Some(path) => format!("the token is in `{}`", path.display()),
+        None => "this gateway has no state directory to keep a token in; start it with one".to_owned(),
+    };
+    Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", what).with_hint(hint)
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn bearer(credentials: &str) -> Option<&str> {
+    let (scheme, token) = credentials.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether a page of `origin` was served by `host`. The scheme is not compared: behind a proxy that speaks
+/// TLS we do not know our own. An opaque origin (`null`) is nobody's.
+fn same_origin(origin: &str, host: Option<&str>) -> bool {
+    let (Ok(origin), Some(Ok(host))) = (origin.parse::<Uri>(), host.map(str::parse::<Authority>)) else {
+        return false;
+    };
+    let usual = match origin.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ => return false,
+    };
+    let Some(from) = origin.authority() else { return false };
+    let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
+    from.host().eq_ignore_ascii_case(host.host()) && port(from) == port(&host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_of_this_very_gateway_are_of_the_same_origin() {
+        let here = Some("127.0.0.1:7331");
+        assert!(same_origin("http://127.0.0.1:7331", here));
+        assert!(same_origin("http://LOCALHOST:7331", Some("localhost:7331")));
+        assert!(same_origin("https://mcp.example.com", Some("mcp.example.com")));
+        assert!(same_origin("http://[::1]:7331", Some("[::1]:7331")));
+        for elsewhere in [
+            "http://127.0.0.1",
+            "http://127.0.0.1:8080",
+            "http://localhost:7331",
+            "https://evil.example",
+            "ftp://127.0.0.1:7331",
+            "null",
+            "",
+            "127.0.0.1:7331",
+        ] {
+            assert!(!same_origin(elsewhere, here), "{elsewhere}");
+        }
+        assert!(!same_origin("http://127.0.0.1:7331", None));
+    }
+}

@@ -1,0 +1,154 @@
+//! The routes of the admin API: reading is open, acting is guarded.
+
+use super::answer::{Refusal, json, text};
+use super::journal::Follower;
+use super::view::{DetailView, FleetView, UpstreamView, millis};
+use super::{Admin, guard};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::response::Response;
+use axum::routing::{get, post};
+use gripfast::config::suggest;
+use gripfast::{CallError, Host};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Proxies close what is silent for a minute, and a follower that is gone is noticed when it is written to.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+type Ask = fn(&Host, &str) -> Result<(), CallError>;
+
+/// What can be asked of an upstream.
+const ACTIONS: [(&str, Ask); 4] = [
+    ("reconnect", Host::reconnect),
+    ("reload", Host::reload),
+    ("stop", Host::stop),
+    ("start", Host::start_again),
+];
+
+pub(super) fn router(admin: Arc<Admin>) -> Router {
+    let api = Router::new()
+        .route("/status", get(fleet))
+        .route("/upstreams/{name}", get(upstream))
+        .route("/upstreams/{name}/{action}", post(act))
+        .route("/events", get(events))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(no_such_path);
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .nest("/api/v1", api)
+        // What a nested router does not see.
+        .route("/api/v1/", get(no_such_path))
+        .with_state(admin)
+}
+
+async fn healthz() -> Response {
+    text(StatusCode::OK, "ok")
+}
+
+async fn readyz(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
+    if admin.serves() {
+        return Ok(text(StatusCode::OK, "ok"));
+    }
+    let what = "the gateway is starting, or about to end";
+    Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", what))
+}
+
+async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
+    let fleet = FleetView {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: millis(admin.begun.elapsed()),
+        upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
+    };
+    json(StatusCode::OK, &fleet)
+}
+
+async fn upstream(
+    State(admin): State<Arc<Admin>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Refusal> {
+    let Path(name) = name.map_err(unreadable)?;
+    Ok(json(StatusCode::OK, &DetailView::from(&admin.host.status_of(&name)?)))
+}
+
+async fn act(
+    State(admin): State<Arc<Admin>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    // First of all: a stranger learns nothing about names.
+    guard::admit(&headers, &admin.token)?;
+    let Path((name, action)) = path.map_err(unreadable)?;
+    let Some((_, ask)) = ACTIONS.iter().find(|(word, _)| *word == action) else {
+        return Err(no_such_action(&action));
+    };
+    ask(&admin.host, &name)?;
+    Ok(json(StatusCode::ACCEPTED, &UpstreamView::from(&admin.host.status_of(&name)?)))
+}
+
+/// What happens, as it happens. A client that comes back with `Last-Event-ID` gets what it missed.
+async fn events(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+    let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let follower = admin.journal.follow(last_seen);
+    let frames = futures_util::stream::unfold((follower, admin), async |(mut follower, admin)| {
+        let frame = next_frame(&mut follower, &admin, SIGN_OF_LIFE).await?;
+        Some((Ok::<Bytes, Infallible>(frame), (follower, admin)))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn next_frame(follower: &mut Follower, admin: &Admin, patience: Duration) -> Option<Bytes> {
+    tokio::select! {
+        biased;
+        () = admin.leaving.cancelled() => None,
+        frame = follower.next() => frame,
+        () = tokio::time::sleep(patience) => Some(Bytes::from_static(b": still here\n\n")),
+    }
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    let text = format!("`{}` does not answer {method}", uri.path());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text)
+        .with_hint("status and events are read with GET, a server is operated with POST")
+}
+
+async fn no_such_path(uri: Uri) -> Refusal {
+    let text = format!("the admin API has no `{}`", uri.path());
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
+        .with_hint("there are `status`, `upstreams/NAME` and `events` under `/api/v1`")
+}
+
+fn no_such_action(action: &str) -> Refusal {
+    let words = ACTIONS.map(|(word, _)| word);
+    let hint = match suggest::nearest(action, words) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", words.map(|word| format!("`{word}`")).join(", ")),
+    };
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no action `{action}`")).with_hint(hint)
+}
+
+fn unreadable(rejection: PathRejection) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", rejection.body_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn silence_is_broken_by_a_sign_of_life() {
+        let admin = Admin::new(Host::builder().build(), None).unwrap();
+        let mut follower = admin.journal.follow(None);
+        let frame = next_frame(&mut follower, &admin, Duration::from_millis(1)).await.unwrap();
+        assert_eq!(frame, ": still here\n\n", "a comment, which is no event to anybody");
+    }
+}

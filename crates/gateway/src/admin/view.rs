@@ -1,0 +1,197 @@
+//! What status looks like to programs. The fields up to `last_ok_ms`, their names and their order are the
+//! contract; what follows them may grow. Spans are in milliseconds: `next_attempt_ms` counts from the moment
+//! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
+
+use super::phrase::phrase;
+use gripfast::{Event, NextAction, ServerStatus, UpstreamEvent};
+use serde::Serialize;
+use std::time::Duration;
+
+/// The whole fleet.
+#[derive(Serialize)]
+pub(super) struct FleetView {
+    pub(super) version: &'static str,
+    pub(super) uptime_ms: u64,
+    pub(super) upstreams: Vec<UpstreamView>,
+}
+
+/// One upstream in a line.
+#[derive(Serialize)]
+pub(super) struct UpstreamView {
+    name: String,
+    state: &'static str,
+    circuit: &'static str,
+    cause: Option<String>,
+    next_attempt_ms: Option<u64>,
+    transport: Option<&'static str>,
+    era: Option<&'static str>,
+    protocol_version: Option<String>,
+    pid: Option<u32>,
+    tools: usize,
+    restarts: u64,
+    consecutive_failures: u32,
+    in_flight: u32,
+    calls: u64,
+    errors: u64,
+    tool_errors: u64,
+    last_ok_ms: Option<u64>,
+    since_ms: u64,
+    next_action: Option<&'static str>,
+    hint: Option<String>,
+    url: Option<String>,
+    server_info: Option<String>,
+    session_age_ms: Option<u64>,
+    restarts_in_window: u32,
+    waiting: u32,
+    p50_ms: Option<f64>,
+    p95_ms: Option<f64>,
+}
+
+/// One upstream with its recent past.
+#[derive(Serialize)]
+pub(super) struct DetailView {
+    #[serde(flatten)]
+    upstream: UpstreamView,
+    events: Vec<EventView>,
+    stderr: Vec<String>,
+}
+
+/// Something that happened.
+#[derive(Serialize)]
+pub(super) struct EventView {
+    /// Milliseconds since the Unix epoch.
+    at: u64,
+    server: String,
+    kind: &'static str,
+    text: String,
+    #[serde(flatten)]
+    facts: Facts,
+}
+
+/// What a kind of event carries besides its text.
+#[derive(Serialize, Default)]
+struct Facts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restarts_in_window: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    away_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cooldown_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lines: Option<u64>,
+}
+
+impl From<&ServerStatus> for UpstreamView {
+    fn from(status: &ServerStatus) -> Self {
+        let ServerStatus { supervision, calls, .. } = status;
+        Self {
+            name: status.name.clone(),
+            state: supervision.state.word(),
+            circuit: supervision.circuit.word(),
+            cause: supervision.cause.clone(),
+            next_attempt_ms: supervision.next_attempt.map(millis),
+            transport: status.transport,
+            era: status.era,
+            protocol_version: status.protocol_version.clone(),
+            pid: status.pid,
+            tools: status.tools,
+            restarts: supervision.restarts,
+            consecutive_failures: supervision.consecutive_failures,
+            in_flight: supervision.in_flight,
+            calls: calls.calls,
+            errors: calls.errors,
+            tool_errors: calls.tool_errors,
+            last_ok_ms: calls.last_ok.map(millis),
+            since_ms: millis(supervision.for_how_long),
+            next_action: supervision.next_action.map(NextAction::word),
+            hint: supervision.next_action.map(|action| hint(action, &status.name)),
+            url: status.url.clone(),
+            server_info: status.server_info.clone(),
+            session_age_ms: status.session_age.map(millis),
+            restarts_in_window: supervision.restarts_in_window,
+            waiting: supervision.waiting,
+            p50_ms: calls.p50.map(fine_millis),
+            p95_ms: calls.p95.map(fine_millis),
+        }
+    }
+}
+
+impl From<&ServerStatus> for DetailView {
+    fn from(status: &ServerStatus) -> Self {
+        Self {
+            upstream: UpstreamView::from(status),
+            events: status.events.iter().map(EventView::from).collect(),
+            stderr: status.stderr.clone(),
+        }
+    }
+}
+
+impl From<&UpstreamEvent> for EventView {
+    fn from(told: &UpstreamEvent) -> Self {
+        Self {
+            at: millis(told.at.since_epoch()),
+            server: told.server.to_string(),
+            kind: told.event.word(),
+            text: phrase(&told.event),
+            facts: Facts::from(&told.event),
+        }
+    }
+}
+
+impl From<&Event> for Facts {
+    fn from(event: &Event) -> Self {
+        let none = Self::default();
+        match event {
+            Event::StateChanged { from, to, cause } => {
+                Self { from: Some(from.word()), to: Some(to.word()), cause: cause.clone(), ..none }
+            }
+            Event::Restarting { in_window } => Self { restarts_in_window: Some(*in_window), ..none },
+            Event::Revived { away } => Self { away_ms: Some(millis(*away)), ..none },
+            Event::CircuitOpened { failures, cooldown } => {
+                Self { failures: Some(*failures), cooldown_ms: Some(millis(*cooldown)), ..none }
+            }
+            Event::ProbeFailed { cause } | Event::CatalogFailed { cause } => {
+                Self { cause: Some(cause.clone()), ..none }
+            }
+            Event::CatalogChanged { added, removed, changed } => {
+                Self { added: Some(*added), removed: Some(*removed), changed: Some(*changed), ..none }
+            }
+            Event::JunkSkipped { lines, sample: _ } => Self { lines: Some(*lines), ..none },
+            Event::SessionRenewed | Event::CredentialRenewed | Event::CircuitClosed | Event::Slept => none,
+        }
+    }
+}
+
+/// The one thing to do, as a person would be told.
+fn hint(action: NextAction, name: &str) -> String {
+    match action {
+        NextAction::Reconnect => format!("`gripfast reconnect {name}` tries now"),
+        NextAction::Doctor => format!("`gripfast doctor {name}` looks into it"),
+        NextAction::Login => format!("run `gripfast login {name}`, or correct its `headers`"),
+        NextAction::Configure => format!("`gripfast check` explains the config of `{name}`"),
+        NextAction::Start => format!("`gripfast start {name}` brings it back"),
+    }
+}
+
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds to a tenth: local servers answer in less than one.
+fn fine_millis(span: Duration) -> f64 {
+    (span.as_secs_f64() * 10_000.0).round() / 10.0
+}

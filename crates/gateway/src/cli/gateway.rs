@@ -1,0 +1,221 @@
+//! A running gateway, asked over HTTP: its address as it may be typed, and what it answers.
+
+use super::exit::Exit;
+use super::stop::Failure;
+use bytes::Bytes;
+use gripfast::Code;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::TokioExecutor;
+use serde::Deserialize;
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where a gateway listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GatewayUrl(String);
+
+impl GatewayUrl {
+    /// Where one listens that was not told otherwise.
+    pub(crate) const DEFAULT: &'static str = "http://127.0.0.1:7331";
+}
+
+impl FromStr for GatewayUrl {
+    type Err = &'static str;
+
+    /// Takes the address alone as well, and the URL that MCP clients are given.
+    fn from_str(typed: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "expected http://ADDR:PORT";
+        let full = if typed.contains("://") { typed.to_owned() } else { format!("http://{typed}") };
+        let base = full.trim_end_matches('/');
+        let base = base.strip_suffix("/mcp").unwrap_or(base);
+        let uri: Uri = base.parse().map_err(|_| EXPECTED)?;
+        match (uri.scheme_str(), uri.host(), uri.query()) {
+            (Some("http"), Some(host), None) if !host.is_empty() => Ok(Self(base.to_owned())),
+            (Some("https"), _, _) => Err("a gateway speaks http, not https"),
+            _ => Err(EXPECTED),
+        }
+    }
+}
+
+impl fmt::Display for GatewayUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A gateway that can be asked.
+pub(crate) struct Gateway<'u> {
+    url: &'u GatewayUrl,
+    client: Client<HttpConnector, Empty<Bytes>>,
+}
+
+/// What it answered.
+pub(crate) struct Reply {
+    status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+/// The body of an answer that is a no.
+#[derive(Debug, Deserialize)]
+struct Refused {
+    error: Refusal,
+}
+
+/// Why the gateway says no.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Refusal {
+    code: String,
+    text: String,
+    #[serde(default)]
+    pub(crate) hint: Option<String>,
+}
+
+/// It is on this machine or near it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// It answers from memory.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The status of a thousand servers fits many times.
+const LARGEST: usize = 16 << 20;
+
+impl<'u> Gateway<'u> {
+    /// Needs a runtime.
+    pub(crate) fn at(url: &'u GatewayUrl) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_WITHIN));
+        Self { url, client: Client::builder(TokioExecutor::new()).build(connector) }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Reply, Failure> {
+        self.ask(Method::GET, path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, token: Option<&str>) -> Result<Reply, Failure> {
+        self.ask(Method::POST, path, token).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, token: Option<&str>) -> Result<Reply, Failure> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        if let Some(token) = token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+                Failure::new(Exit::General, "the admin token holds characters that no token has")
+            })?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let request = request.body(Empty::new()).map_err(|error| {
+            Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
+        })?;
+        match tokio::time::timeout(ANSWER_WITHIN, self.exchange(request)).await {
+            Ok(reply) => reply,
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    async fn exchange(&self, request: Request<Empty<Bytes>>) -> Result<Reply, Failure> {
+        let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LARGEST).collect().await;
+        let body =
+            body.map_err(|error| self.no_gateway(&format!("its answer broke off: {error}")))?.to_bytes();
+        Ok(Reply { status, body })
+    }
+
+    /// The answer as it should look. Whatever else listens there is not a gateway.
+    pub(crate) fn read<'r, T: Deserialize<'r>>(&self, reply: &'r Reply) -> Result<T, Failure> {
+        serde_json::from_slice(&reply.body)
+            .map_err(|_| self.no_gateway(&format!("HTTP {}", reply.status.as_u16())))
+    }
+
+    fn unreachable(&self, error: &Error) -> Failure {
+        if !error.is_connect() {
+            return self.no_gateway(&innermost(error));
+        }
+        let refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
+        let why = match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
+            Some(cause) if refused(cause) => String::new(),
+            _ => format!(" ({})", innermost(error)),
+        };
+        let text = format!("no gateway at {}{why}; start one with `gripfast serve`", self.url);
+        Failure::new(Exit::Unreachable, text).with_hint("`--url` names another")
+    }
+
+    fn silent(&self) -> Failure {
+        let text = format!("the gateway at {} did not answer within {} s", self.url, ANSWER_WITHIN.as_secs());
+        Failure::new(Exit::Unreachable, text)
+    }
+
+    fn no_gateway(&self, what: &str) -> Failure {
+        let text = format!("what listens at {} is not a gripfast gateway ({what})", self.url);
+        Failure::new(Exit::Unreachable, text).with_hint("`--url` names another")
+    }
+}
+
+impl Reply {
+    /// The no, if it is one.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        if self.status.is_success() {
+            return None;
+        }
+        serde_json::from_slice(&self.body).ok().map(|Refused { error }| error)
+    }
+
+    pub(crate) fn is_unauthorized(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let code = Code::ALL.into_iter().find(|code| code.word() == refusal.code);
+        let failure = Self::new(code.map_or(Exit::General, Exit::from), refusal.text);
+        match refusal.hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// A name as one piece of a path.
+pub(crate) fn piece(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+}
+
+fn innermost(error: &Error) -> String {
+    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_typed_in_the_ways_it_is_seen() {
+        for typed in
+            ["http://127.0.0.1:7331", "http://127.0.0.1:7331/", "127.0.0.1:7331", "127.0.0.1:7331/mcp"]
+        {
+            assert_eq!(typed.parse(), Ok(GatewayUrl(GatewayUrl::DEFAULT.to_owned())), "{typed}");
+        }
+        for wrong in ["", "http://", "ftp://host", "http://host/?q", "https://host", "a b"] {
+            assert!(wrong.parse::<GatewayUrl>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn any_name_is_one_piece_of_a_path() {
+        assert_eq!(piece("git-hub.v2"), "git-hub.v2");
+        assert_eq!(piece("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
+    }
+}

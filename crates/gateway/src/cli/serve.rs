@@ -1,0 +1,150 @@
+//! `gripfast serve`: the gateway in the foreground, until somebody says stop.
+
+use super::args::Global;
+use super::config;
+use super::demo;
+use super::exit::Exit;
+use super::fleet::{Signals, runtime};
+use super::render::Screen;
+use super::stop::{Failure, Stop};
+use clap::Args;
+use gripfast::Host;
+use gripfast::config::{Config, GatewayConfig};
+use gripfast_gateway::server::{CannotListen, Server, Settings};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints one line with its addresses when it listens, and then serves until Ctrl-C or a TERM signal. Clients \
+connect to /mcp (Streamable HTTP, both protocol eras) or /sse (legacy HTTP+SSE).
+
+Examples:
+  gripfast serve --demo                      no config needed: watch servers crash and come back
+  gripfast serve --config gripfast.toml
+  gripfast serve --listen 127.0.0.1:0        picks a port and prints it")]
+pub(crate) struct ServeArgs {
+    /// Where to listen; only loopback addresses [default: `gateway.listen`, 127.0.0.1:7331]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Serve built-in sample servers that crash and forget, instead of a config
+    #[arg(long)]
+    demo: bool,
+}
+
+pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let plan = if args.demo { Plan::demo() } else { Plan::from_config(global, screen)? };
+    let runtime = runtime()?;
+    let served = runtime.block_on(serve(plan, args, screen));
+    runtime.shutdown_timeout(super::fleet::LEFTOVERS);
+    served
+}
+
+/// What to serve.
+pub(crate) struct Plan {
+    gateway: GatewayConfig,
+    state_dir: Option<PathBuf>,
+    /// `None` for the demo.
+    config: Option<Config>,
+}
+
+impl Plan {
+    fn demo() -> Self {
+        Self { gateway: GatewayConfig::default(), state_dir: None, config: None }
+    }
+
+    pub(crate) fn from_config(global: &Global, screen: &mut Screen) -> Result<Self, Stop> {
+        let opened = config::open(global, screen)?;
+        for finding in opened.config.diagnostics() {
+            screen.finding(&finding.render())?;
+        }
+        let state_dir = opened.state_dir(global);
+        Ok(Self { gateway: opened.config.gateway.clone(), state_dir, config: Some(opened.config) })
+    }
+
+    /// A host that keeps every server of the plan. A server whose config is unusable is listed with its
+    /// cause; the others start.
+    pub(crate) fn host(&self) -> Result<Host, Failure> {
+        let builder = Host::builder().client_info("gripfast", env!("CARGO_PKG_VERSION"));
+        let host = builder.state_dir(self.state_dir.clone()).build();
+        for entry in self.config.iter().flat_map(|config| &config.servers) {
+            let spawned = match &entry.spec {
+                Ok(spec) => host.spawn(&entry.name, spec.clone()),
+                Err(findings) => {
+                    let causes: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                    host.spawn_broken(&entry.name, &causes.join("; "))
+                }
+            };
+            spawned.map_err(|error| Failure::new(Exit::ConfigInvalid, error.to_string()))?;
+        }
+        Ok(host)
+    }
+
+    pub(crate) fn settings(&self, listen: Option<SocketAddr>) -> Settings {
+        Settings {
+            listen: listen.unwrap_or(self.gateway.listen),
+            state_dir: self.state_dir.clone(),
+            startup_wait: self.gateway.startup_wait,
+        }
+    }
+}
+
+async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let mut signals = Signals::listen().map_err(super::fleet::no_runtime)?;
+    let host = plan.host()?;
+    let server =
+        Server::bind(host.clone(), &plan.settings(args.listen)).await.map_err(|error| cannot(&error))?;
+    let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
+    let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
+    screen.line(&format!(
+        "gripfast {} serves MCP at http://{address}/mcp (legacy SSE: http://{address}/sse, status: http://{address}/api/v1/status)",
+        env!("CARGO_PKG_VERSION")
+    ))?;
+    screen.flush()?;
+    let (say_stop, stop) = tokio::sync::oneshot::channel::<()>();
+    let serving = server.serve(async {
+        let _ = stop.await;
+    });
+    tokio::pin!(serving);
+    let told = async {
+        match &demo {
+            Some(demo) => demo.tell(screen).await,
+            None => std::future::pending().await,
+        }
+    };
+    let exit = tokio::select! {
+        served = &mut serving => {
+            return Err(Failure::new(Exit::General, format!("the listener broke: {served:?}")).into());
+        }
+        told = told => return told.map(|()| Exit::Ok),
+        exit = signals.next() => exit,
+    };
+    let _ = say_stop.send(());
+    tokio::select! {
+        _ = serving => {}
+        // Somebody insists. What is left of the children ends with us.
+        _ = signals.next() => {}
+    }
+    // Being told to stop is how this verb ends well.
+    Ok(match exit {
+        Exit::Interrupted | Exit::Terminated => Exit::Ok,
+        other => other,
+    })
+}
+
+fn cannot(error: &CannotListen) -> Failure {
+    let text = match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    let failure = Failure::new(Exit::General, text);
+    match error {
+        CannotListen::NotLoopback(_) => failure.with_hint("listen on 127.0.0.1 or [::1]"),
+        CannotListen::Refused { .. } => failure.with_hint(
+            "another gateway may listen there: `gripfast status` asks it; `--listen` takes another port",
+        ),
+        CannotListen::State(_) => failure.with_hint("`--state-dir` names another directory"),
+    }
+}

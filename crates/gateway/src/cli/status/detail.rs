@@ -1,0 +1,115 @@
+//! One server in full: what it is, how it does, what happened to it, what it said.
+
+use super::model::{Detail, Upstream};
+use super::words::{Next, latency, span};
+use crate::cli::render::plural;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) fn shown(detail: &Detail) -> String {
+    let upstream = &detail.upstream;
+    let mut lines = vec![headline(upstream)];
+    let facts = facts(upstream);
+    let width = facts.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    lines.extend(facts.iter().map(|(label, fact)| format!("  {label:>width$}: {fact}")));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now = u64::try_from(now).unwrap_or(u64::MAX);
+    let ages: Vec<String> =
+        detail.events.iter().map(|event| format!("{} ago", span(now.saturating_sub(event.at)))).collect();
+    let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let age_width = width(&mut ages.iter().map(String::len));
+    let kind_width = width(&mut detail.events.iter().map(|event| event.kind.len()));
+    let events = detail
+        .events
+        .iter()
+        .zip(&ages)
+        .map(|(event, age)| format!("  {age:>age_width$}  {:kind_width$}  {}", event.kind, event.text));
+    section(&mut lines, "events", events);
+    section(&mut lines, "stderr", detail.stderr.iter().map(|line| format!("  {line}")));
+    lines.join("\n")
+}
+
+fn headline(upstream: &Upstream) -> String {
+    let Upstream { name, since_ms, .. } = upstream;
+    let since = since_ms.map(|since| format!(" for {}", span(since))).unwrap_or_default();
+    format!("{} {name} is {}{since}", upstream.glyph(), upstream.state_word())
+}
+
+/// What is known, and nothing about what is not.
+fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
+    let known = |label, fact: &Option<String>| Some((label, fact.clone()?));
+    [
+        known("cause", &upstream.cause),
+        upstream.next().map(|(next, when)| match next {
+            Next::Attempt => ("next attempt", when),
+            Next::Trial => ("next trial", when),
+        }),
+        known("do", &upstream.hint),
+        known("server", &upstream.server_info),
+        known("via", &via(upstream)),
+        known("protocol", &protocol(upstream)),
+        upstream.session_age_ms.map(|age| ("session", format!("{} old", span(age)))),
+        Some(("tools", upstream.tools_shown())),
+        Some(("calls", calls(upstream))),
+        Some(("circuit", circuit(upstream))),
+        Some((
+            "restarts",
+            format!("{}, {} within the window", upstream.restarts, upstream.restarts_in_window),
+        )),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn via(upstream: &Upstream) -> Option<String> {
+    let transport = upstream.transport.clone()?;
+    Some(match (&upstream.pid, &upstream.url) {
+        (Some(pid), _) => format!("{transport}, pid {pid}"),
+        (None, Some(url)) => format!("{transport}, {url}"),
+        (None, None) => transport,
+    })
+}
+
+fn protocol(upstream: &Upstream) -> Option<String> {
+    let era = upstream.era.clone()?;
+    Some(match &upstream.protocol_version {
+        Some(version) => format!("{version} ({era})"),
+        None => era,
+    })
+}
+
+fn calls(upstream: &Upstream) -> String {
+    let count = |number: u64, what: &str| plural(usize::try_from(number).unwrap_or(usize::MAX), what);
+    let mut said = vec![
+        upstream.calls.to_string(),
+        count(upstream.errors, "error"),
+        count(upstream.tool_errors, "tool error"),
+        format!("{} in flight", upstream.in_flight),
+        format!("{} waiting", upstream.waiting),
+    ];
+    if upstream.p95_ms.is_some() {
+        said.push(format!("p50 {}, p95 {}", latency(upstream.p50_ms), latency(upstream.p95_ms)));
+    }
+    if let Some(ago) = upstream.last_ok_ms {
+        said.push(format!("last ok {} ago", span(ago)));
+    }
+    said.join(", ")
+}
+
+fn circuit(upstream: &Upstream) -> String {
+    let word = upstream.circuit.replace('_', " ");
+    match upstream.consecutive_failures {
+        0 => word,
+        failures => {
+            format!("{word}, {} in a row", plural(usize::try_from(failures).unwrap_or(usize::MAX), "failure"))
+        }
+    }
+}
+
+fn section(lines: &mut Vec<String>, title: &str, content: impl Iterator<Item = String>) {
+    let content: Vec<String> = content.collect();
+    if !content.is_empty() {
+        lines.extend([String::new(), title.to_owned()]);
+        lines.extend(content);
+    }
+}

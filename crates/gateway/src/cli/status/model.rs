@@ -1,0 +1,73 @@
+//! Status as a gateway tells it. A gateway of another version may say more or less: what is not known is
+//! skipped, what is missing is taken for nothing.
+
+use serde::Deserialize;
+
+/// The whole fleet.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Fleet {
+    pub(super) version: String,
+    pub(super) uptime_ms: u64,
+    pub(super) upstreams: Vec<Upstream>,
+}
+
+/// One server.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Upstream {
+    pub(crate) name: String,
+    pub(super) state: String,
+    #[serde(default)]
+    pub(super) circuit: String,
+    pub(super) cause: Option<String>,
+    pub(super) next_attempt_ms: Option<u64>,
+    pub(super) transport: Option<String>,
+    pub(super) era: Option<String>,
+    pub(super) protocol_version: Option<String>,
+    pub(super) pid: Option<u32>,
+    #[serde(default)]
+    pub(super) tools: u64,
+    #[serde(default)]
+    pub(super) restarts: u64,
+    #[serde(default)]
+    pub(super) consecutive_failures: u64,
+    #[serde(default)]
+    pub(super) in_flight: u64,
+    #[serde(default)]
+    pub(super) calls: u64,
+    #[serde(default)]
+    pub(super) errors: u64,
+    #[serde(default)]
+    pub(super) tool_errors: u64,
+    pub(super) last_ok_ms: Option<u64>,
+    pub(super) since_ms: Option<u64>,
+    pub(super) hint: Option<String>,
+    pub(super) url: Option<String>,
+    pub(super) server_info: Option<String>,
+    pub(super) session_age_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) restarts_in_window: u64,
+    #[serde(default)]
+    pub(super) waiting: u64,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p95_ms: Option<f64>,
+}
+
+/// One server with its recent past.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Detail {
+    #[serde(flatten)]
+    pub(super) upstream: Upstream,
+    #[serde(default)]
+    pub(super) events: Vec<Event>,
+    #[serde(default)]
+    pub(super) stderr: Vec<String>,
+}
+
+/// Something that happened to it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Event {
+    /// Milliseconds since the Unix epoch.
+    pub(super) at: u64,
+    pub(super) kind: String,
+    pub(super) text: String,
+}

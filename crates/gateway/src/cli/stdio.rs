@@ -1,0 +1,35 @@
+//! `gripfast stdio`: the same gateway for clients that only spawn commands. stdout carries MCP and nothing
+//! else.
+
+use super::args::Global;
+use super::exit::Exit;
+use super::fleet::{LEFTOVERS, Signals, no_runtime, runtime};
+use super::render::Screen;
+use super::serve::Plan;
+use super::stop::{Failure, Stop};
+use gripfast_gateway::downstream::{Gateway, Seal};
+
+pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
+    let plan = Plan::from_config(global, screen)?;
+    let runtime = runtime()?;
+    let served = runtime.block_on(serve(&plan));
+    runtime.shutdown_timeout(LEFTOVERS);
+    served
+}
+
+async fn serve(plan: &Plan) -> Result<Exit, Stop> {
+    let mut signals = Signals::listen().map_err(no_runtime)?;
+    let host = plan.host()?;
+    let broken =
+        |error: std::io::Error| Failure::new(Exit::General, format!("stdin or stdout broke: {error}"));
+    // There are no session ids on a pipe; the seal is for whoever asks.
+    let seal = Seal::of_this_process().map_err(broken)?;
+    let gateway = Gateway::new(host.clone(), seal, plan.settings(None).startup_wait);
+    let served = tokio::select! {
+        served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(broken),
+        _ = signals.next() => Ok(()),
+    };
+    host.shutdown().await;
+    served?;
+    Ok(Exit::Ok)
+}

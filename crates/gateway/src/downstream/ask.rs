@@ -1,0 +1,308 @@
+//! Who answers a request, and under which name: the gateway itself, the menu, or one of the servers.
+
+use super::Gateway;
+use super::cursor::Cursor;
+use gripfast::transport::Listener;
+use gripfast::wire::patch::{NotAnObject, Object, Patch, patch_payload};
+use gripfast::wire::results::List;
+use gripfast::wire::{Era, ProtocolVersion, codes};
+use gripfast::{Answer, CallError, CallOptions, Menu, RawValue, Rendered, Served};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A request of a client, as far as the answer depends on it.
+pub(crate) struct Asked<'a> {
+    /// The era in which the client asks.
+    pub(crate) era: Era,
+    pub(crate) method: &'a str,
+    pub(crate) params: Option<&'a RawValue>,
+    /// Who hears of its progress.
+    pub(crate) listener: Option<Arc<dyn Listener>>,
+}
+
+/// What the client is told.
+pub(crate) enum Told {
+    /// What a server answered.
+    Answer(Answer),
+    /// A result of our own.
+    Result(Box<RawValue>),
+    /// An error of our own.
+    Fault(Fault),
+    /// A server could not answer.
+    Failed(CallError),
+}
+
+/// A JSON-RPC error of our own.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl Fault {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    fn invalid(message: impl Into<String>) -> Told {
+        Told::Fault(Self::new(codes::INVALID_PARAMS, message))
+    }
+}
+
+/// Items on one page: more than most clients will ever see, and still a bounded message.
+const PAGE: usize = 1000;
+
+impl Gateway {
+    /// Answers a request.
+    pub(crate) async fn ask(&self, asked: Asked<'_>) -> Told {
+        match asked.method {
+            "ping" => result(&json!({})),
+            "server/discover" => self.discover().await,
+            "tools/list" => self.list(&asked, List::Tools).await,
+            "resources/list" => self.list(&asked, List::Resources).await,
+            "resources/templates/list" => self.list(&asked, List::ResourceTemplates).await,
+            "prompts/list" => self.list(&asked, List::Prompts).await,
+            "tools/call" => self.call_named(&asked, "tool", Menu::tool).await,
+            "prompts/get" => self.call_named(&asked, "prompt", Menu::prompt).await,
+            "resources/read" => self.read(&asked).await,
+            "completion/complete" => self.complete(&asked).await,
+            _ => self.pass_on(&asked).await,
+        }
+    }
+
+    /// The answer to `initialize`, for a client that asked for `wanted`; and the version that was agreed on.
+    pub(crate) async fn initialize(&self, wanted: &ProtocolVersion) -> (ProtocolVersion, Box<RawValue>) {
+        self.settle().await;
+        let version = match wanted.era() {
+            Era::Legacy if wanted.is_known() => wanted.clone(),
+            Era::Legacy | Era::Modern => ProtocolVersion::LATEST_LEGACY,
+        };
+        let mut answer = json!({
+            "protocolVersion": version.as_str(),
+            "capabilities": self.capabilities(),
+            "serverInfo": server_info(),
+        });
+        if let Some(instructions) = self.instructions() {
+            answer["instructions"] = instructions.into();
+        }
+        (version, raw(&answer))
+    }
+
+    async fn discover(&self) -> Told {
+        self.settle().await;
+        let mut answer = json!({
+            "supportedVersions": ProtocolVersion::KNOWN.iter().rev().map(ProtocolVersion::as_str).collect::<Vec<_>>(),
+            "capabilities": self.capabilities(),
+            "resultType": "complete",
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
+        });
+        if let Some(instructions) = self.instructions() {
+            answer["instructions"] = instructions.into();
+        }
+        result(&answer)
+    }
+
+    /// What is really served. Lists are always told to be changing: a server that is away may come back
+    /// with other tools.
+    fn capabilities(&self) -> Value {
+        let menu = self.host.menu();
+        let mut capabilities = json!({ "tools": { "listChanged": true } });
+        if !menu.resources.is_empty() || !menu.templates.is_empty() {
+            capabilities["resources"] = json!({ "listChanged": true });
+        }
+        if !menu.prompts.is_empty() {
+            capabilities["prompts"] = json!({ "listChanged": true });
+        }
+        if !menu.prompts.is_empty() || !menu.templates.is_empty() {
+            capabilities["completions"] = json!({});
+        }
+        capabilities
+    }
+
+    /// The servers' instructions, joined under their names.
+    fn instructions(&self) -> Option<String> {
+        let said = self.host.instructions();
+        match said.as_slice() {
+            [] => None,
+            [(_, only)] if self.host.names().len() == 1 => Some(only.clone()),
+            several => {
+                let parts = several.iter().map(|(server, text)| format!("# {server}\n{text}"));
+                Some(parts.collect::<Vec<_>>().join("\n\n"))
+            }
+        }
+    }
+
+    async fn list(&self, asked: &Asked<'_>, list: List) -> Told {
+        self.settle().await;
+        let menu = self.host.menu();
+        let from = match asked.params.map(Object::parse).transpose() {
+            Err(error) => return Fault::invalid(error.to_string()),
+            Ok(params) => match params.and_then(|params| params.text("cursor")) {
+                None => 0,
+                Some(text) => match Cursor::from_text(&text) {
+                    Some(cursor) if cursor.revision == menu.revision => cursor.from,
+                    Some(_) => return Fault::invalid("the list has changed since this cursor; begin again"),
+                    None => return Fault::invalid("the cursor is not one of ours"),
+                },
+            },
+        };
+        Told::Result(page(&menu, list, from, asked.era))
+    }
+
+    /// A call of something that the menu knows by name.
+    async fn call_named(
+        &self,
+        asked: &Asked<'_>,
+        what: &str,
+        find: for<'m> fn(&'m Menu, &str) -> Option<(gripfast::Destination<'m>, &'m gripfast::Item)>,
+    ) -> Told {
+        self.settle().await;
+        let menu = self.host.menu();
+        let name = match member(asked.params, "name") {
+            Ok(name) => name,
+            Err(told) => return told,
+        };
+        let Some((destination, _)) = find(&menu.menu, &name) else { return unknown(what, &name) };
+        let params =
+            patch_payload(asked.params, &Patch::new().set_text("name", destination.key), &Patch::new());
+        self.forward(asked, destination.server, params).await
+    }
+
+    async fn read(&self, asked: &Asked<'_>) -> Told {
+        self.settle().await;
+        let menu = self.host.menu();
+        let uri = match member(asked.params, "uri") {
+            Ok(uri) => uri,
+            Err(told) => return told,
+        };
+        let Some(destination) = menu.menu.resource(&uri) else { return unknown("resource", &uri) };
+        let params =
+            patch_payload(asked.params, &Patch::new().set_text("uri", destination.key), &Patch::new());
+        self.forward(asked, destination.server, params).await
+    }
+
+    async fn complete(&self, asked: &Asked<'_>) -> Told {
+        self.settle().await;
+        let menu = self.host.menu();
+        let params = asked.params.and_then(|params| Object::parse(params).ok());
+        let Some(reference) = params.as_ref().and_then(|params| params.object("ref")) else {
+            return Fault::invalid("`completion/complete` needs a `ref`");
+        };
+        let (name, uri) = (reference.text("name"), reference.text("uri"));
+        let (server, patched) = match (name, uri) {
+            (Some(name), _) => match menu.menu.prompt(&name) {
+                Some((to, _)) => {
+                    (to.server.to_owned(), Patch::new().set_text("name", to.key).apply(&reference))
+                }
+                None => return unknown("prompt", &name),
+            },
+            (None, Some(uri)) => match menu.menu.template_or_resource(&uri) {
+                Some(to) => (to.server.to_owned(), Patch::new().set_text("uri", to.key).apply(&reference)),
+                None => return unknown("resource", &uri),
+            },
+            (None, None) => {
+                return Fault::invalid("`ref` needs the `name` of a prompt or the `uri` of a resource");
+            }
+        };
+        let params = patch_payload(asked.params, &Patch::new().set_owned("ref", patched), &Patch::new());
+        self.forward(asked, &server, params).await
+    }
+
+    /// A method we do not know goes to the one server that can be meant by it, if there is one.
+    async fn pass_on(&self, asked: &Asked<'_>) -> Told {
+        let not_found = || {
+            let text = format!("method not found: {}", asked.method);
+            Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
+        };
+        let names = self.host.names();
+        match names.as_slice() {
+            [only] => {
+                self.forward(
+                    asked,
+                    only,
+                    Ok(asked.params.map_or_else(|| raw(&json!({})), RawValue::to_owned)),
+                )
+                .await
+            }
+            _ => not_found(),
+        }
+    }
+
+    async fn forward(
+        &self,
+        asked: &Asked<'_>,
+        server: &str,
+        params: Result<Box<RawValue>, NotAnObject>,
+    ) -> Told {
+        let params = match params {
+            Ok(params) => params,
+            Err(error) => return Fault::invalid(error.to_string()),
+        };
+        let options = CallOptions { patience: None, listener: asked.listener.clone() };
+        match self.host.request_with(server, asked.method, Some(params), options).await {
+            Ok(answer) => Told::Answer(answer),
+            Err(error) => Told::Failed(error),
+        }
+    }
+}
+
+/// One page of a list, written once from what was rendered before.
+fn page(menu: &Served, list: List, from: usize, era: Era) -> Box<RawValue> {
+    let rendered: &Rendered = match list {
+        List::Tools => &menu.tools,
+        List::Resources => &menu.resources,
+        List::ResourceTemplates => &menu.templates,
+        List::Prompts => &menu.prompts,
+    };
+    let (items, next) = rendered.page(from, PAGE);
+    let mut text = String::with_capacity(items.len() + 128);
+    text.push_str("{\"");
+    text.push_str(list.member());
+    text.push_str("\":[");
+    text.push_str(std::str::from_utf8(items).expect("items are JSON, which is UTF-8"));
+    text.push(']');
+    if let Some(from) = next {
+        let cursor = Cursor { revision: menu.revision, from };
+        text.push_str(",\"nextCursor\":\"");
+        text.push_str(&cursor.to_text());
+        text.push('"');
+    }
+    if era == Era::Modern {
+        text.push_str(",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\"");
+    }
+    text.push('}');
+    RawValue::from_string(text).expect("a page is JSON")
+}
+
+/// A member that decides where a request goes. Its name must not be written in two ways.
+fn member(params: Option<&RawValue>, name: &'static str) -> Result<String, Told> {
+    let missing = || Fault::invalid(format!("`params` needs `{name}`"));
+    let params = params.ok_or_else(missing)?;
+    let object = Object::parse(params).map_err(|error| Fault::invalid(error.to_string()))?;
+    let value = object.get_deciding(name).map_err(|error| Fault::invalid(error.to_string()))?;
+    let text = value.and_then(|_| object.text(name)).ok_or_else(missing)?;
+    Ok(text.into_owned())
+}
+
+fn unknown(what: &str, name: &str) -> Told {
+    let mut fault = Fault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
+    if what == "tool" {
+        fault.data = Some(json!({ "code": "unknown_tool", "outcome": "not_sent" }));
+    }
+    Told::Fault(fault)
+}
+
+fn result(value: &Value) -> Told {
+    Told::Result(raw(value))
+}
+
+fn server_info() -> Value {
+    json!({ "name": "gripfast", "version": env!("CARGO_PKG_VERSION") })
+}
+
+pub(crate) fn raw(value: &Value) -> Box<RawValue> {
+    RawValue::from_string(value.to_string()).expect("a JSON value prints as JSON")
+}

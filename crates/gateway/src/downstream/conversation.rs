@@ -1,0 +1,165 @@
+//! A client on one channel that carries everything, in either era: stdio, and the old HTTP+SSE.
+
+use super::Gateway;
+use super::ask::Fault;
+use super::http::answer;
+use super::respond;
+use bytes::Bytes;
+use gripfast::transport::Listener;
+use gripfast::wire::envelope::{self, Message, Request};
+use gripfast::wire::era::{ContextFault, InitializeParams, ModernContext};
+use gripfast::wire::results::Cancelled;
+use gripfast::wire::{Era, RequestId, batch, codes};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// One client's side of the channel.
+pub(super) struct Conversation {
+    gateway: Arc<Gateway>,
+    out: mpsc::Sender<Bytes>,
+    running: Arc<Mutex<HashMap<RequestId, AbortHandle>>>,
+    /// Ends with the conversation.
+    tasks: JoinSet<()>,
+    herald: Option<AbortHandle>,
+}
+
+const LARGEST_BATCH: usize = 100;
+
+impl Conversation {
+    pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>) -> Self {
+        Self { gateway, out, running: Arc::default(), tasks: JoinSet::new(), herald: None }
+    }
+
+    /// Takes one message of the client. Answers follow on the channel, in whatever order they come.
+    pub(super) async fn take(&mut self, body: Bytes) {
+        while self.tasks.try_join_next().is_some() {}
+        if envelope::is_batch(&body) {
+            match batch::split(&body, LARGEST_BATCH) {
+                Ok(messages) => {
+                    let messages: Vec<Bytes> = messages.into_iter().map(|one| body.slice_ref(one)).collect();
+                    for message in messages {
+                        self.take_one(message).await;
+                    }
+                }
+                Err(error) => self.refuse(codes::INVALID_REQUEST, &error.to_string()).await,
+            }
+        } else {
+            self.take_one(body).await;
+        }
+    }
+
+    /// Waits for the answers that are still due.
+    pub(super) async fn finish(mut self) {
+        if let Some(herald) = self.herald.take() {
+            herald.abort();
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    async fn take_one(&mut self, body: Bytes) {
+        match Message::parse(&body) {
+            Err(error) => self.refuse(codes::PARSE_ERROR, &error.to_string()).await,
+            Ok(Message::Request(request)) if request.method == "initialize" => {
+                self.initialize(&request).await
+            }
+            Ok(Message::Request(request)) => self.begin(&request, body.clone()),
+            Ok(Message::Notification(notification)) => {
+                if notification.method == Cancelled::METHOD
+                    && let Some(cancelled) = notification.params.and_then(Cancelled::read)
+                {
+                    let id = cancelled.request_id.to_request_id();
+                    let call = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                    if let Some(call) = call {
+                        call.abort();
+                    }
+                }
+                if notification.method == "notifications/initialized" {
+                    self.announce();
+                }
+            }
+            Ok(Message::Response(_)) => {}
+        }
+    }
+
+    async fn initialize(&mut self, request: &Request<'_>) {
+        let wanted = request.params.and_then(|params| InitializeParams::read(params).ok());
+        let Some(wanted) = wanted else {
+            let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
+            self.say(respond::error(Era::Legacy, Some(request.id), &fault).message).await;
+            return;
+        };
+        let (_, result) = self.gateway.initialize(&wanted.version).await;
+        self.say(envelope::response(request.id, &result)).await;
+    }
+
+    fn begin(&mut self, request: &Request<'_>, body: Bytes) {
+        let era = match ModernContext::from_params(request.params) {
+            Ok(_) => Era::Modern,
+            Err(ContextFault::Absent) if request.method == "server/discover" => Era::Modern,
+            Err(_) => Era::Legacy,
+        };
+        let id = request.id.to_request_id();
+        let (gateway, out, running) =
+            (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
+        let call = self.tasks.spawn({
+            let id = id.clone();
+            async move {
+                let Ok(Message::Request(request)) = Message::parse(&body) else { return };
+                let listener: Arc<dyn Listener> = Arc::new(ToChannel(out.clone()));
+                let response = answer(&gateway, era, &request, Some(listener)).await;
+                running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                let _ = out.send(response.message.into()).await;
+            }
+        });
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, call);
+    }
+
+    /// A legacy client is told of changed lists from its `initialized` on.
+    fn announce(&mut self) {
+        if self.herald.is_some() {
+            return;
+        }
+        let (out, mut marks) = (self.out.clone(), self.gateway.herald.follow());
+        let mut told = self.gateway.herald.marks();
+        let task = tokio::spawn(async move {
+            while marks.changed().await.is_ok() {
+                let now = *marks.borrow_and_update();
+                for method in told.news(now) {
+                    if out.send(envelope::notification(method, None).into()).await.is_err() {
+                        return;
+                    }
+                }
+                told = now;
+            }
+        });
+        self.herald = Some(task.abort_handle());
+    }
+
+    async fn refuse(&self, code: i64, text: &str) {
+        self.say(respond::error(Era::Legacy, None, &Fault::new(code, text)).message).await;
+    }
+
+    async fn say(&self, message: Vec<u8>) {
+        // A client that is gone is noticed by whoever reads from it.
+        let _ = self.out.send(message.into()).await;
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        if let Some(herald) = self.herald.take() {
+            herald.abort();
+        }
+    }
+}
+
+/// Progress on its way to a client that may be slow: what does not fit is not worth waiting for.
+struct ToChannel(mpsc::Sender<Bytes>);
+
+impl Listener for ToChannel {
+    fn said(&self, message: &[u8]) {
+        let _ = self.0.try_send(Bytes::copy_from_slice(message));
+    }
+}

@@ -1,0 +1,479 @@
+//! Streamable HTTP, both eras on one path. A legacy client has a session and may come back for what it
+//! missed; a modern one says everything in each request.
+
+use super::Gateway;
+use super::ask::{Asked, Fault, Told, raw};
+use super::herald::Marks;
+use super::outbox::{Next, Outbox};
+use super::respond::{self, Response as Wire};
+use super::session::Session;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use gripfast::RawValue;
+use gripfast::transport::Listener;
+use gripfast::wire::envelope::{self, Message};
+use gripfast::wire::era::{ContextFault, InitializeParams, ModernContext};
+use gripfast::wire::headers::Mirrored;
+use gripfast::wire::results::Cancelled;
+use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, sse};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// The largest message a client may send.
+pub(super) const LARGEST_BODY: usize = 16 << 20;
+const LARGEST_BATCH: usize = 100;
+/// Silence on an open stream is broken by a comment, so that nothing on the way takes it for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+pub(super) fn router(gateway: Arc<Gateway>) -> Router {
+    Router::new().route("/mcp", any(serve)).with_state(gateway)
+}
+
+async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    match head.method {
+        Method::POST => match to_bytes(body, LARGEST_BODY).await {
+            Ok(body) => post(&gateway, &head.headers, body).await,
+            Err(_) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the message is over the limit of 16 MiB\n"),
+        },
+        Method::GET => get(&gateway, &head.headers),
+        Method::DELETE => match find_session(&gateway, &head.headers) {
+            Ok(session) => {
+                gateway.sessions.end(&session);
+                plain(StatusCode::OK, "")
+            }
+            Err(refusal) => *refusal,
+        },
+        _ => {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+            response
+        }
+    }
+}
+
+async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Response {
+    if envelope::is_batch(&body) {
+        return post_batch(gateway, headers, &body).await;
+    }
+    let message = match Message::parse(&body) {
+        Ok(message) => message,
+        Err(error) => {
+            let fault = Fault::new(codes::PARSE_ERROR, error.to_string());
+            return wire(respond::error(Era::Legacy, None, &fault), StatusCode::BAD_REQUEST);
+        }
+    };
+    match context(headers, &message) {
+        Ok(Context::Modern) => post_modern(gateway, headers, &message, &body).await,
+        Ok(Context::Legacy) => post_legacy(gateway, headers, &message, &body).await,
+        Err(fault) => wire(respond::error(Era::Modern, message.id(), &fault), StatusCode::BAD_REQUEST),
+    }
+}
+
+enum Context {
+    Modern,
+    Legacy,
+}
+
+/// The era of a message: what it says itself, and what its headers say, must agree.
+fn context(headers: &HeaderMap, message: &Message<'_>) -> Result<Context, Fault> {
+    let header =
+        headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).map(ProtocolVersion::new);
+    let says_modern = header.as_ref().is_some_and(|version| version.era() == Era::Modern);
+    let Message::Request(request) = message else {
+        return Ok(if says_modern { Context::Modern } else { Context::Legacy });
+    };
+    match ModernContext::from_params(request.params) {
+        Ok(context) if context.version == ProtocolVersion::MODERN => Ok(Context::Modern),
+        Ok(context) => Err(Fault {
+            code: codes::UNSUPPORTED_PROTOCOL_VERSION,
+            message: format!("protocol version {} is not spoken here", context.version),
+            data: Some(json!({
+                "supported": [ProtocolVersion::MODERN.as_str()],
+                "requested": context.version.as_str(),
+            })),
+        }),
+        Err(ContextFault::Absent) if !says_modern && request.method != "server/discover" => {
+            Ok(Context::Legacy)
+        }
+        Err(error) => Err(Fault::new(codes::INVALID_PARAMS, error.to_string())),
+    }
+}
+
+async fn post_modern(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    message: &Message<'_>,
+    body: &Bytes,
+) -> Response {
+    let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
+    let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    if let Err(mismatch) = mirrored.verify(request, None) {
+        let fault = Fault::new(codes::HEADER_MISMATCH, mismatch.to_string());
+        return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
+    }
+    if request.method == "subscriptions/listen" {
+        return listen(gateway, request.id, request.params);
+    }
+    let outbox = Arc::new(Outbox::default());
+    let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox));
+    // In the modern era going away is cancelling, also while nothing was answered yet.
+    let guard = AbortOnDrop(call);
+    match first(&outbox).await {
+        First::Answer(answer, status) => json_response(answer, status),
+        First::Stream => stream(outbox_events(outbox, 0, None, guard)),
+    }
+}
+
+async fn post_legacy(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    message: &Message<'_>,
+    body: &Bytes,
+) -> Response {
+    if let Message::Request(request) = message
+        && request.method == "initialize"
+    {
+        return initialize(gateway, request.id, request.params).await;
+    }
+    let session = match find_session(gateway, headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    match message {
+        Message::Request(request) => {
+            let outbox = Arc::new(Outbox::default());
+            let id = request.id.to_request_id();
+            let call = spawn_call(gateway, Era::Legacy, body.clone(), Arc::clone(&outbox));
+            session.running(id, call, &outbox);
+            let begun = first(&outbox).await;
+            match begun {
+                First::Answer(answer, status) => json_response(answer, status),
+                // Whoever loses the stream may come back for the rest: the call goes on without it.
+                First::Stream => {
+                    let number = session.keep_stream(Arc::clone(&outbox));
+                    stream(outbox_events(outbox, 0, Some(number), ()))
+                }
+            }
+        }
+        Message::Notification(notification) => {
+            if notification.method == Cancelled::METHOD
+                && let Some(cancelled) = notification.params.and_then(Cancelled::read)
+            {
+                session.cancel(&cancelled.request_id.to_request_id());
+            }
+            plain(StatusCode::ACCEPTED, "")
+        }
+        Message::Response(_) => plain(StatusCode::ACCEPTED, ""),
+    }
+}
+
+async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -> Response {
+    let session = match find_session(gateway, headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    let refuse = |text: &str| {
+        let fault = Fault::new(codes::INVALID_REQUEST, text);
+        wire(respond::error(Era::Legacy, None, &fault), StatusCode::BAD_REQUEST)
+    };
+    if !session.version.allows_batches() {
+        return refuse("this protocol version has no batches");
+    }
+    let messages = match batch::split(body, LARGEST_BATCH) {
+        Ok(messages) => messages,
+        Err(error) => return refuse(&error.to_string()),
+    };
+    let answering = messages.into_iter().map(|message| async {
+        match Message::parse(message) {
+            Ok(Message::Request(request)) => Some(answer(gateway, Era::Legacy, &request, None).await.message),
+            Ok(Message::Notification(_) | Message::Response(_)) => None,
+            Err(error) => {
+                let fault = Fault::new(codes::INVALID_REQUEST, error.to_string());
+                Some(respond::error(Era::Legacy, None, &fault).message)
+            }
+        }
+    });
+    let answers: Vec<Vec<u8>> =
+        futures_util::future::join_all(answering).await.into_iter().flatten().collect();
+    match batch::join(&answers) {
+        Some(joined) => json_response(joined.into(), StatusCode::OK),
+        None => plain(StatusCode::ACCEPTED, ""),
+    }
+}
+
+async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
+    let wanted = params.and_then(|params| InitializeParams::read(params).ok());
+    let Some(wanted) = wanted else {
+        let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
+        return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
+    };
+    let (version, result) = gateway.initialize(&wanted.version).await;
+    let Some(session) = gateway.sessions.begin(version, gateway.herald.marks()) else {
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, "no session could be made\n");
+    };
+    let mut response = json_response(envelope::response(id, &result).into(), StatusCode::OK);
+    if let Ok(id) = HeaderValue::from_str(&session.id) {
+        response.headers_mut().insert(SESSION_ID, id);
+    }
+    response
+}
+
+/// The GET stream of a legacy session: what changed since the client was last told, and what changes.
+fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
+    let session = match find_session(gateway, headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    if let Some((number, place)) = last.and_then(stream_place)
+        && let Some(outbox) = session.stream(number)
+    {
+        return stream(outbox_events(outbox, place, Some(number), ()));
+    }
+    if let Some(marks) = last.and_then(Marks::from_event_id) {
+        *session.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = marks;
+    }
+    stream(news(gateway, session))
+}
+
+/// `subscriptions/listen` of the modern era: acknowledged first, then whatever changes of what was asked for.
+fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
+    let filter: serde_json::Value =
+        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+    let wants = |member: &str| filter["notifications"][member] == true;
+    let (tools, prompts, resources) =
+        (wants("toolsListChanged"), wants("promptsListChanged"), wants("resourcesListChanged"));
+    let mut accepted = serde_json::Map::new();
+    for (wanted, member) in
+        [(tools, "toolsListChanged"), (prompts, "promptsListChanged"), (resources, "resourcesListChanged")]
+    {
+        if wanted {
+            accepted.insert(member.to_owned(), true.into());
+        }
+    }
+    let subscription: serde_json::Value = serde_json::from_str(id.as_raw()).unwrap_or_default();
+    let meta = json!({ "io.modelcontextprotocol/subscriptionId": subscription });
+    let acknowledged = raw(&json!({ "notifications": accepted, "_meta": meta }));
+    let hello = sse::Writer::message(&envelope::notification(
+        "notifications/subscriptions/acknowledged",
+        Some(&acknowledged),
+    ));
+    let begin = (gateway.herald.follow(), gateway.herald.marks());
+    let changes = futures_util::stream::unfold(begin, move |(mut marks, told)| {
+        let params = raw(&json!({ "_meta": meta }));
+        async move {
+            loop {
+                let now = *marks.borrow_and_update();
+                let wanted: Vec<u8> = told
+                    .news(now)
+                    .filter(|method| match *method {
+                        "notifications/tools/list_changed" => tools,
+                        "notifications/prompts/list_changed" => prompts,
+                        _ => resources,
+                    })
+                    .flat_map(|method| sse::Writer::message(&envelope::notification(method, Some(&params))))
+                    .collect();
+                if !wanted.is_empty() {
+                    return Some((Bytes::from(wanted), (marks, now)));
+                }
+                if !changed_or_due(&mut marks).await? {
+                    return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now)));
+                }
+            }
+        }
+    });
+    stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(changes))
+}
+
+/// What a legacy client has to be told about lists, now and from now on. What it was told is remembered
+/// with its session, so nothing is missed between two streams.
+fn news(
+    gateway: &Arc<Gateway>,
+    session: Arc<Session>,
+) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
+    let begin = (gateway.herald.follow(), session);
+    futures_util::stream::unfold(begin, |(mut marks, session)| async move {
+        loop {
+            let now = *marks.borrow_and_update();
+            let told = {
+                let mut told = session.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                std::mem::replace(&mut *told, now)
+            };
+            let events: Vec<u8> = told
+                .news(now)
+                .flat_map(|method| {
+                    let message = envelope::notification(method, None);
+                    sse::Writer::new().id(&now.to_event_id()).data(&message).finish()
+                })
+                .collect();
+            if !events.is_empty() {
+                return Some((Bytes::from(events), (marks, session)));
+            }
+            if !changed_or_due(&mut marks).await? {
+                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, session)));
+            }
+        }
+    })
+}
+
+/// Whether there is news (`true`) or it is time for a sign of life (`false`); `None` at the gateway's end.
+async fn changed_or_due(marks: &mut tokio::sync::watch::Receiver<Marks>) -> Option<bool> {
+    match tokio::time::timeout(KEEP_ALIVE, marks.changed()).await {
+        Ok(Ok(())) => Some(true),
+        Ok(Err(_)) => None,
+        Err(_) => Some(false),
+    }
+}
+
+fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response>> {
+    let refuse = |status, text: &str| {
+        let fault = Fault::new(-32600, text);
+        Box::new(wire(respond::error(Era::Legacy, None, &fault), status))
+    };
+    let Some(id) = headers.get(SESSION_ID).and_then(|id| id.to_str().ok()) else {
+        return Err(refuse(StatusCode::BAD_REQUEST, "Bad Request: Missing session ID"));
+    };
+    let session = gateway.sessions.find(id, gateway.herald.marks());
+    session.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "Session not found"))
+}
+
+/// Answers one request and writes what it is told into `outbox`. The task is the call: aborting it cancels.
+pub(super) fn spawn_call(gateway: &Arc<Gateway>, era: Era, body: Bytes, outbox: Arc<Outbox>) -> AbortHandle {
+    let gateway = Arc::clone(gateway);
+    let call = async move {
+        let _end = EndOnDrop(Arc::clone(&outbox));
+        let Ok(Message::Request(request)) = Message::parse(&body) else { return };
+        let listener: Arc<dyn Listener> = Arc::new(ToOutbox(Arc::clone(&outbox)));
+        let Wire { message, status } = answer(&gateway, era, &request, Some(listener)).await;
+        outbox.finish_with_status(message.into(), status);
+    };
+    tokio::spawn(call).abort_handle()
+}
+
+/// The response to one request.
+pub(super) async fn answer(
+    gateway: &Gateway,
+    era: Era,
+    request: &envelope::Request<'_>,
+    listener: Option<Arc<dyn Listener>>,
+) -> Wire {
+    let told = match (era, &*request.method) {
+        // Removed from the modern era, and nothing that a server behind us should be asked.
+        (Era::Modern, "ping" | "initialize" | "logging/setLevel") => {
+            Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {}", request.method)))
+        }
+        (_, method) => gateway.ask(Asked { era, method, params: request.params, listener }).await,
+    };
+    respond::respond(era, &request.method, request.id, told)
+}
+
+struct ToOutbox(Arc<Outbox>);
+
+impl Listener for ToOutbox {
+    fn said(&self, message: &[u8]) {
+        self.0.push(Bytes::copy_from_slice(message));
+    }
+}
+
+/// A call that was cancelled has no answer; its stream ends all the same.
+struct EndOnDrop(Arc<Outbox>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.finish(None);
+    }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+enum First {
+    /// The answer came without anything before it: one JSON body.
+    Answer(Bytes, StatusCode),
+    /// Something else came first, or nothing will: an event stream.
+    Stream,
+}
+
+async fn first(outbox: &Outbox) -> First {
+    let _ = outbox.next(0).await;
+    match outbox.only_the_answer() {
+        Some((answer, status)) => {
+            First::Answer(answer, StatusCode::from_u16(status).unwrap_or(StatusCode::OK))
+        }
+        None => First::Stream,
+    }
+}
+
+/// The messages of one request as events, from `place` on. `kept` lives as long as the stream does.
+fn outbox_events(
+    outbox: Arc<Outbox>,
+    place: usize,
+    number: Option<u64>,
+    kept: impl Send + 'static,
+) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
+    futures_util::stream::unfold((outbox, place, kept), move |(outbox, place, kept)| async move {
+        let event = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
+            Err(_) => return Some((Bytes::from_static(sse::KEEP_ALIVE), (outbox, place, kept))),
+            Ok(Next::End) => return None,
+            Ok(Next::Message(message, next)) => {
+                let writer = sse::Writer::new();
+                let writer = match number {
+                    Some(number) => writer.id(&format!("s-{number}-{next}")),
+                    None => writer,
+                };
+                (writer.data(&message).finish(), next)
+            }
+        };
+        Some((Bytes::from(event.0), (outbox, event.1, kept)))
+    })
+}
+
+fn stream_place(id: &str) -> Option<(u64, usize)> {
+    let (number, place) = id.strip_prefix("s-")?.split_once('-')?;
+    Some((number.parse().ok()?, place.parse().ok()?))
+}
+
+pub(super) fn stream(events: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response {
+    let mut response = Response::new(Body::from_stream(events.map(Ok::<_, std::convert::Infallible>)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+fn json_response(body: Bytes, status: StatusCode) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn wire(response: Wire, status: StatusCode) -> Response {
+    json_response(response.message.into(), status)
+}
+
+pub(super) fn plain(status: StatusCode, text: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,136 @@
+//! Session ids that carry their session: sealed, so that nobody can make or change one, and readable by
+//! every process that has the key, also after a restart.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Seals and opens session ids.
+pub struct Seal {
+    key: LessSafeKey,
+    random: SystemRandom,
+}
+
+const KEY_LEN: usize = 32;
+const FILE: &str = "session.key";
+/// What the sealed bytes are for; the same key seals nothing else under this name.
+const PURPOSE: &[u8] = b"gripfast session 1";
+
+impl Seal {
+    /// A seal whose key lives in `directory`, made there if need be; several processes may ask at once.
+    ///
+    /// # Errors
+    /// The key can be neither read nor made.
+    pub fn in_directory(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let path = directory.join(FILE);
+        let random = SystemRandom::new();
+        let mut key = [0; KEY_LEN];
+        random.fill(&mut key).map_err(|_| no_entropy())?;
+        let key = match create_private(&path) {
+            Ok(mut file) => file.write_all(&key).map(|()| key)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_key(&path)?,
+            Err(error) => return Err(error),
+        };
+        Self::with_key(&key)
+    }
+
+    /// A seal that nobody else can open, and we only until we end.
+    ///
+    /// # Errors
+    /// The system has no entropy.
+    pub fn of_this_process() -> io::Result<Self> {
+        let mut key = [0; KEY_LEN];
+        SystemRandom::new().fill(&mut key).map_err(|_| no_entropy())?;
+        Self::with_key(&key)
+    }
+
+    fn with_key(key: &[u8; KEY_LEN]) -> io::Result<Self> {
+        let key =
+            UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| io::Error::other("bad session key"))?;
+        Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new() })
+    }
+
+    /// Seals `content` into a text that fits a header.
+    pub(crate) fn seal(&self, content: &[u8]) -> Option<String> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).ok()?;
+        let mut sealed = content.to_vec();
+        let unique = Nonce::assume_unique_for_key(nonce);
+        self.key.seal_in_place_append_tag(unique, Aad::from(PURPOSE), &mut sealed).ok()?;
+        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
+    }
+
+    /// What was sealed, if it was sealed with this key and nobody touched it since.
+    pub(crate) fn open(&self, text: &str) -> Option<Vec<u8>> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut sealed = sealed.to_vec();
+        let opened = self.key.open_in_place(nonce, Aad::from(PURPOSE), &mut sealed).ok()?;
+        Some(opened.to_vec())
+    }
+}
+
+fn no_entropy() -> io::Error {
+    io::Error::other("the system gave no randomness")
+}
+
+fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
+    let mut key = Vec::new();
+    // Another process may have made the file and not filled it yet.
+    for _ in 0..50 {
+        key.clear();
+        fs::File::open(path)?.take(KEY_LEN as u64 + 1).read_to_end(&mut key)?;
+        if let Ok(key) = key.as_slice().try_into() {
+            return Ok(key);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err(io::Error::other(format!(
+        "`{}` is not a key of {KEY_LEN} bytes; remove it to have one made",
+        path.display()
+    )))
+}
+
+#[cfg(unix)]
+fn create_private(path: &Path) -> io::Result<fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(not(unix))]
+fn create_private(path: &Path) -> io::Result<fs::File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sealed_opens_after_a_restart_and_not_with_another_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let sealed = Seal::in_directory(directory.path()).unwrap().seal(b"content").unwrap();
+        let again = Seal::in_directory(directory.path()).unwrap();
+        assert_eq!(again.open(&sealed).unwrap(), b"content");
+        assert_eq!(Seal::of_this_process().unwrap().open(&sealed), None);
+    }
+
+    #[test]
+    fn a_session_id_that_was_tampered_with_does_not_open() {
+        let seal = Seal::of_this_process().unwrap();
+        let sealed = seal.seal(b"content").unwrap();
+        for at in 0..sealed.len() {
+            let mut bytes = sealed.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(seal.open(&String::from_utf8(bytes).unwrap()), None, "byte {at}");
+        }
+        assert_eq!(seal.open(""), None);
+        assert_eq!(seal.open("short"), None);
+    }
+}

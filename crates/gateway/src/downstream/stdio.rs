@@ -1,0 +1,51 @@
+//! The gateway as a stdio server: one message a line in, one message a line out, and nothing else.
+
+use super::Gateway;
+use super::conversation::Conversation;
+use super::http::LARGEST_BODY;
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+
+/// Messages that may wait for a client that does not read.
+const QUEUED: usize = 1024;
+
+pub(super) async fn serve(
+    gateway: &Arc<Gateway>,
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<()> {
+    let (out, queue) = mpsc::channel(QUEUED);
+    let writer = tokio::spawn(write(output, queue));
+    let mut conversation = Conversation::new(Arc::clone(gateway), out);
+    let mut input = BufReader::new(input);
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut input).take(LARGEST_BODY as u64 + 1).read_until(b'\n', &mut line).await?;
+        if read == 0 {
+            break;
+        }
+        if line.len() > LARGEST_BODY {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is over the limit of 16 MiB"));
+        }
+        if !line.trim_ascii().is_empty() {
+            conversation.take(Bytes::from(line)).await;
+        }
+    }
+    conversation.finish().await;
+    writer.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> io::Result<()> {
+    while let Some(message) = queue.recv().await {
+        // A server's own line breaks can only stand between tokens.
+        let mut line: Vec<u8> =
+            message.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+        line.push(b'\n');
+        output.write_all(&line).await?;
+        output.flush().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! The process around a gateway: it listens, serves until it is told to stop, and leaves in order.
+
+use crate::admin::Admin;
+use crate::downstream::{Gateway, Guard, Seal};
+use axum::serve::ListenerExt;
+use gripfast::Host;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// What a gateway needs to know about itself.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where keys and tokens are kept; without it they live as long as the process.
+    pub state_dir: Option<PathBuf>,
+    /// How long the first list waits for servers that were never listed.
+    pub startup_wait: Duration,
+}
+
+/// A gateway that listens and does not serve yet.
+pub struct Server {
+    host: Host,
+    listener: TcpListener,
+    router: axum::Router,
+    admin: Arc<Admin>,
+}
+
+/// Why a gateway cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotListen {
+    /// Everybody on the network could use all servers.
+    #[error("`{0}` is not a loopback address, and there is no client authentication yet")]
+    NotLoopback(SocketAddr),
+    /// The operating system refuses.
+    #[error("cannot listen on `{address}`")]
+    Refused {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Neither key nor token can be kept or made.
+    #[error("the state directory cannot be used")]
+    State(#[source] io::Error),
+}
+
+impl Server {
+    /// After a stop, requests under way have this long.
+    const DRAIN_FOR: Duration = Duration::from_secs(10);
+
+    /// Listens in front of `host`.
+    ///
+    /// # Errors
+    /// See [`CannotListen`].
+    pub async fn bind(host: Host, settings: &Settings) -> Result<Self, CannotListen> {
+        let address = settings.listen;
+        if !address.ip().is_loopback() {
+            return Err(CannotListen::NotLoopback(address));
+        }
+        let refused = |source| CannotListen::Refused { address, source };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let bound = listener.local_addr().map_err(refused)?;
+        let gateway = Gateway::new(host.clone(), seal(settings)?, settings.startup_wait);
+        let admin =
+            Arc::new(Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?);
+        let guard = Guard::loopback(bound);
+        let router = gateway.router().merge(Arc::clone(&admin).router()).layer(guard.layer());
+        Ok(Self { host, listener, router, admin })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`, then leaves in order: no new connections, requests under way may finish for a
+    /// while, then all servers are stopped.
+    ///
+    /// # Errors
+    /// The listener breaks.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let Self { host, listener, router, admin } = self;
+        admin.set_serving();
+        let leaving = Arc::clone(&admin);
+        // Small answers must not wait for more to send.
+        let listener = listener.tap_io(|connection| {
+            let _ = connection.set_nodelay(true);
+        });
+        let (told, stopping) = tokio::sync::oneshot::channel::<()>();
+        let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+            stop.await;
+            // Streams that follow events end now; they would outlast any patience.
+            leaving.set_leaving();
+            let _ = told.send(());
+        });
+        let too_long = async {
+            // Streams that clients hold open would otherwise keep us for ever.
+            let _ = stopping.await;
+            tokio::time::sleep(Self::DRAIN_FOR.min(Duration::from_secs(1))).await;
+        };
+        let served = tokio::select! {
+            served = serving => served,
+            () = too_long => Ok(()),
+        };
+        host.shutdown().await;
+        served
+    }
+}
+
+fn seal(settings: &Settings) -> Result<Seal, CannotListen> {
+    let kept = match &settings.state_dir {
+        Some(directory) => Seal::in_directory(directory),
+        None => Seal::of_this_process(),
+    };
+    kept.or_else(|error| {
+        tracing::warn!(%error, "session ids will not survive a restart");
+        Seal::of_this_process()
+    })
+    .map_err(CannotListen::State)
+}

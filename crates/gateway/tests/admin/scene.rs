@@ -1,0 +1,137 @@
+//! A host with demo servers, its admin API on a port, and somebody who asks it things.
+
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use gripfast::Host;
+use gripfast::config::Config;
+use gripfast_gateway::admin::{Admin, TOKEN_FILE};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
+/// Nothing takes this long; what does is a failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running admin API.
+pub(crate) struct Scene {
+    pub(crate) host: Host,
+    pub(crate) admin: Arc<Admin>,
+    pub(crate) base: String,
+    state: TempDir,
+}
+
+/// What came back.
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answered {
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.headers["content-type"], "application/json", "{}", self.text);
+        serde_json::from_str(&self.text).unwrap()
+    }
+}
+
+impl Scene {
+    /// With the server `demo`, ready.
+    pub(crate) async fn ready() -> Self {
+        let scene = Self::with(&stdio("demo", &[])).await;
+        scene.host.catalog("demo", PATIENCE).await.unwrap();
+        scene.until("demo", "ready").await;
+        scene
+    }
+
+    /// With the servers of this config.
+    pub(crate) async fn with(config: &str) -> Self {
+        let state = TempDir::new().unwrap();
+        let host = host_of(config);
+        let admin = Arc::new(Admin::new(host.clone(), Some(state.path())).unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        // It ends with the test's runtime.
+        tokio::spawn(axum::serve(listener, Arc::clone(&admin).router()).into_future());
+        Self { host, admin, base, state }
+    }
+
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.state.path().join(TOKEN_FILE)
+    }
+
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.token_file()).unwrap().trim().to_owned()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answered {
+        answered(self.send(Method::GET, path, &[]).await).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, headers: &[(&str, &str)]) -> Answered {
+        answered(self.send(Method::POST, path, headers).await).await
+    }
+
+    /// Asks with the token.
+    pub(crate) async fn act(&self, path: &str) -> Answered {
+        let bearer = format!("Bearer {}", self.token());
+        self.post(path, &[("authorization", &bearer)]).await
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Response<Incoming> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let sent = client.request(request.body(Full::<Bytes>::default()).unwrap());
+        tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap()
+    }
+
+    /// Waits for a state, without asking over and over: something has to happen before it can be there.
+    pub(crate) async fn until(&self, server: &str, state: &str) {
+        let mut events = self.host.events();
+        let reached = async {
+            while self.host.status_of(server).unwrap().supervision.state.word() != state {
+                events.recv().await.unwrap();
+            }
+        };
+        if tokio::time::timeout(PATIENCE, reached).await.is_err() {
+            panic!("`{server}` was never {state}: {:?}", self.host.status_of(server).unwrap());
+        }
+    }
+}
+
+fn host_of(config: &str) -> Host {
+    let host = Host::builder().client_info("test", "1").build();
+    for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
+        match server.spec {
+            Ok(spec) => host.spawn(&server.name, spec).unwrap(),
+            Err(causes) => host.spawn_broken(&server.name, &causes[0].to_string()).unwrap(),
+        }
+    }
+    host
+}
+
+async fn answered(response: Response<Incoming>) -> Answered {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Answered { status: head.status, headers: head.headers, text: String::from_utf8(body.to_vec()).unwrap() }
+}
+
+/// A table of the config for the demo server on stdio.
+pub(crate) fn stdio(name: &str, flags: &[&str]) -> String {
+    let args = [&["demo-server"], flags].concat();
+    format!("[servers.{name}]\ncommand = {GRIPFAST:?}\nargs = {args:?}\n")
+}

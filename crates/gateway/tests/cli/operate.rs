@@ -1,0 +1,126 @@
+//! `gripfast reconnect`, `reload`, `stop`, `start`: what they do, and whom the gateway listens to.
+
+use crate::running::{Running, STATE};
+use crate::sandbox::{Ran, Sandbox, stdio};
+use insta::assert_snapshot;
+
+/// A sandbox with a running gateway that has the server `demo`.
+fn scene() -> (Sandbox, Running) {
+    let sandbox = Sandbox::empty();
+    let running = Running::with(&sandbox, &stdio("demo", &[]));
+    running.until("demo", "ready");
+    (sandbox, running)
+}
+
+fn operate(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
+    sandbox.run(&[words, &["--url", &running.url]].concat())
+}
+
+#[test]
+fn f01_stop_and_start() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo"]), @"
+    exit 0
+    --- stderr
+    `demo` is stopped
+    ");
+    running.until("demo", "stopped");
+    assert_snapshot!(operate(&sandbox, &running, &["start", "demo"]), @"
+    exit 0
+    --- stderr
+    `demo` is reconnecting
+    ");
+    running.until("demo", "ready");
+}
+
+#[test]
+fn f01_reconnect_and_reload() {
+    let (sandbox, running) = scene();
+    let pid = || running.host.status_of("demo").unwrap().pid;
+    for verb in ["reconnect", "reload"] {
+        let before = pid();
+        let ran = operate(&sandbox, &running, &[verb, "demo"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran}");
+        running.until("demo", "ready");
+        assert!(pid().is_some() && pid() != before, "{verb}");
+    }
+}
+
+#[test]
+fn an_unknown_server() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(operate(&sandbox, &running, &["stop", "dmeo"]), @"
+    exit 1
+    --- stderr
+    error: there is no server named `dmeo`
+      hint: did you mean `demo`?
+    ");
+}
+
+#[test]
+fn a_disabled_server() {
+    let sandbox = Sandbox::empty();
+    let running = Running::with(&sandbox, "[servers.off]\ncommand = 'npx'\ndisabled = true\n");
+    assert_snapshot!(operate(&sandbox, &running, &["start", "off"]), @"
+    exit 4
+    --- stderr
+    error: upstream `off` is disabled in the config
+      hint: remove `disabled` from `off` in the config
+    ");
+}
+
+#[test]
+fn without_a_gateway() {
+    assert_snapshot!(Sandbox::empty().run(&["reconnect", "demo", "--url", "http://127.0.0.1:1"]), @"
+    exit 4
+    --- stderr
+    error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
+      hint: `--url` names another
+    ");
+}
+
+#[test]
+fn without_the_token() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo", "--state-dir", "elsewhere"]), @"
+    exit 6
+    --- stderr
+    error: the gateway at http://127.0.0.1:[PORT] wants its admin token; looked for it in `elsewhere/admin.token`: No such file or directory (os error 2)
+      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory
+    ");
+    running.until("demo", "ready");
+}
+
+#[test]
+fn with_the_token_of_another_gateway() {
+    let (sandbox, running) = scene();
+    let sandbox = sandbox.file("admin.token", &"x".repeat(43));
+    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo", "--state-dir", "."]), @"
+    exit 6
+    --- stderr
+    error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `./admin.token`
+      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory
+    ");
+    running.until("demo", "ready");
+}
+
+#[test]
+fn the_token_is_found_where_the_config_says() {
+    let (sandbox, running) = scene();
+    let moved = sandbox.path("moved");
+    std::fs::rename(sandbox.path(STATE), &moved).unwrap();
+    assert_eq!(operate(&sandbox, &running, &["stop", "demo"]).code, Some(6));
+    let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nstate_dir = {moved:?}\n"));
+    assert_eq!(operate(&sandbox, &running, &["stop", "demo"]).code, Some(0));
+    running.until("demo", "stopped");
+}
+
+#[test]
+fn a_config_that_is_broken_meanwhile_does_not_keep_anybody_from_stopping_a_server() {
+    let (sandbox, running) = scene();
+    let sandbox = sandbox.file("gripfast.toml", "[servers.a\n");
+    assert_eq!(operate(&sandbox, &running, &["stop", "demo"]).code, Some(0));
+    running.until("demo", "stopped");
+    let named = operate(&sandbox, &running, &["start", "demo", "--config", "gripfast.toml"]);
+    assert_eq!(named.code, Some(2), "unless it was named: {named}");
+}

@@ -1,0 +1,93 @@
+//! A gateway's admin API in this process, for the binary to ask: a host over demo servers, and the router on
+//! a port. Its state is where the sandbox's platform keeps it, so that the binary finds the token by itself.
+
+use crate::sandbox::Sandbox;
+use gripfast::Host;
+use gripfast::config::Config;
+use gripfast_gateway::admin::Admin;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+pub(crate) const STATE: &str = "home/.local/state/gripfast";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running gateway; gone with this value, and its servers with it.
+pub(crate) struct Running {
+    pub(crate) host: Host,
+    pub(crate) url: String,
+    admin: Arc<Admin>,
+    address: SocketAddr,
+    /// Where the servers live.
+    hosting: Runtime,
+    /// Where connections live: without it nobody listens.
+    listening: Option<Runtime>,
+}
+
+impl Running {
+    /// The servers of this config.
+    pub(crate) fn with(sandbox: &Sandbox, config: &str) -> Self {
+        let hosting = runtime();
+        let (host, admin) = hosting.block_on(async {
+            let host = Host::builder().build();
+            for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
+                match server.spec {
+                    Ok(spec) => host.spawn(&server.name, spec).unwrap(),
+                    Err(causes) => host.spawn_broken(&server.name, &causes[0].to_string()).unwrap(),
+                }
+            }
+            let admin = Admin::new(host.clone(), Some(&sandbox.path(STATE))).unwrap();
+            (host, Arc::new(admin))
+        });
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut running = Self { host, url: String::new(), admin, address, hosting, listening: None };
+        running.come();
+        running
+    }
+
+    /// Nobody listens any more.
+    pub(crate) fn go(&mut self) {
+        self.listening = None;
+    }
+
+    /// Listens, where it did before if it did.
+    pub(crate) fn come(&mut self) {
+        let listening = runtime();
+        let router = Arc::clone(&self.admin).router();
+        let listener = listening.block_on(TcpListener::bind(self.address)).unwrap();
+        self.address = listener.local_addr().unwrap();
+        self.url = format!("http://{}", self.address);
+        listening.spawn(axum::serve(listener, router).into_future());
+        self.listening = Some(listening);
+    }
+
+    pub(crate) fn until(&self, server: &str, state: &str) {
+        self.hosting.block_on(async {
+            let mut events = self.host.events();
+            let reached = async {
+                while self.host.status_of(server).unwrap().supervision.state.word() != state {
+                    events.recv().await.unwrap();
+                }
+            };
+            if tokio::time::timeout(PATIENCE, reached).await.is_err() {
+                panic!("`{server}` was never {state}: {:?}", self.host.status_of(server).unwrap());
+            }
+        });
+    }
+
+    pub(crate) fn call(&self, server: &str, tool: &str) {
+        self.hosting.block_on(self.host.call(server, tool, None)).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.hosting.block_on(self.host.shutdown());
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
