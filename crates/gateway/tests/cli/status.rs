@@ -59,12 +59,12 @@ fn the_fleet_at_a_glance() {
     gripfast 0.1.0 · up [T] · 7 upstreams: 1 ready, 1 idle, 1 needs login, 1 reconnecting, 1 config error, 1 disabled, 1 stopped
     NAME  STATE  VIA  TOOLS  CALLS  ERR  P95  RESTARTS  LAST OK  NOTE
     github  ● ready  stdio  9  2  0  [T]  0  [T]
-    asleep  ○ idle  –  –  0  0  –  0  –  starts on first use
+    asleep  ○ idle  stdio  –  0  0  –  0  –  starts on first use
     locked  ! needs login  –  –  0  0  –  0  –  run: gripfast login locked
     away  ↻ reconnecting (next in [T])  –  –  0  0  –  0  –  connection refused
-    missing  ✗ config error  –  –  0  0  –  0  –  command `no-such-program` was not found on the PATH of its environment
+    missing  ✗ config error  stdio  –  0  0  –  0  –  command `no-such-program` was not found on the PATH of its environment
     off  ⊘ disabled  –  –  0  0  –  0  –
-    halted  ■ stopped  –  –  0  0  –  0  –  run: gripfast start halted
+    halted  ■ stopped  stdio  –  0  0  –  0  –  run: gripfast start halted
     ");
 }
 
@@ -108,6 +108,7 @@ fn a_server_that_cannot_start_shows_what_it_said() {
       cause: exited with code 7; it last said: demo server: exiting at start, as told
       next attempt: in [T]
       do: `gripfast doctor demo` looks into it
+      via: stdio
       tools: –
       calls: 0, 0 errors, 0 tool errors, 0 in flight, 0 waiting
       circuit: closed
