@@ -1,7 +1,7 @@
 //! Who answers a request, and under which name: the gateway itself, the menu, or one of the servers.
 
 use super::Gateway;
-use super::cursor::Cursor;
+use super::cursor::{Edition, Place};
 use gripfast::transport::Listener;
 use gripfast::wire::patch::{NotAnObject, Object, Patch, patch_payload};
 use gripfast::wire::results::List;
@@ -74,6 +74,7 @@ impl Gateway {
     /// The answer to `initialize`, for a client that asked for `wanted`; and the version that was agreed on.
     pub(crate) async fn initialize(&self, wanted: &ProtocolVersion) -> (ProtocolVersion, Box<RawValue>) {
         self.settle().await;
+        self.herald.catch_up(&self.host);
         let version = match wanted.era() {
             Era::Legacy if wanted.is_known() => wanted.clone(),
             Era::Legacy | Era::Modern => ProtocolVersion::LATEST_LEGACY,
@@ -138,18 +139,25 @@ impl Gateway {
     async fn list(&self, asked: &Asked<'_>, list: List) -> Told {
         self.settle().await;
         let menu = self.host.menu();
+        let edition = Edition { process: self.process, revision: menu.revision, list: list.member() };
         let from = match asked.params.map(Object::parse).transpose() {
             Err(error) => return Fault::invalid(error.to_string()),
-            Ok(params) => match params.and_then(|params| params.text("cursor")) {
+            Ok(params) => match params.as_ref().and_then(|params| params.get("cursor")) {
                 None => 0,
-                Some(text) => match Cursor::from_text(&text) {
-                    Some(cursor) if cursor.revision == menu.revision => cursor.from,
-                    Some(_) => return Fault::invalid("the list has changed since this cursor; begin again"),
-                    None => return Fault::invalid("the cursor is not one of ours"),
-                },
+                Some(null) if null.get() == "null" => 0,
+                Some(_) => {
+                    let text = params.as_ref().and_then(|params| params.text("cursor"));
+                    match text.map_or(Place::Nowhere, |text| edition.place(&text)) {
+                        Place::Item(from) => from,
+                        Place::Elsewhere => {
+                            return Fault::invalid("the list has changed since this cursor; begin again");
+                        }
+                        Place::Nowhere => return Fault::invalid("the cursor is not one of ours"),
+                    }
+                }
             },
         };
-        Told::Result(page(&menu, list, from, asked.era))
+        Told::Result(page(&menu, list, edition, from, asked.era))
     }
 
     /// A call of something that the menu knows by name.
@@ -250,7 +258,7 @@ impl Gateway {
 }
 
 /// One page of a list, written once from what was rendered before.
-fn page(menu: &Served, list: List, from: usize, era: Era) -> Box<RawValue> {
+fn page(menu: &Served, list: List, edition: Edition, from: usize, era: Era) -> Box<RawValue> {
     let rendered: &Rendered = match list {
         List::Tools => &menu.tools,
         List::Resources => &menu.resources,
@@ -265,9 +273,8 @@ fn page(menu: &Served, list: List, from: usize, era: Era) -> Box<RawValue> {
     text.push_str(std::str::from_utf8(items).expect("items are JSON, which is UTF-8"));
     text.push(']');
     if let Some(from) = next {
-        let cursor = Cursor { revision: menu.revision, from };
         text.push_str(",\"nextCursor\":\"");
-        text.push_str(&cursor.to_text());
+        text.push_str(&edition.cursor(from));
         text.push('"');
     }
     if era == Era::Modern {

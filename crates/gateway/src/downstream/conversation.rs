@@ -2,16 +2,19 @@
 
 use super::Gateway;
 use super::ask::Fault;
+use super::era::{self, Around};
 use super::http::answer;
+use super::listen::Subscription;
 use super::respond;
 use bytes::Bytes;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::{self, Message, Request};
-use gripfast::wire::era::{ContextFault, InitializeParams, ModernContext};
+use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
-use gripfast::wire::{Era, RequestId, batch, codes};
+use gripfast::wire::{Era, Id, RequestId, batch, codes};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -20,21 +23,33 @@ pub(super) struct Conversation {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<Bytes>,
     running: Arc<Mutex<HashMap<RequestId, AbortHandle>>>,
-    /// Ends with the conversation.
+    /// Answers that are due.
     tasks: JoinSet<()>,
+    /// Subscriptions, which never end by themselves.
+    listening: JoinSet<()>,
     herald: Option<AbortHandle>,
 }
 
 const LARGEST_BATCH: usize = 100;
+/// A client that has said its last word may wait this long for its answers. One that died cannot be told
+/// from it, and must not keep us for as long as a call may take.
+const DRAIN_FOR: Duration = Duration::from_secs(10);
 
 impl Conversation {
     pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>) -> Self {
-        Self { gateway, out, running: Arc::default(), tasks: JoinSet::new(), herald: None }
+        Self {
+            gateway,
+            out,
+            running: Arc::default(),
+            tasks: JoinSet::new(),
+            listening: JoinSet::new(),
+            herald: None,
+        }
     }
 
     /// Takes one message of the client. Answers follow on the channel, in whatever order they come.
     pub(super) async fn take(&mut self, body: Bytes) {
-        while self.tasks.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() || self.listening.try_join_next().is_some() {}
         if envelope::is_batch(&body) {
             match batch::split(&body, LARGEST_BATCH) {
                 Ok(messages) => {
@@ -43,28 +58,36 @@ impl Conversation {
                         self.take_one(message).await;
                     }
                 }
-                Err(error) => self.refuse(codes::INVALID_REQUEST, &error.to_string()).await,
+                Err(error) => self.refuse(None, &era::unreadable_batch(&error)).await,
             }
         } else {
             self.take_one(body).await;
         }
     }
 
-    /// Waits for the answers that are still due.
+    /// Waits for the answers that are still due, for a while.
     pub(super) async fn finish(mut self) {
         if let Some(herald) = self.herald.take() {
             herald.abort();
         }
-        while self.tasks.join_next().await.is_some() {}
+        self.listening.shutdown().await;
+        let due = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(DRAIN_FOR, due).await;
+        // Whoever writes for us ends when nobody has anything to say any more.
+        self.tasks.shutdown().await;
     }
 
     async fn take_one(&mut self, body: Bytes) {
         match Message::parse(&body) {
-            Err(error) => self.refuse(codes::PARSE_ERROR, &error.to_string()).await,
+            Err(error) => self.refuse(None, &era::unreadable(&error)).await,
             Ok(Message::Request(request)) if request.method == "initialize" => {
                 self.initialize(&request).await
             }
-            Ok(Message::Request(request)) => self.begin(&request, body.clone()),
+            Ok(Message::Request(request)) => match era::of(&request, Around::Silent) {
+                Ok(Era::Modern) if request.method == "subscriptions/listen" => self.listen(&request),
+                Ok(era) => self.begin(&request, era, body.clone()),
+                Err(fault) => self.refuse(Some(request.id), &fault).await,
+            },
             Ok(Message::Notification(notification)) => {
                 if notification.method == Cancelled::METHOD
                     && let Some(cancelled) = notification.params.and_then(Cancelled::read)
@@ -94,15 +117,12 @@ impl Conversation {
         self.say(envelope::response(request.id, &result)).await;
     }
 
-    fn begin(&mut self, request: &Request<'_>, body: Bytes) {
-        let era = match ModernContext::from_params(request.params) {
-            Ok(_) => Era::Modern,
-            Err(ContextFault::Absent) if request.method == "server/discover" => Era::Modern,
-            Err(_) => Era::Legacy,
-        };
+    fn begin(&mut self, request: &Request<'_>, era: Era, body: Bytes) {
         let id = request.id.to_request_id();
         let (gateway, out, running) =
             (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
+        // Held until the call is noted: one that is answered at once must not be noted after its end.
+        let mut noted = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let call = self.tasks.spawn({
             let id = id.clone();
             async move {
@@ -113,7 +133,30 @@ impl Conversation {
                 let _ = out.send(response.message.into()).await;
             }
         });
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, call);
+        noted.insert(id, call);
+    }
+
+    /// A subscription of the modern era: told of on the channel, until it is cancelled.
+    fn listen(&mut self, request: &Request<'_>) {
+        let subscription = Subscription::of(request.id, request.params);
+        let (out, mut marks) = (self.out.clone(), self.gateway.herald.follow());
+        let mut told = *marks.borrow_and_update();
+        let listening = self.listening.spawn(async move {
+            if out.send(subscription.acknowledged().into()).await.is_err() {
+                return;
+            }
+            while marks.changed().await.is_ok() {
+                let now = *marks.borrow_and_update();
+                for message in subscription.news(told, now) {
+                    if out.send(message.into()).await.is_err() {
+                        return;
+                    }
+                }
+                told = now;
+            }
+        });
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.insert(request.id.to_request_id(), listening);
     }
 
     /// A legacy client is told of changed lists from its `initialized` on.
@@ -137,8 +180,8 @@ impl Conversation {
         self.herald = Some(task.abort_handle());
     }
 
-    async fn refuse(&self, code: i64, text: &str) {
-        self.say(respond::error(Era::Legacy, None, &Fault::new(code, text)).message).await;
+    async fn refuse(&self, id: Option<Id<'_>>, fault: &Fault) {
+        self.say(respond::error(Era::Legacy, id, fault).message).await;
     }
 
     async fn say(&self, message: Vec<u8>) {

@@ -2,7 +2,7 @@
 //! to those who were not listening when it happened.
 
 use gripfast::{Host, Served};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -17,6 +17,9 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// A mark that no list ever has.
+    pub(crate) const UNKNOWN: u64 = u64::MAX;
+
     /// The notifications that lead from these marks to `newer`.
     pub(crate) fn news(self, newer: Self) -> impl Iterator<Item = &'static str> {
         let changed = [
@@ -41,8 +44,14 @@ impl Marks {
 
 /// Watches the menu on behalf of all clients.
 pub(crate) struct Herald {
-    marks: watch::Receiver<Marks>,
+    post: Arc<Post>,
     watcher: AbortHandle,
+}
+
+/// The marks, and the menu that they stand for.
+struct Post {
+    marks: watch::Sender<Marks>,
+    known: Mutex<Arc<Served>>,
 }
 
 impl Herald {
@@ -50,19 +59,26 @@ impl Herald {
     const DEBOUNCE: Duration = Duration::from_millis(50);
 
     pub(crate) fn of(host: &Host) -> Self {
-        let (tell, marks) = watch::channel(Marks::default());
-        let watcher = tokio::spawn(watch_menu(host.clone(), tell)).abort_handle();
-        Self { marks, watcher }
+        let changes = host.menu_changes();
+        let known = Mutex::new(host.menu());
+        let post = Arc::new(Post { marks: watch::Sender::new(Marks::default()), known });
+        let watcher = tokio::spawn(watch_menu(host.clone(), changes, Arc::clone(&post))).abort_handle();
+        Self { post, watcher }
     }
 
     /// The present marks.
     pub(crate) fn marks(&self) -> Marks {
-        *self.marks.borrow()
+        *self.post.marks.borrow()
+    }
+
+    /// Takes note of the menu as it is, at once: who is shown it now need not be told of it in a moment.
+    pub(crate) fn catch_up(&self, host: &Host) {
+        self.post.take_note(host);
     }
 
     /// Follows the marks.
     pub(crate) fn follow(&self) -> watch::Receiver<Marks> {
-        self.marks.clone()
+        self.post.marks.subscribe()
     }
 }
 
@@ -72,19 +88,24 @@ impl Drop for Herald {
     }
 }
 
-async fn watch_menu(host: Host, tell: watch::Sender<Marks>) {
-    let mut changes = host.menu_changes();
-    let mut known = host.menu();
-    while changes.changed().await.is_ok() {
-        tokio::time::sleep(Herald::DEBOUNCE).await;
-        changes.borrow_and_update();
+impl Post {
+    fn take_note(&self, host: &Host) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let menu = host.menu();
-        tell.send_if_modified(|marks| {
+        self.marks.send_if_modified(|marks| {
             let before = *marks;
             advance(marks, &known, &menu);
             *marks != before
         });
-        known = menu;
+        *known = menu;
+    }
+}
+
+async fn watch_menu(host: Host, mut changes: watch::Receiver<u64>, post: Arc<Post>) {
+    while changes.changed().await.is_ok() {
+        tokio::time::sleep(Herald::DEBOUNCE).await;
+        changes.borrow_and_update();
+        post.take_note(&host);
     }
 }
 

@@ -2,8 +2,10 @@
 //! missed; a modern one says everything in each request.
 
 use super::Gateway;
-use super::ask::{Asked, Fault, Told, raw};
+use super::ask::{Asked, Fault, Told};
+use super::era::{self, Around};
 use super::herald::Marks;
+use super::listen::Subscription;
 use super::outbox::{Next, Outbox};
 use super::respond::{self, Response as Wire};
 use super::session::Session;
@@ -17,13 +19,13 @@ use futures_util::StreamExt;
 use gripfast::RawValue;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::{self, Message};
-use gripfast::wire::era::{ContextFault, InitializeParams, ModernContext};
-use gripfast::wire::headers::Mirrored;
+use gripfast::wire::era::InitializeParams;
+use gripfast::wire::headers::{Mirrored, ParamHeaders};
+use gripfast::wire::patch::Object;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, sse};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -49,6 +51,8 @@ async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             Ok(body) => post(&gateway, &head.headers, body).await,
             Err(_) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the message is over the limit of 16 MiB\n"),
         },
+        // The modern era has neither streams to open nor sessions to end.
+        Method::GET | Method::DELETE if says_modern(&head.headers) => not_allowed("POST"),
         Method::GET => get(&gateway, &head.headers),
         Method::DELETE => match find_session(&gateway, &head.headers) {
             Ok(session) => {
@@ -57,12 +61,14 @@ async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             }
             Err(refusal) => *refusal,
         },
-        _ => {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "");
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
-            response
-        }
+        _ => not_allowed("POST, GET, DELETE"),
     }
+}
+
+fn not_allowed(allowed: &'static str) -> Response {
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
 }
 
 async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Response {
@@ -72,45 +78,49 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Respo
     let message = match Message::parse(&body) {
         Ok(message) => message,
         Err(error) => {
-            let fault = Fault::new(codes::PARSE_ERROR, error.to_string());
-            return wire(respond::error(Era::Legacy, None, &fault), StatusCode::BAD_REQUEST);
+            return wire(
+                respond::error(Era::Legacy, None, &era::unreadable(&error)),
+                StatusCode::BAD_REQUEST,
+            );
         }
     };
-    match context(headers, &message) {
-        Ok(Context::Modern) => post_modern(gateway, headers, &message, &body).await,
-        Ok(Context::Legacy) => post_legacy(gateway, headers, &message, &body).await,
+    match era_of(headers, &message) {
+        Ok(Era::Modern) => post_modern(gateway, headers, &message, &body).await,
+        Ok(Era::Legacy) => post_legacy(gateway, headers, &message, &body).await,
         Err(fault) => wire(respond::error(Era::Modern, message.id(), &fault), StatusCode::BAD_REQUEST),
     }
 }
 
-enum Context {
-    Modern,
-    Legacy,
+/// The era of a message: what it says itself, or what its headers say of it.
+fn era_of(headers: &HeaderMap, message: &Message<'_>) -> Result<Era, Fault> {
+    let around = if says_modern(headers) { Around::SaysModern } else { Around::Silent };
+    match (message, around) {
+        (Message::Request(request), around) => era::of(request, around),
+        (Message::Notification(_) | Message::Response(_), Around::SaysModern) => Ok(Era::Modern),
+        (Message::Notification(_) | Message::Response(_), Around::Silent) => Ok(Era::Legacy),
+    }
 }
 
-/// The era of a message: what it says itself, and what its headers say, must agree.
-fn context(headers: &HeaderMap, message: &Message<'_>) -> Result<Context, Fault> {
-    let header =
-        headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).map(ProtocolVersion::new);
-    let says_modern = header.as_ref().is_some_and(|version| version.era() == Era::Modern);
-    let Message::Request(request) = message else {
-        return Ok(if says_modern { Context::Modern } else { Context::Legacy });
-    };
-    match ModernContext::from_params(request.params) {
-        Ok(context) if context.version == ProtocolVersion::MODERN => Ok(Context::Modern),
-        Ok(context) => Err(Fault {
-            code: codes::UNSUPPORTED_PROTOCOL_VERSION,
-            message: format!("protocol version {} is not spoken here", context.version),
-            data: Some(json!({
-                "supported": [ProtocolVersion::MODERN.as_str()],
-                "requested": context.version.as_str(),
-            })),
-        }),
-        Err(ContextFault::Absent) if !says_modern && request.method != "server/discover" => {
-            Ok(Context::Legacy)
-        }
-        Err(error) => Err(Fault::new(codes::INVALID_PARAMS, error.to_string())),
+fn said_version(headers: &HeaderMap) -> Option<ProtocolVersion> {
+    headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).map(ProtocolVersion::new)
+}
+
+fn says_modern(headers: &HeaderMap) -> bool {
+    said_version(headers).is_some_and(|version| version.era() == Era::Modern)
+}
+
+/// What the called tool wants mirrored in headers, if this is a call and the tool wants that.
+fn annotated(gateway: &Gateway, request: &envelope::Request<'_>) -> Option<ParamHeaders> {
+    if request.method != "tools/call" {
+        return None;
     }
+    let name = Object::parse(request.params?).ok()?.text("name")?.into_owned();
+    let menu = gateway.host.menu();
+    let (_, tool) = menu.menu.tool(&name)?;
+    let tool = Object::parse(&tool.raw).ok()?;
+    // Few tools do, and reading a schema takes longer than looking for the word.
+    let schema = tool.get("inputSchema").filter(|schema| schema.get().contains("x-mcp-header"))?;
+    ParamHeaders::from_input_schema(schema).ok()
 }
 
 async fn post_modern(
@@ -121,7 +131,7 @@ async fn post_modern(
 ) -> Response {
     let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
     let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-    if let Err(mismatch) = mirrored.verify(request, None) {
+    if let Err(mismatch) = mirrored.verify(request, annotated(gateway, request).as_ref()) {
         let fault = Fault::new(codes::HEADER_MISMATCH, mismatch.to_string());
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
@@ -170,14 +180,18 @@ async fn post_legacy(
             }
         }
         Message::Notification(notification) => {
-            if notification.method == Cancelled::METHOD
-                && let Some(cancelled) = notification.params.and_then(Cancelled::read)
-            {
-                session.cancel(&cancelled.request_id.to_request_id());
-            }
+            notice(&session, notification);
             plain(StatusCode::ACCEPTED, "")
         }
         Message::Response(_) => plain(StatusCode::ACCEPTED, ""),
+    }
+}
+
+fn notice(session: &Session, notification: &envelope::Notification<'_>) {
+    if notification.method == Cancelled::METHOD
+        && let Some(cancelled) = notification.params.and_then(Cancelled::read)
+    {
+        session.cancel(&cancelled.request_id.to_request_id());
     }
 }
 
@@ -186,33 +200,49 @@ async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
-    let refuse = |text: &str| {
-        let fault = Fault::new(codes::INVALID_REQUEST, text);
-        wire(respond::error(Era::Legacy, None, &fault), StatusCode::BAD_REQUEST)
-    };
+    let refuse = |fault: &Fault| wire(respond::error(Era::Legacy, None, fault), StatusCode::BAD_REQUEST);
     if !session.version.allows_batches() {
-        return refuse("this protocol version has no batches");
+        return refuse(&Fault::new(codes::INVALID_REQUEST, "this protocol version has no batches"));
     }
     let messages = match batch::split(body, LARGEST_BATCH) {
         Ok(messages) => messages,
-        Err(error) => return refuse(&error.to_string()),
+        Err(error) => return refuse(&era::unreadable_batch(&error)),
     };
-    let answering = messages.into_iter().map(|message| async {
-        match Message::parse(message) {
-            Ok(Message::Request(request)) => Some(answer(gateway, Era::Legacy, &request, None).await.message),
-            Ok(Message::Notification(_) | Message::Response(_)) => None,
-            Err(error) => {
-                let fault = Fault::new(codes::INVALID_REQUEST, error.to_string());
-                Some(respond::error(Era::Legacy, None, &fault).message)
-            }
-        }
-    });
-    let answers: Vec<Vec<u8>> =
-        futures_util::future::join_all(answering).await.into_iter().flatten().collect();
+    let due: Vec<Arc<Outbox>> = messages
+        .into_iter()
+        .filter_map(|message| begin_member(gateway, &session, body.slice_ref(message)))
+        .collect();
+    let answers = futures_util::future::join_all(due.iter().map(|outbox| outbox.answer())).await;
+    let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
     match batch::join(&answers) {
         Some(joined) => json_response(joined.into(), StatusCode::OK),
         None => plain(StatusCode::ACCEPTED, ""),
     }
+}
+
+/// Begins one message of a batch. Like any call of a legacy client it goes on if its client hangs up.
+fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) -> Option<Arc<Outbox>> {
+    let outbox = Arc::new(Outbox::default());
+    let refuse = |id: Option<Id<'_>>, fault: &Fault| {
+        outbox.finish(Some(respond::error(Era::Legacy, id, fault).message.into()));
+    };
+    match Message::parse(&message) {
+        Ok(Message::Request(request)) if request.method == "initialize" => {
+            refuse(Some(request.id), &Fault::new(codes::INVALID_REQUEST, "`initialize` stands alone"));
+        }
+        Ok(Message::Request(request)) => {
+            let id = request.id.to_request_id();
+            let call = spawn_call(gateway, Era::Legacy, message.clone(), Arc::clone(&outbox));
+            session.running(id, call, &outbox);
+        }
+        Ok(Message::Notification(notification)) => {
+            notice(session, &notification);
+            return None;
+        }
+        Ok(Message::Response(_)) => return None,
+        Err(error) => refuse(None, &Fault::new(codes::INVALID_REQUEST, error.to_string())),
+    }
+    Some(outbox)
 }
 
 async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
@@ -250,49 +280,21 @@ fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
     stream(news(gateway, session))
 }
 
-/// `subscriptions/listen` of the modern era: acknowledged first, then whatever changes of what was asked for.
+/// The stream of a modern subscription.
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
-    let filter: serde_json::Value =
-        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-    let wants = |member: &str| filter["notifications"][member] == true;
-    let (tools, prompts, resources) =
-        (wants("toolsListChanged"), wants("promptsListChanged"), wants("resourcesListChanged"));
-    let mut accepted = serde_json::Map::new();
-    for (wanted, member) in
-        [(tools, "toolsListChanged"), (prompts, "promptsListChanged"), (resources, "resourcesListChanged")]
-    {
-        if wanted {
-            accepted.insert(member.to_owned(), true.into());
-        }
-    }
-    let subscription: serde_json::Value = serde_json::from_str(id.as_raw()).unwrap_or_default();
-    let meta = json!({ "io.modelcontextprotocol/subscriptionId": subscription });
-    let acknowledged = raw(&json!({ "notifications": accepted, "_meta": meta }));
-    let hello = sse::Writer::message(&envelope::notification(
-        "notifications/subscriptions/acknowledged",
-        Some(&acknowledged),
-    ));
-    let begin = (gateway.herald.follow(), gateway.herald.marks());
-    let changes = futures_util::stream::unfold(begin, move |(mut marks, told)| {
-        let params = raw(&json!({ "_meta": meta }));
-        async move {
-            loop {
-                let now = *marks.borrow_and_update();
-                let wanted: Vec<u8> = told
-                    .news(now)
-                    .filter(|method| match *method {
-                        "notifications/tools/list_changed" => tools,
-                        "notifications/prompts/list_changed" => prompts,
-                        _ => resources,
-                    })
-                    .flat_map(|method| sse::Writer::message(&envelope::notification(method, Some(&params))))
-                    .collect();
-                if !wanted.is_empty() {
-                    return Some((Bytes::from(wanted), (marks, now)));
-                }
-                if !changed_or_due(&mut marks).await? {
-                    return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now)));
-                }
+    let subscription = Subscription::of(id, params);
+    let hello = sse::Writer::message(&subscription.acknowledged());
+    let begin = (gateway.herald.follow(), gateway.herald.marks(), subscription);
+    let changes = futures_util::stream::unfold(begin, |(mut marks, told, subscription)| async move {
+        loop {
+            let now = *marks.borrow_and_update();
+            let news = subscription.news(told, now);
+            if !news.is_empty() {
+                let events: Vec<u8> = news.iter().flat_map(|message| sse::Writer::message(message)).collect();
+                return Some((Bytes::from(events), (marks, now, subscription)));
+            }
+            if !changed_or_due(&mut marks).await? {
+                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now, subscription)));
             }
         }
     });
@@ -323,7 +325,11 @@ fn news(
             if !events.is_empty() {
                 return Some((Bytes::from(events), (marks, session)));
             }
-            if !changed_or_due(&mut marks).await? {
+            let changed = tokio::select! {
+                changed = changed_or_due(&mut marks) => changed?,
+                () = session.ended.cancelled() => return None,
+            };
+            if !changed {
                 return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, session)));
             }
         }
@@ -347,8 +353,24 @@ fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Session>, 
     let Some(id) = headers.get(SESSION_ID).and_then(|id| id.to_str().ok()) else {
         return Err(refuse(StatusCode::BAD_REQUEST, "Bad Request: Missing session ID"));
     };
-    let session = gateway.sessions.find(id, gateway.herald.marks());
+    if let Some(version) = said_version(headers).filter(|version| !version.is_known()) {
+        let text = format!("Bad Request: Unsupported protocol version: {version}");
+        return Err(refuse(StatusCode::BAD_REQUEST, &text));
+    }
+    let session = gateway.sessions.find(id, || told_before_us(gateway));
     session.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "Session not found"))
+}
+
+/// What a client was told whose session is older than we are: we cannot know. It is told once to look again
+/// at whatever there is; a change that happened in between would otherwise never reach it.
+fn told_before_us(gateway: &Gateway) -> Marks {
+    let (menu, now) = (gateway.host.menu(), gateway.herald.marks());
+    let unless = |nothing: bool, mark| if nothing { mark } else { Marks::UNKNOWN };
+    Marks {
+        tools: unless(menu.tools.is_empty(), now.tools),
+        resources: unless(menu.resources.is_empty() && menu.templates.is_empty(), now.resources),
+        prompts: unless(menu.prompts.is_empty(), now.prompts),
+    }
 }
 
 /// Answers one request and writes what it is told into `outbox`. The task is the call: aborting it cancels.
@@ -371,12 +393,11 @@ pub(super) async fn answer(
     request: &envelope::Request<'_>,
     listener: Option<Arc<dyn Listener>>,
 ) -> Wire {
-    let told = match (era, &*request.method) {
-        // Removed from the modern era, and nothing that a server behind us should be asked.
-        (Era::Modern, "ping" | "initialize" | "logging/setLevel") => {
-            Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {}", request.method)))
+    let told = match &*request.method {
+        foreign if era::lacks(era, foreign) => {
+            Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {foreign}")))
         }
-        (_, method) => gateway.ask(Asked { era, method, params: request.params, listener }).await,
+        method => gateway.ask(Asked { era, method, params: request.params, listener }).await,
     };
     respond::respond(era, &request.method, request.id, told)
 }

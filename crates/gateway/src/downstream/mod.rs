@@ -1,15 +1,18 @@
 //! The side that clients see: one MCP endpoint of both protocol eras, over HTTP and stdio.
 //!
 //! `http`, `legacy_sse` and `stdio` move messages; `ask` decides who answers a request and under which
-//! name; `respond` is the only file that turns outcomes into wire form; `session` knows legacy clients.
+//! name; `respond` is the only file that turns outcomes into wire form; `era` tells the eras apart; `session` knows
+//! legacy clients.
 
 mod ask;
 mod conversation;
 mod cursor;
+mod era;
 mod guard;
 mod herald;
 mod http;
 mod legacy_sse;
+mod listen;
 mod outbox;
 mod respond;
 mod seal;
@@ -22,6 +25,7 @@ pub use seal::Seal;
 use gripfast::Host;
 use herald::Herald;
 use session::Sessions;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -33,6 +37,8 @@ pub struct Gateway {
     pub(crate) herald: Herald,
     startup_wait: Duration,
     settled: OnceCell<()>,
+    /// Tells our cursors from those of another process.
+    pub(crate) process: u64,
 }
 
 impl Gateway {
@@ -40,7 +46,14 @@ impl Gateway {
     /// `startup_wait`; session ids are sealed with `seal`.
     pub fn new(host: Host, seal: Seal, startup_wait: Duration) -> Arc<Self> {
         let herald = Herald::of(&host);
-        Arc::new(Self { host, sessions: Sessions::new(seal), herald, startup_wait, settled: OnceCell::new() })
+        Arc::new(Self {
+            host,
+            sessions: Sessions::new(seal),
+            herald,
+            startup_wait,
+            settled: OnceCell::new(),
+            process: RandomState::new().build_hasher().finish(),
+        })
     }
 
     /// The routes of `/mcp` and `/sse`.

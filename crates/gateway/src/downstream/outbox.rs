@@ -17,6 +17,8 @@ struct Log {
     messages: Vec<Bytes>,
     dropped: usize,
     done: bool,
+    /// Whether the last message is the answer.
+    answered: bool,
     status: u16,
     at_the_end: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -61,6 +63,7 @@ impl Outbox {
         if log.done {
             return;
         }
+        log.answered = answer.is_some();
         log.messages.extend(answer);
         log.done = true;
         let at_the_end = log.at_the_end.take();
@@ -89,6 +92,16 @@ impl Outbox {
             [answer] if log.done && log.dropped == 0 => Some((answer.clone(), log.status)),
             _ => None,
         }
+    }
+
+    /// Waits for the answer; `None` if the call ends without one.
+    pub(crate) async fn answer(&self) -> Option<Bytes> {
+        let mut place = 0;
+        while let Next::Message(_, next) = self.next(place).await {
+            place = next;
+        }
+        let log = self.lock();
+        log.messages.last().filter(|_| log.answered).cloned()
     }
 
     /// Waits for the message at `place`.

@@ -50,16 +50,30 @@ fn passed_on(era: Era, method: &str, id: Id<'_>, answer: &Answer) -> Response {
                 (Era::Modern, code) if codes::is_modern(code) => 400,
                 (Era::Modern | Era::Legacy, _) => 200,
             };
-            return Response { message: error_in_era(era, id, &said), status };
+            return Response { message: error_in_era(era, method, id, &said, answer.era()), status };
         }
     };
     Response { message, status: 200 }
 }
 
 /// Codes that mean something in one era only are translated; everything else passes as it is.
-fn error_in_era(era: Era, id: Id<'_>, said: &gripfast::ErrorObject<'_>) -> Vec<u8> {
+fn error_in_era(
+    era: Era,
+    method: &str,
+    id: Id<'_>,
+    said: &gripfast::ErrorObject<'_>,
+    said_in: Era,
+) -> Vec<u8> {
+    // The modern era has no code of its own for it; naming the URI tells it from other bad parameters.
+    let names_uri =
+        || said.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.get("uri").is_some());
     let translated = match (era, said.code) {
         (Era::Modern, codes::RESOURCE_NOT_FOUND) => Some(codes::INVALID_PARAMS),
+        (Era::Legacy, codes::INVALID_PARAMS)
+            if said_in == Era::Modern && method == "resources/read" && names_uri() =>
+        {
+            Some(codes::RESOURCE_NOT_FOUND)
+        }
         (Era::Legacy, code) if codes::is_modern(code) => Some(codes::INTERNAL_ERROR),
         (Era::Modern | Era::Legacy, _) => None,
     };

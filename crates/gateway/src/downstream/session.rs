@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 /// All legacy sessions that are in memory.
 pub(crate) struct Sessions {
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     pub(crate) version: ProtocolVersion,
     /// What the client was last told about the lists.
     pub(crate) told: Mutex<Marks>,
+    /// Once its client has ended it.
+    pub(crate) ended: CancellationToken,
     state: Mutex<State>,
     used: AtomicU64,
 }
@@ -69,8 +72,9 @@ impl Sessions {
         Some(self.keep(Session::new(id, version, told)))
     }
 
-    /// The session of this id: in memory, or opened from the id itself.
-    pub(crate) fn find(&self, id: &str, told: Marks) -> Option<Arc<Session>> {
+    /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
+    /// told is up to the caller.
+    pub(crate) fn find(&self, id: &str, told: impl FnOnce() -> Marks) -> Option<Arc<Session>> {
         {
             let table = self.lock();
             if let Some(session) = table.sessions.get(id) {
@@ -82,7 +86,7 @@ impl Sessions {
             }
         }
         let sealed: Sealed = serde_json::from_slice(&self.seal.open(id)?).ok()?;
-        Some(self.keep(Session::new(id.to_owned(), ProtocolVersion::new(&sealed.v), told)))
+        Some(self.keep(Session::new(id.to_owned(), ProtocolVersion::new(&sealed.v), told())))
     }
 
     /// The client ended its session: what it still waits for is cancelled, and its id opens no more.
@@ -95,6 +99,7 @@ impl Sessions {
         table.ended.push_back(session.id.clone());
         drop(table);
         session.cancel_all();
+        session.ended.cancel();
     }
 
     fn keep(&self, session: Session) -> Arc<Session> {
@@ -127,7 +132,14 @@ impl Session {
     const MOST_STREAMS: usize = 16;
 
     fn new(id: String, version: ProtocolVersion, told: Marks) -> Self {
-        Self { id, version, told: Mutex::new(told), state: Mutex::default(), used: AtomicU64::new(0) }
+        Self {
+            id,
+            version,
+            told: Mutex::new(told),
+            ended: CancellationToken::new(),
+            state: Mutex::default(),
+            used: AtomicU64::new(0),
+        }
     }
 
     /// Notes a call under way, so that its client can cancel it.
@@ -194,10 +206,10 @@ mod tests {
         let before = Sessions::new(Seal::in_directory(directory.path()).unwrap());
         let session = before.begin(ProtocolVersion::V2025_06_18, Marks::default()).unwrap();
         let after = Sessions::new(Seal::in_directory(directory.path()).unwrap());
-        let found = after.find(&session.id, Marks::default()).unwrap();
+        let found = after.find(&session.id, Marks::default).unwrap();
         assert_eq!(found.version, ProtocolVersion::V2025_06_18);
         after.end(&found);
-        assert!(after.find(&session.id, Marks::default()).is_none());
-        assert!(after.find("made up", Marks::default()).is_none());
+        assert!(after.find(&session.id, Marks::default).is_none());
+        assert!(after.find("made up", Marks::default).is_none());
     }
 }

@@ -85,8 +85,12 @@ impl Upstream {
             let now = self.clock.now();
             self.observer.tell(now.wall, Event::CatalogChanged { added, removed, changed });
         }
-        self.listing.send_replace(listing);
-        self.bell.ring();
+        // Rung while the listing is locked: whoever sees the listing finds the bell rung, and so never takes
+        // a menu that was made before for the present one.
+        self.listing.send_modify(|known| {
+            *known = listing;
+            self.bell.ring();
+        });
     }
 
     async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Vec<Item>, Failure> {

@@ -1,0 +1,67 @@
+//! In which era a request is asked, from what it says about itself; and what each era does not have.
+
+use super::ask::Fault;
+use gripfast::wire::batch::NotABatch;
+use gripfast::wire::envelope::{Malformed, Request};
+use gripfast::wire::era::{ContextFault, ModernContext};
+use gripfast::wire::{Era, ProtocolVersion, codes};
+use serde_json::json;
+
+/// What else says in which era a request is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Around {
+    /// Its headers say that it is modern.
+    SaysModern,
+    /// Nothing, or that it is legacy.
+    Silent,
+}
+
+/// The era of a request. A modern one has to be whole, and of a version that is spoken here.
+pub(super) fn of(request: &Request<'_>, around: Around) -> Result<Era, Fault> {
+    match ModernContext::from_params(request.params) {
+        Ok(context) if context.version == ProtocolVersion::MODERN => Ok(Era::Modern),
+        Ok(context) => Err(Fault {
+            code: codes::UNSUPPORTED_PROTOCOL_VERSION,
+            message: format!("protocol version {} is not spoken here", context.version),
+            data: Some(json!({
+                "supported": [ProtocolVersion::MODERN.as_str()],
+                "requested": context.version.as_str(),
+            })),
+        }),
+        Err(ContextFault::Absent) if around == Around::Silent && request.method != "server/discover" => {
+            Ok(Era::Legacy)
+        }
+        Err(error) => Err(Fault::new(codes::INVALID_PARAMS, error.to_string())),
+    }
+}
+
+/// Whether a method belongs to the other era. It is then nothing that a server behind us should be asked on
+/// behalf of a client of this one.
+pub(super) fn lacks(era: Era, method: &str) -> bool {
+    match era {
+        Era::Modern => matches!(
+            method,
+            "ping" | "initialize" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+        ),
+        // The handshake has happened, or is answered by whoever knows what a session is.
+        Era::Legacy => matches!(method, "initialize" | "server/discover" | "subscriptions/listen"),
+    }
+}
+
+/// What is no message: not even JSON, or JSON of another kind.
+pub(super) fn unreadable(error: &Malformed) -> Fault {
+    let code = match error {
+        Malformed::NotJson { .. } => codes::PARSE_ERROR,
+        _ => codes::INVALID_REQUEST,
+    };
+    Fault::new(code, error.to_string())
+}
+
+/// The same for a batch.
+pub(super) fn unreadable_batch(error: &NotABatch) -> Fault {
+    let code = match error {
+        NotABatch::NotJson { .. } => codes::PARSE_ERROR,
+        _ => codes::INVALID_REQUEST,
+    };
+    Fault::new(code, error.to_string())
+}

@@ -1,0 +1,320 @@
+//! Clients of a few lines: raw HTTP, and above it what a legacy and a modern client add to each request.
+
+use crate::scene::within;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) const LEGACY: &str = "2025-11-25";
+pub(crate) const MODERN: &str = "2026-07-28";
+
+/// Somebody who speaks HTTP to the gateway.
+#[derive(Clone)]
+pub(crate) struct Http {
+    pub(crate) address: String,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// What came back, whole.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answered {
+    /// The JSON body, or the last message of the events.
+    pub(crate) fn message(&self) -> Value {
+        let last = if self.is_events() {
+            self.text.lines().rev().find_map(|line| line.strip_prefix("data: "))
+        } else {
+            Some(&*self.text)
+        };
+        let last = last.unwrap_or_else(|| panic!("no message in {self:?}"));
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn is_events(&self) -> bool {
+        self.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream")
+    }
+
+    /// The status, and the code of the JSON-RPC error.
+    pub(crate) fn refusal(&self) -> (u16, i64) {
+        (self.status, self.message()["error"]["code"].as_i64().unwrap_or_else(|| panic!("{self:?}")))
+    }
+}
+
+impl Http {
+    pub(crate) fn at(address: &str) -> Self {
+        Self { address: address.to_owned(), client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
+    /// Sends a request and waits for the head of its response. Dropping either hangs up.
+    pub(crate) async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        within("the head of a response", self.client.request(request)).await.unwrap()
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answered {
+        let (head, body) = self.begin(method, path, headers, body).await.into_parts();
+        let body = within("a body", body.collect()).await.unwrap().to_bytes();
+        Answered {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    /// POSTs one message to `/mcp`.
+    pub(crate) async fn post(&self, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answered {
+        self.send(Method::POST, "/mcp", &[POSTED, headers].concat(), body).await
+    }
+
+    pub(crate) async fn initialize(&self, version: &str) -> Answered {
+        self.post(&[], initialize(version).to_string()).await
+    }
+}
+
+const POSTED: &[(&str, &str)] =
+    &[("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+
+pub(crate) fn initialize(version: &str) -> Value {
+    let client = json!({ "name": "endpoint", "version": "1" });
+    request(0, "initialize", &json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client }))
+}
+
+pub(crate) fn request(id: impl Into<Value>, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
+}
+
+pub(crate) fn call(tool: &str, arguments: Value) -> Value {
+    json!({ "name": tool, "arguments": arguments })
+}
+
+/// A legacy client with a session.
+pub(crate) struct Legacy {
+    http: Http,
+    pub(crate) session: String,
+    ids: AtomicU64,
+}
+
+impl Legacy {
+    /// Shakes hands.
+    pub(crate) async fn meets(http: &Http) -> Self {
+        Self::speaks(http, LEGACY).await
+    }
+
+    pub(crate) async fn speaks(http: &Http, version: &str) -> Self {
+        let hello = http.initialize(version).await;
+        assert_eq!(hello.message()["result"]["protocolVersion"], version);
+        let session = hello.headers["mcp-session-id"].to_str().unwrap();
+        let client = Self::resumes(http, session);
+        let told = client.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        assert_eq!((told.status, &*told.text), (202, ""));
+        client
+    }
+
+    /// Has a session from before.
+    pub(crate) fn resumes(http: &Http, session: &str) -> Self {
+        Self { http: http.clone(), session: session.to_owned(), ids: AtomicU64::new(1) }
+    }
+
+    pub(crate) async fn post(&self, message: &Value) -> Answered {
+        self.http.post(&[("mcp-session-id", &self.session)], message.to_string()).await
+    }
+
+    /// The response to a request.
+    pub(crate) async fn asks(&self, method: &str, params: Value) -> Value {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let answered = self.post(&request(id, method, &params)).await;
+        assert_eq!(answered.status, 200, "{answered:?}");
+        let message = answered.message();
+        assert_eq!(message["id"], id, "{message}");
+        message
+    }
+
+    /// The text that a tool answers with.
+    pub(crate) async fn calls(&self, tool: &str, arguments: Value) -> String {
+        text_of(&self.asks("tools/call", call(tool, arguments)).await)
+    }
+
+    /// Begins a request and does not wait for its end.
+    pub(crate) async fn begins(&self, id: &str, method: &str, params: Value) -> Events {
+        let headers = [POSTED, &[("mcp-session-id", &*self.session)]].concat();
+        let body = request(id, method, &params).to_string();
+        Events::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
+    }
+
+    /// Opens the GET stream, after an event or from now.
+    pub(crate) async fn listens(&self, after: Option<&str>) -> Events {
+        let mut headers = vec![("mcp-session-id", &*self.session), ("accept", "text/event-stream")];
+        headers.extend(after.map(|id| ("last-event-id", id)));
+        Events::of(self.http.begin(Method::GET, "/mcp", &headers, "").await)
+    }
+
+    pub(crate) async fn cancels(&self, id: &str) {
+        let params = json!({ "requestId": id });
+        let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        assert_eq!(self.post(&cancelled).await.status, 202);
+    }
+}
+
+/// A modern client, which says everything in each request.
+pub(crate) struct Modern {
+    http: Http,
+    ids: AtomicU64,
+}
+
+impl Modern {
+    pub(crate) fn of(http: &Http) -> Self {
+        Self { http: http.clone(), ids: AtomicU64::new(1) }
+    }
+
+    pub(crate) async fn sends(&self, method: &str, params: Value) -> Answered {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (headers, body) = spoken(id.into(), method, params);
+        self.http.post(&borrowed(&headers), body).await
+    }
+
+    /// The response to a request.
+    pub(crate) async fn asks(&self, method: &str, params: Value) -> Value {
+        self.sends(method, params).await.message()
+    }
+
+    pub(crate) async fn calls(&self, tool: &str, arguments: Value) -> String {
+        text_of(&self.asks("tools/call", call(tool, arguments)).await)
+    }
+
+    /// Begins a request and does not wait for its end.
+    pub(crate) async fn begins(&self, id: &str, method: &str, params: Value) -> Events {
+        let (headers, body) = spoken(id.into(), method, params);
+        let headers = [POSTED, &borrowed(&headers)].concat();
+        Events::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
+    }
+}
+
+/// The headers and the body of a modern request.
+pub(crate) fn spoken(id: Value, method: &str, params: Value) -> (Vec<(String, String)>, String) {
+    let mut headers = vec![
+        ("mcp-protocol-version".to_owned(), MODERN.to_owned()),
+        ("mcp-method".to_owned(), method.to_owned()),
+    ];
+    let name = if method == "resources/read" { &params["uri"] } else { &params["name"] };
+    headers.extend(name.as_str().map(|name| ("mcp-name".to_owned(), name.to_owned())));
+    (headers, request(id, method, &in_context(params)).to_string())
+}
+
+/// Parameters with what each modern request says about itself.
+pub(crate) fn in_context(mut params: Value) -> Value {
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({ "name": "endpoint", "version": "1" });
+    params
+}
+
+pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
+    headers.iter().map(|(name, value)| (&**name, &**value)).collect()
+}
+
+/// The text of a tool's answer, which is no error.
+pub(crate) fn text_of(response: &Value) -> String {
+    let result = &response["result"];
+    assert!(result["isError"] != true, "{response}");
+    result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned()
+}
+
+/// The names in a list.
+pub(crate) fn names(response: &Value, list: &str, member: &str) -> Vec<String> {
+    let items = response["result"][list].as_array().unwrap_or_else(|| panic!("{response}"));
+    items.iter().map(|item| item[member].as_str().unwrap().to_owned()).collect()
+}
+
+/// An event stream as it comes.
+pub(crate) struct Events {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    unread: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) id: Option<String>,
+    pub(crate) kind: Option<String>,
+    pub(crate) data: String,
+}
+
+impl Event {
+    pub(crate) fn message(&self) -> Value {
+        serde_json::from_str(&self.data).unwrap()
+    }
+}
+
+impl Events {
+    pub(crate) fn of(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        Self { status: head.status.as_u16(), headers: head.headers, body, unread: Vec::new() }
+    }
+
+    /// The next event; `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        within("an event", self.read()).await
+    }
+
+    async fn read(&mut self) -> Option<Event> {
+        loop {
+            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.unread.drain(..end + 2).collect();
+                let block = String::from_utf8(block).unwrap();
+                let field = |name: &str| {
+                    let line = block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+                    line.map(str::to_owned)
+                };
+                if let Some(data) = field("data") {
+                    return Some(Event { id: field("id"), kind: field("event"), data });
+                }
+                // A comment: only a sign of life.
+                continue;
+            }
+            let frame = self.body.frame().await?.unwrap();
+            self.unread.extend_from_slice(frame.data_ref().unwrap());
+        }
+    }
+
+    /// Whether there is nothing to read. What was already sent has arrived: it came through this machine.
+    pub(crate) async fn is_silent(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.read() => false,
+            () = tokio::task::yield_now() => true,
+        }
+    }
+
+    /// The next message, which has to come.
+    pub(crate) async fn message(&mut self) -> Value {
+        self.next().await.expect("the stream goes on").message()
+    }
+}

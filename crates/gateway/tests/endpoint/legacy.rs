@@ -1,0 +1,198 @@
+//! Legacy clients: the handshake, sessions and how they end, and batches where the version has them.
+
+use crate::client::{LEGACY, Legacy, MODERN, initialize, request};
+use crate::scene::{Scene, at, demo, within};
+use futures_util::future::join_all;
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+#[tokio::test]
+async fn a_known_version_is_agreed_on_and_any_other_gets_the_newest_legacy_one() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", LEGACY] {
+        assert_eq!(scene.http.initialize(version).await.message()["result"]["protocolVersion"], version);
+    }
+    for unknown in ["1999-01-01", MODERN, "2099-01-01", "nonsense"] {
+        let hello = scene.http.initialize(unknown).await;
+        assert_eq!(hello.status, 200);
+        assert_eq!(hello.message()["result"]["protocolVersion"], LEGACY, "{unknown}");
+    }
+}
+
+#[tokio::test]
+async fn the_handshake_says_who_we_are_what_is_served_and_how_to_use_it() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let hello = scene.http.initialize(LEGACY).await;
+    assert!(hello.headers["mcp-session-id"].to_str().unwrap().is_ascii());
+    let hello = hello.message();
+    let result = &hello["result"];
+    assert_eq!(result["serverInfo"]["name"], "gripfast");
+    let served = json!({
+        "tools": { "listChanged": true },
+        "resources": { "listChanged": true },
+        "prompts": { "listChanged": true },
+        "completions": {},
+    });
+    assert_eq!(result["capabilities"], served);
+    assert!(result["instructions"].as_str().unwrap().contains("sample server"), "{hello}");
+    for modern in ["resultType", "ttlMs", "cacheScope", "_meta"] {
+        assert!(result.get(modern).is_none(), "{hello}");
+    }
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_by_the_gateway_itself() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = Legacy::meets(&scene.http).await;
+    scene.host.stop("demo").unwrap();
+    assert_eq!(client.asks("ping", json!({})).await["result"], json!({}));
+}
+
+#[tokio::test]
+async fn a_request_without_a_session_is_a_400_and_with_an_unknown_one_a_404() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = Legacy::meets(&scene.http).await;
+    let list = request(1, "tools/list", &json!({})).to_string();
+    assert_eq!(scene.http.post(&[], list.clone()).await.status, 400);
+    assert_eq!(scene.http.send(Method::GET, "/mcp", &[], "").await.status, 400);
+    assert_eq!(scene.http.send(Method::DELETE, "/mcp", &[], "").await.status, 400);
+    let mut tampered = client.session.clone().into_bytes();
+    let middle = tampered.len() / 2;
+    tampered[middle] = if tampered[middle] == b'A' { b'B' } else { b'A' };
+    let tampered = String::from_utf8(tampered).unwrap();
+    for session in ["made-up", "", &*tampered] {
+        let headers = [("mcp-session-id", session)];
+        assert_eq!(scene.http.post(&headers, list.clone()).await.status, 404, "{session}");
+        assert_eq!(scene.http.send(Method::GET, "/mcp", &headers, "").await.status, 404, "{session}");
+        assert_eq!(scene.http.send(Method::DELETE, "/mcp", &headers, "").await.status, 404, "{session}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_its_client_deleted_is_gone_and_its_stream_ends() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let (client, other) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
+    let mut stream = client.listens(None).await;
+    let headers = [("mcp-session-id", &*client.session)];
+    assert_eq!(scene.http.send(Method::DELETE, "/mcp", &headers, "").await.status, 200);
+    assert!(stream.next().await.is_none());
+    assert_eq!(client.post(&request(1, "ping", &json!({}))).await.status, 404);
+    assert_eq!(scene.http.send(Method::DELETE, "/mcp", &headers, "").await.status, 404);
+    assert_eq!(other.calls("demo__echo", json!({ "text": "still here" })).await, "still here");
+}
+
+#[tokio::test]
+async fn a_session_survives_a_restart_of_the_gateway_without_a_new_handshake() {
+    let demo = demo().await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Legacy::meets(&scene.http).await;
+    assert_eq!(client.calls("demo__echo", json!({ "text": "before" })).await, "before");
+    let scene = scene.restart(&config).await;
+    let client = Legacy::resumes(&scene.http, &client.session);
+    assert_eq!(client.calls("demo__echo", json!({ "text": "after" })).await, "after");
+}
+
+#[tokio::test]
+async fn after_a_restart_a_session_is_told_to_look_at_the_lists_again() {
+    let demo = demo().await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Legacy::meets(&scene.http).await;
+    let scene = scene.restart(&config).await;
+    let client = Legacy::resumes(&scene.http, &client.session);
+    let mut stream = client.listens(None).await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_clients_that_arrive_at_once_all_get_a_session_of_their_own() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let clients = (0..1000).map(|_| async {
+        let hello = scene.http.initialize(LEGACY).await;
+        assert_eq!(hello.status, 200);
+        hello.headers["mcp-session-id"].to_str().unwrap().to_owned()
+    });
+    let sessions = within("a thousand handshakes", join_all(clients)).await;
+    assert_eq!(sessions.iter().collect::<HashSet<_>>().len(), 1000);
+    // One handshake with the server is enough for all of them.
+    assert_eq!(demo.initializes(), 1);
+    let last = Legacy::resumes(&scene.http, &sessions[999]);
+    assert_eq!(last.calls("demo__echo", json!({ "text": "me too" })).await, "me too");
+}
+
+#[tokio::test]
+async fn an_unknown_method_is_an_error_and_not_a_lost_session() {
+    let (one, two) = (demo().await, demo().await);
+    let config = at("one", &one.url(), "legacy", &[]) + &at("two", &two.url(), "modern", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Legacy::meets(&scene.http).await;
+    for method in ["no/such/method", "subscriptions/listen", "initialise"] {
+        let answered = client.post(&request(7, method, &json!({}))).await;
+        assert_eq!(answered.refusal(), (200, -32601), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_the_modern_era_is_not_passed_on_for_a_legacy_client() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "modern", &[])).await;
+    let client = Legacy::meets(&scene.http).await;
+    let answered = client.post(&request(7, "subscriptions/listen", &json!({ "notifications": {} }))).await;
+    assert_eq!(answered.refusal(), (200, -32601));
+}
+
+#[tokio::test]
+async fn an_unknown_protocol_version_in_the_header_is_a_400() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = Legacy::meets(&scene.http).await;
+    let ping = request(1, "ping", &json!({})).to_string();
+    let with = |version| [("mcp-session-id", &*client.session), ("mcp-protocol-version", version)];
+    assert_eq!(scene.http.post(&with(LEGACY), ping.clone()).await.status, 200);
+    assert_eq!(scene.http.post(&with("1999-01-01"), ping).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_as_a_batch_in_the_version_that_has_them() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = Legacy::speaks(&scene.http, "2025-03-26").await;
+    let echo = |text: &str| json!({ "name": "demo__echo", "arguments": { "text": text } });
+    let batch = json!([
+        request("a", "tools/call", &echo("one")),
+        { "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "nobody" } },
+        request("b", "tools/call", &echo("two")),
+        { "jsonrpc": "2.0", "id": "c" },
+        initialize(LEGACY),
+    ]);
+    let answered = client.post(&batch).await;
+    assert_eq!(answered.status, 200);
+    let answers = answered.message();
+    let by_id =
+        |id: Value| answers.as_array().unwrap().iter().find(|answer| answer["id"] == id).unwrap().clone();
+    assert_eq!(by_id(json!("a"))["result"]["structuredContent"]["text"], "one");
+    assert_eq!(by_id(json!("b"))["result"]["structuredContent"]["text"], "two");
+    // A handshake stands alone, and what is no message has an error of its own.
+    assert_eq!(by_id(json!(0))["error"]["code"], -32600);
+    assert_eq!(by_id(Value::Null)["error"]["code"], -32600);
+    assert_eq!(answers.as_array().unwrap().len(), 4);
+    let silent = json!([{ "jsonrpc": "2.0", "method": "notifications/initialized" }]);
+    assert_eq!(client.post(&silent).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_batch_in_a_version_without_batches_is_a_400() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = Legacy::meets(&scene.http).await;
+    let answered = client.post(&json!([request(1, "ping", &json!({}))])).await;
+    assert_eq!(answered.refusal(), (400, -32600));
+}

@@ -1,0 +1,20 @@
+//! The endpoint as clients meet it: both eras on one path, old HTTP+SSE and stdio, over sample servers of
+//! either era. Each test names a promise; most clients here are a few lines of raw HTTP, so that nothing
+//! between the test and the wire is polite on the gateway's behalf. The last file asks the official ones.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod aggregation;
+mod bounds;
+mod client;
+mod clients;
+mod eras;
+mod failure;
+mod fidelity;
+mod flight;
+mod legacy;
+mod modern;
+mod news;
+mod pipe;
+mod scene;
+mod script;

@@ -1,0 +1,192 @@
+//! `gripfast stdio`: one message a line, in either era, nothing else on stdout, and nothing left behind.
+
+use crate::client::{LEGACY, MODERN, call, in_context, initialize, names, request, text_of};
+use crate::scene::{GRIPFAST, PATIENCE, child, file_of, until, within};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Stdio;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// The gateway as a child of ours, as an editor would start it.
+struct Pipe {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    dir: TempDir,
+}
+
+impl Pipe {
+    fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pid_file = dir.path().join("pid");
+        let flags = ["--pid-file", pid_file.to_str().unwrap()];
+        let config = dir.path().join("gripfast.toml");
+        std::fs::write(&config, file_of(&child("demo", &flags, &[]))).unwrap();
+        let mut command = Command::new(GRIPFAST);
+        command.arg("stdio").arg("--config").arg(&config).arg("--state-dir").arg(dir.path().join("state"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut process = command.spawn().unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, input, output, dir }
+    }
+
+    async fn says(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Every line is a message.
+    async fn hears(&mut self) -> Value {
+        let line = within("a line", self.output.next_line()).await.unwrap().unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    async fn asks(&mut self, message: &Value) -> Value {
+        self.says(&message.to_string()).await;
+        let answer = self.hears().await;
+        assert_eq!(answer["id"], message["id"], "{answer}");
+        answer
+    }
+
+    async fn shakes_hands(&mut self) {
+        let hello = self.asks(&initialize(LEGACY)).await;
+        assert_eq!(hello["result"]["protocolVersion"], LEGACY);
+        self.says(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+    }
+
+    fn server(&self) -> u32 {
+        std::fs::read_to_string(self.dir.path().join("pid")).unwrap().trim().parse().unwrap()
+    }
+
+    /// Closes stdin; the gateway ends well, says nothing more, and takes its servers along.
+    async fn ends(mut self) {
+        let server = self.server();
+        drop(self.input);
+        let mut rest = Vec::new();
+        within("the end of stdout", self.output.get_mut().read_to_end(&mut rest)).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+        assert!(within("the end", self.process.wait()).await.unwrap().success());
+        until("the server is gone", || !is_alive(server)).await;
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+}
+
+fn modern(id: &str, method: &str, params: Value) -> Value {
+    request(id, method, &in_context(params))
+}
+
+#[tokio::test]
+async fn a_legacy_client_is_served_and_nothing_is_left_behind() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let listed = pipe.asks(&request(1, "tools/list", &json!({}))).await;
+    assert_eq!(names(&listed, "tools", "name")[0], "demo__echo");
+    let echo = call("demo__echo", json!({ "text": "a\nb\u{2028}c" }));
+    assert_eq!(text_of(&pipe.asks(&request("é", "tools/call", &echo)).await), "a\nb\u{2028}c");
+    assert_eq!(pipe.asks(&request(2, "no/such", &json!({}))).await["error"]["code"], -32601);
+    pipe.ends().await;
+}
+
+#[tokio::test]
+async fn a_modern_client_is_served_and_nothing_is_left_behind() {
+    let mut pipe = Pipe::open();
+    let found = pipe.asks(&modern("d", "server/discover", json!({}))).await;
+    assert!(found["result"]["supportedVersions"].as_array().unwrap().contains(&json!(MODERN)), "{found}");
+    let listed = pipe.asks(&modern("l", "tools/list", json!({}))).await;
+    assert_eq!(names(&listed, "tools", "name")[0], "demo__echo");
+    assert_eq!(listed["result"]["resultType"], "complete");
+    let echo = call("demo__echo", json!({ "text": "hi" }));
+    let called = pipe.asks(&modern("c", "tools/call", echo)).await;
+    assert_eq!((text_of(&called), &called["result"]["resultType"]), ("hi".to_owned(), &json!("complete")));
+    assert_eq!(pipe.asks(&modern("p", "ping", json!({}))).await["error"]["code"], -32601);
+    pipe.ends().await;
+}
+
+#[tokio::test]
+async fn a_modern_request_that_is_not_whole_is_refused() {
+    let mut pipe = Pipe::open();
+    let mut params = in_context(json!({}));
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2027-01-01");
+    let refused = pipe.asks(&request("v", "tools/list", &params)).await;
+    assert_eq!(refused["error"]["code"], -32022, "{refused}");
+    assert!(refused["error"]["data"]["supported"].as_array().unwrap().contains(&json!(MODERN)));
+    let mut params = in_context(json!({}));
+    params["_meta"].as_object_mut().unwrap().remove("io.modelcontextprotocol/clientCapabilities");
+    let refused = pipe.asks(&request("c", "tools/list", &params)).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    // A legacy client does not know the probe of the modern era and is not needed for it either.
+    pipe.shakes_hands().await;
+    pipe.ends().await;
+}
+
+#[tokio::test]
+async fn bad_lines_are_answered_and_do_no_harm() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    for (line, code) in [("{", -32700), ("[", -32700), ("7", -32600), ("[]", -32600), ("{}", -32600)] {
+        pipe.says(line).await;
+        let answer = pipe.hears().await;
+        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{line}");
+    }
+    pipe.says("").await;
+    assert_eq!(pipe.asks(&request(1, "ping", &json!({}))).await["result"], json!({}));
+    pipe.ends().await;
+}
+
+#[tokio::test]
+async fn progress_and_cancelling_work_on_a_pipe() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let mut params = call("demo__sleep", json!({ "ms": 60_000 }));
+    params["_meta"] = json!({ "progressToken": "mine" });
+    pipe.says(&request("slow", "tools/call", &params).to_string()).await;
+    let progress = pipe.hears().await;
+    assert_eq!(progress["params"]["progressToken"], "mine", "{progress}");
+    let cancelled = json!({ "requestId": "slow" });
+    pipe.says(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string(),
+    )
+    .await;
+    pipe.says(&request("after", "ping", &json!({})).to_string()).await;
+    loop {
+        let message = pipe.hears().await;
+        assert_ne!(message["id"], "slow", "a cancelled call is not answered");
+        if message["id"] == "after" {
+            break;
+        }
+    }
+    pipe.ends().await;
+}
+
+#[tokio::test]
+async fn answers_that_are_due_when_stdin_closes_still_come() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let slow = request("slow", "tools/call", &call("demo__sleep", json!({ "ms": 300 })));
+    pipe.says(&slow.to_string()).await;
+    drop(pipe.input);
+    let line = within("the answer", pipe.output.next_line()).await.unwrap().unwrap();
+    assert!(line.contains("slept 300 ms"), "{line}");
+    assert_eq!(within("the end of stdout", pipe.output.next_line()).await.unwrap(), None);
+    assert!(within("the end", pipe.process.wait()).await.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_stream_that_a_client_listens_to_does_not_keep_us() {
+    let mut pipe = Pipe::open();
+    let listen =
+        modern("sub", "subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    pipe.says(&listen.to_string()).await;
+    assert_eq!(pipe.hears().await["method"], "notifications/subscriptions/acknowledged");
+    pipe.asks(&modern("l", "tools/list", json!({}))).await;
+    let server = pipe.server();
+    drop(pipe.input);
+    assert!(tokio::time::timeout(PATIENCE, pipe.process.wait()).await.unwrap().unwrap().success());
+    until("the server is gone", || !is_alive(server)).await;
+}
