@@ -25,6 +25,9 @@ pub struct CallOptions {
     pub patience: Option<Duration>,
     /// Who hears of its progress. The server reports it if the parameters carry a progress token.
     pub listener: Option<Arc<dyn Listener>>,
+    /// What the caller can be asked, as the capabilities of an MCP client, for servers that want to see it
+    /// in each request. Unless said here or in the parameters, it is what the host can be asked.
+    pub capabilities: Option<Box<RawValue>>,
 }
 
 impl std::fmt::Debug for CallOptions {
@@ -108,6 +111,7 @@ impl Host {
             safety: Safety::of_method(method),
             deadline,
             listener: options.listener,
+            capabilities: options.capabilities,
             param_headers: Vec::new(),
         };
         if method == "tools/call" {

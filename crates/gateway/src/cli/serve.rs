@@ -67,7 +67,9 @@ impl Plan {
     /// A host that keeps every server of the plan. A server whose config is unusable is listed with its
     /// cause; the others start.
     pub(crate) fn host(&self) -> Result<Host, Failure> {
-        let builder = Host::builder().client_info("gripfast", env!("CARGO_PKG_VERSION"));
+        let builder = Host::builder()
+            .client_info("gripfast", env!("CARGO_PKG_VERSION"))
+            .capabilities(gripfast_gateway::downstream::client_capabilities());
         let host = builder.state_dir(self.state_dir.clone()).build();
         for entry in self.config.iter().flat_map(|config| &config.servers) {
             let spawned = match &entry.spec {

@@ -2,6 +2,8 @@
 
 use super::Gateway;
 use super::cursor::{Edition, Place};
+use super::input::{self, Collected};
+use super::questions::Abilities;
 use gripfast::transport::Listener;
 use gripfast::wire::patch::{NotAnObject, Object, Patch, patch_payload};
 use gripfast::wire::results::List;
@@ -16,8 +18,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) era: Era,
     pub(crate) method: &'a str,
     pub(crate) params: Option<&'a RawValue>,
-    /// Who hears of its progress.
-    pub(crate) listener: Option<Arc<dyn Listener>>,
+    /// Who hears of its progress, and is asked.
+    pub(crate) ear: Arc<dyn Listener>,
+    /// What the client can be asked.
+    pub(crate) abilities: Abilities,
 }
 
 /// What the client is told.
@@ -52,6 +56,8 @@ impl Fault {
 
 /// Items on one page: more than most clients will ever see, and still a bounded message.
 const PAGE: usize = 1000;
+/// How often a server may ask for more input before it answers.
+const ROUNDS: usize = 8;
 
 impl Gateway {
     /// Answers a request.
@@ -245,15 +251,33 @@ impl Gateway {
         server: &str,
         params: Result<Box<RawValue>, NotAnObject>,
     ) -> Told {
-        let params = match params {
+        let mut params = match params {
             Ok(params) => params,
             Err(error) => return Fault::invalid(error.to_string()),
         };
-        let options = CallOptions { patience: None, listener: asked.listener.clone() };
-        match self.host.request_with(server, asked.method, Some(params), options).await {
-            Ok(answer) => Told::Answer(answer),
-            Err(error) => Told::Failed(error),
+        // A modern client has said in the request what it can be asked.
+        let capabilities = match asked.era {
+            Era::Modern => None,
+            Era::Legacy => Some(raw(&asked.abilities.to_capabilities())),
+        };
+        for _ in 0..ROUNDS {
+            let options = CallOptions {
+                patience: None,
+                listener: Some(Arc::clone(&asked.ear)),
+                capabilities: capabilities.clone(),
+            };
+            let answer =
+                match self.host.request_with(server, asked.method, Some(params.clone()), options).await {
+                    Ok(answer) => answer,
+                    Err(error) => return Told::Failed(error),
+                };
+            params = match input::collect(asked, &params, &answer).await {
+                Collected::NothingWanted => return Told::Answer(answer),
+                Collected::Retry(params) => params,
+                Collected::Refused(fault) => return Told::Fault(fault),
+            };
         }
+        Told::Fault(Fault::new(codes::INTERNAL_ERROR, "the server asks for input again and again"))
     }
 }
 

@@ -5,9 +5,10 @@ use super::ask::Fault;
 use super::era::{self, Around};
 use super::http::answer;
 use super::listen::Subscription;
+use super::questions::{Abilities, Questions};
 use super::respond;
 use bytes::Bytes;
-use gripfast::transport::Listener;
+use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
@@ -23,6 +24,9 @@ pub(super) struct Conversation {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<Bytes>,
     running: Arc<Mutex<HashMap<RequestId, AbortHandle>>>,
+    /// What the client can be asked, from its `initialize` on.
+    abilities: Abilities,
+    questions: Arc<Questions>,
     /// Answers that are due.
     tasks: JoinSet<()>,
     /// Subscriptions, which never end by themselves.
@@ -41,6 +45,8 @@ impl Conversation {
             gateway,
             out,
             running: Arc::default(),
+            abilities: Abilities::default(),
+            questions: Arc::default(),
             tasks: JoinSet::new(),
             listening: JoinSet::new(),
             herald: None,
@@ -102,7 +108,9 @@ impl Conversation {
                     self.announce();
                 }
             }
-            Ok(Message::Response(_)) => {}
+            Ok(Message::Response(_)) => {
+                self.questions.answered(body.clone());
+            }
         }
     }
 
@@ -113,6 +121,7 @@ impl Conversation {
             self.say(respond::error(Era::Legacy, Some(request.id), &fault).message).await;
             return;
         };
+        self.abilities = Abilities::read(wanted.capabilities);
         let (_, result) = self.gateway.initialize(&wanted.version).await;
         self.say(envelope::response(request.id, &result)).await;
     }
@@ -121,14 +130,17 @@ impl Conversation {
         let id = request.id.to_request_id();
         let (gateway, out, running) =
             (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
+        // A modern client cannot be asked on a pipe: it would have to be told to come back.
+        let abilities = if era == Era::Legacy { self.abilities } else { Abilities::default() };
+        let questions = Arc::clone(&self.questions);
         // Held until the call is noted: one that is answered at once must not be noted after its end.
         let mut noted = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let call = self.tasks.spawn({
             let id = id.clone();
             async move {
                 let Ok(Message::Request(request)) = Message::parse(&body) else { return };
-                let listener: Arc<dyn Listener> = Arc::new(ToChannel(out.clone()));
-                let response = answer(&gateway, era, &request, Some(listener)).await;
+                let ear = ToChannel { out: out.clone(), abilities, questions };
+                let response = answer(&gateway, era, &request, Arc::new(ear), abilities).await;
                 running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
                 let _ = out.send(response.message.into()).await;
             }
@@ -198,11 +210,22 @@ impl Drop for Conversation {
     }
 }
 
-/// Progress on its way to a client that may be slow: what does not fit is not worth waiting for.
-struct ToChannel(mpsc::Sender<Bytes>);
+/// Hears a call on behalf of its client. Progress that does not fit is not worth waiting for.
+struct ToChannel {
+    out: mpsc::Sender<Bytes>,
+    abilities: Abilities,
+    questions: Arc<Questions>,
+}
 
 impl Listener for ToChannel {
     fn said(&self, message: &[u8]) {
-        let _ = self.0.try_send(Bytes::copy_from_slice(message));
+        let _ = self.out.try_send(Bytes::copy_from_slice(message));
+    }
+
+    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        // A question that does not fit is never answered, and so ends with its time.
+        self.questions.ask(self.abilities, &request, |question| {
+            let _ = self.out.try_send(question);
+        })
     }
 }

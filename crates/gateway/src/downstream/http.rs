@@ -5,8 +5,9 @@ use super::Gateway;
 use super::ask::{Asked, Fault, Told};
 use super::era::{self, Around};
 use super::herald::Marks;
-use super::listen::Subscription;
+use super::modern;
 use super::outbox::{Next, Outbox};
+use super::questions::{Abilities, Questions};
 use super::respond::{self, Response as Wire};
 use super::session::Session;
 use axum::Router;
@@ -17,11 +18,9 @@ use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use gripfast::RawValue;
-use gripfast::transport::Listener;
+use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::era::InitializeParams;
-use gripfast::wire::headers::{Mirrored, ParamHeaders};
-use gripfast::wire::patch::Object;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, sse};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
@@ -38,7 +37,7 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 pub(super) const LARGEST_BODY: usize = 16 << 20;
 const LARGEST_BATCH: usize = 100;
 /// Silence on an open stream is broken by a comment, so that nothing on the way takes it for dead.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
     Router::new().route("/mcp", any(serve)).with_state(gateway)
@@ -85,7 +84,7 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Respo
         }
     };
     match era_of(headers, &message) {
-        Ok(Era::Modern) => post_modern(gateway, headers, &message, &body).await,
+        Ok(Era::Modern) => modern::post(gateway, headers, &message, &body).await,
         Ok(Era::Legacy) => post_legacy(gateway, headers, &message, &body).await,
         Err(fault) => wire(respond::error(Era::Modern, message.id(), &fault), StatusCode::BAD_REQUEST),
     }
@@ -109,45 +108,6 @@ fn says_modern(headers: &HeaderMap) -> bool {
     said_version(headers).is_some_and(|version| version.era() == Era::Modern)
 }
 
-/// What the called tool wants mirrored in headers, if this is a call and the tool wants that.
-fn annotated(gateway: &Gateway, request: &envelope::Request<'_>) -> Option<ParamHeaders> {
-    if request.method != "tools/call" {
-        return None;
-    }
-    let name = Object::parse(request.params?).ok()?.text("name")?.into_owned();
-    let menu = gateway.host.menu();
-    let (_, tool) = menu.menu.tool(&name)?;
-    let tool = Object::parse(&tool.raw).ok()?;
-    // Few tools do, and reading a schema takes longer than looking for the word.
-    let schema = tool.get("inputSchema").filter(|schema| schema.get().contains("x-mcp-header"))?;
-    ParamHeaders::from_input_schema(schema).ok()
-}
-
-async fn post_modern(
-    gateway: &Arc<Gateway>,
-    headers: &HeaderMap,
-    message: &Message<'_>,
-    body: &Bytes,
-) -> Response {
-    let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
-    let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-    if let Err(mismatch) = mirrored.verify(request, annotated(gateway, request).as_ref()) {
-        let fault = Fault::new(codes::HEADER_MISMATCH, mismatch.to_string());
-        return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
-    }
-    if request.method == "subscriptions/listen" {
-        return listen(gateway, request.id, request.params);
-    }
-    let outbox = Arc::new(Outbox::default());
-    let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox));
-    // In the modern era going away is cancelling, also while nothing was answered yet.
-    let guard = AbortOnDrop(call);
-    match first(&outbox).await {
-        First::Answer(answer, status) => json_response(answer, status),
-        First::Stream => stream(outbox_events(outbox, 0, None, guard)),
-    }
-}
-
 async fn post_legacy(
     gateway: &Arc<Gateway>,
     headers: &HeaderMap,
@@ -167,15 +127,15 @@ async fn post_legacy(
         Message::Request(request) => {
             let outbox = Arc::new(Outbox::default());
             let id = request.id.to_request_id();
-            let call = spawn_call(gateway, Era::Legacy, body.clone(), Arc::clone(&outbox));
+            let call = spawn_legacy(gateway, &session, body.clone(), &outbox);
             session.running(id, call, &outbox);
-            let begun = first(&outbox).await;
+            let begun = first(&outbox, 0).await;
             match begun {
                 First::Answer(answer, status) => json_response(answer, status),
                 // Whoever loses the stream may come back for the rest: the call goes on without it.
                 First::Stream => {
                     let number = session.keep_stream(Arc::clone(&outbox));
-                    stream(outbox_events(outbox, 0, Some(number), ()))
+                    stream(outbox_events(outbox, 0, number))
                 }
             }
         }
@@ -183,8 +143,20 @@ async fn post_legacy(
             notice(&session, notification);
             plain(StatusCode::ACCEPTED, "")
         }
-        Message::Response(_) => plain(StatusCode::ACCEPTED, ""),
+        Message::Response(_) => {
+            session.questions.answered(body.clone());
+            plain(StatusCode::ACCEPTED, "")
+        }
     }
+}
+
+fn spawn_legacy(gateway: &Arc<Gateway>, session: &Session, body: Bytes, outbox: &Arc<Outbox>) -> AbortHandle {
+    let ear = LegacyEar {
+        outbox: Arc::clone(outbox),
+        questions: Arc::clone(&session.questions),
+        abilities: session.abilities,
+    };
+    spawn_call(gateway, Era::Legacy, body, Arc::clone(outbox), Arc::new(ear), session.abilities)
 }
 
 fn notice(session: &Session, notification: &envelope::Notification<'_>) {
@@ -232,14 +204,17 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) 
         }
         Ok(Message::Request(request)) => {
             let id = request.id.to_request_id();
-            let call = spawn_call(gateway, Era::Legacy, message.clone(), Arc::clone(&outbox));
+            let call = spawn_legacy(gateway, session, message.clone(), &outbox);
             session.running(id, call, &outbox);
         }
         Ok(Message::Notification(notification)) => {
             notice(session, &notification);
             return None;
         }
-        Ok(Message::Response(_)) => return None,
+        Ok(Message::Response(_)) => {
+            session.questions.answered(message.clone());
+            return None;
+        }
         Err(error) => refuse(None, &Fault::new(codes::INVALID_REQUEST, error.to_string())),
     }
     Some(outbox)
@@ -252,7 +227,9 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
         return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
     };
     let (version, result) = gateway.initialize(&wanted.version).await;
-    let Some(session) = gateway.sessions.begin(version, gateway.herald.marks()) else {
+    let Some(session) =
+        gateway.sessions.begin(version, Abilities::read(wanted.capabilities), gateway.herald.marks())
+    else {
         return plain(StatusCode::INTERNAL_SERVER_ERROR, "no session could be made\n");
     };
     let mut response = json_response(envelope::response(id, &result).into(), StatusCode::OK);
@@ -272,33 +249,12 @@ fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
     if let Some((number, place)) = last.and_then(stream_place)
         && let Some(outbox) = session.stream(number)
     {
-        return stream(outbox_events(outbox, place, Some(number), ()));
+        return stream(outbox_events(outbox, place, number));
     }
     if let Some(marks) = last.and_then(Marks::from_event_id) {
         *session.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = marks;
     }
     stream(news(gateway, session))
-}
-
-/// The stream of a modern subscription.
-fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
-    let subscription = Subscription::of(id, params);
-    let hello = sse::Writer::message(&subscription.acknowledged());
-    let begin = (gateway.herald.follow(), gateway.herald.marks(), subscription);
-    let changes = futures_util::stream::unfold(begin, |(mut marks, told, subscription)| async move {
-        loop {
-            let now = *marks.borrow_and_update();
-            let news = subscription.news(told, now);
-            if !news.is_empty() {
-                let events: Vec<u8> = news.iter().flat_map(|message| sse::Writer::message(message)).collect();
-                return Some((Bytes::from(events), (marks, now, subscription)));
-            }
-            if !changed_or_due(&mut marks).await? {
-                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now, subscription)));
-            }
-        }
-    });
-    stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(changes))
 }
 
 /// What a legacy client has to be told about lists, now and from now on. What it was told is remembered
@@ -337,7 +293,7 @@ fn news(
 }
 
 /// Whether there is news (`true`) or it is time for a sign of life (`false`); `None` at the gateway's end.
-async fn changed_or_due(marks: &mut tokio::sync::watch::Receiver<Marks>) -> Option<bool> {
+pub(super) async fn changed_or_due(marks: &mut tokio::sync::watch::Receiver<Marks>) -> Option<bool> {
     match tokio::time::timeout(KEEP_ALIVE, marks.changed()).await {
         Ok(Ok(())) => Some(true),
         Ok(Err(_)) => None,
@@ -374,13 +330,19 @@ fn told_before_us(gateway: &Gateway) -> Marks {
 }
 
 /// Answers one request and writes what it is told into `outbox`. The task is the call: aborting it cancels.
-pub(super) fn spawn_call(gateway: &Arc<Gateway>, era: Era, body: Bytes, outbox: Arc<Outbox>) -> AbortHandle {
+pub(super) fn spawn_call(
+    gateway: &Arc<Gateway>,
+    era: Era,
+    body: Bytes,
+    outbox: Arc<Outbox>,
+    ear: Arc<dyn Listener>,
+    abilities: Abilities,
+) -> AbortHandle {
     let gateway = Arc::clone(gateway);
     let call = async move {
         let _end = EndOnDrop(Arc::clone(&outbox));
         let Ok(Message::Request(request)) = Message::parse(&body) else { return };
-        let listener: Arc<dyn Listener> = Arc::new(ToOutbox(Arc::clone(&outbox)));
-        let Wire { message, status } = answer(&gateway, era, &request, Some(listener)).await;
+        let Wire { message, status } = answer(&gateway, era, &request, ear, abilities).await;
         outbox.finish_with_status(message.into(), status);
     };
     tokio::spawn(call).abort_handle()
@@ -391,22 +353,32 @@ pub(super) async fn answer(
     gateway: &Gateway,
     era: Era,
     request: &envelope::Request<'_>,
-    listener: Option<Arc<dyn Listener>>,
+    ear: Arc<dyn Listener>,
+    abilities: Abilities,
 ) -> Wire {
     let told = match &*request.method {
         foreign if era::lacks(era, foreign) => {
             Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {foreign}")))
         }
-        method => gateway.ask(Asked { era, method, params: request.params, listener }).await,
+        method => gateway.ask(Asked { era, method, params: request.params, ear, abilities }).await,
     };
     respond::respond(era, &request.method, request.id, told)
 }
 
-struct ToOutbox(Arc<Outbox>);
+/// Hears a call of a legacy client: progress and questions go on its stream.
+struct LegacyEar {
+    outbox: Arc<Outbox>,
+    questions: Arc<Questions>,
+    abilities: Abilities,
+}
 
-impl Listener for ToOutbox {
+impl Listener for LegacyEar {
     fn said(&self, message: &[u8]) {
-        self.0.push(Bytes::copy_from_slice(message));
+        self.outbox.push(Bytes::copy_from_slice(message));
+    }
+
+    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        self.questions.ask(self.abilities, &request, |question| self.outbox.push(question))
     }
 }
 
@@ -419,24 +391,17 @@ impl Drop for EndOnDrop {
     }
 }
 
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-enum First {
+pub(super) enum First {
     /// The answer came without anything before it: one JSON body.
     Answer(Bytes, StatusCode),
     /// Something else came first, or nothing will: an event stream.
     Stream,
 }
 
-async fn first(outbox: &Outbox) -> First {
-    let _ = outbox.next(0).await;
-    match outbox.only_the_answer() {
+/// What comes from `place` on: just the answer, or more.
+pub(super) async fn first(outbox: &Outbox, place: usize) -> First {
+    let _ = outbox.next(place).await;
+    match outbox.only_the_answer(place) {
         Some((answer, status)) => {
             First::Answer(answer, StatusCode::from_u16(status).unwrap_or(StatusCode::OK))
         }
@@ -444,27 +409,22 @@ async fn first(outbox: &Outbox) -> First {
     }
 }
 
-/// The messages of one request as events, from `place` on. `kept` lives as long as the stream does.
+/// The messages of one request as events, from `place` on.
 fn outbox_events(
     outbox: Arc<Outbox>,
     place: usize,
-    number: Option<u64>,
-    kept: impl Send + 'static,
+    number: u64,
 ) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    futures_util::stream::unfold((outbox, place, kept), move |(outbox, place, kept)| async move {
-        let event = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
-            Err(_) => return Some((Bytes::from_static(sse::KEEP_ALIVE), (outbox, place, kept))),
+    futures_util::stream::unfold((outbox, place), move |(outbox, place)| async move {
+        let (event, place) = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
+            Err(_) => (Bytes::from_static(sse::KEEP_ALIVE), place),
             Ok(Next::End) => return None,
             Ok(Next::Message(message, next)) => {
-                let writer = sse::Writer::new();
-                let writer = match number {
-                    Some(number) => writer.id(&format!("s-{number}-{next}")),
-                    None => writer,
-                };
-                (writer.data(&message).finish(), next)
+                let event = sse::Writer::new().id(&format!("s-{number}-{next}")).data(&message).finish();
+                (event.into(), next)
             }
         };
-        Some((Bytes::from(event.0), (outbox, event.1, kept)))
+        Some((event, (outbox, place)))
     })
 }
 
@@ -482,14 +442,14 @@ pub(super) fn stream(events: impl futures_util::Stream<Item = Bytes> + Send + 's
     response
 }
 
-fn json_response(body: Bytes, status: StatusCode) -> Response {
+pub(super) fn json_response(body: Bytes, status: StatusCode) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn wire(response: Wire, status: StatusCode) -> Response {
+pub(super) fn wire(response: Wire, status: StatusCode) -> Response {
     json_response(response.message.into(), status)
 }
 

@@ -11,13 +11,17 @@ mod era;
 mod guard;
 mod herald;
 mod http;
+mod input;
 mod legacy_sse;
 mod listen;
+mod modern;
 mod outbox;
+mod questions;
 mod respond;
 mod seal;
 mod session;
 mod stdio;
+mod suspended;
 
 pub use guard::Guard;
 pub use seal::Seal;
@@ -28,6 +32,7 @@ use session::Sessions;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
+use suspended::Waiting;
 use tokio::sync::OnceCell;
 
 /// The gateway in front of a host.
@@ -35,6 +40,7 @@ pub struct Gateway {
     pub(crate) host: Host,
     pub(crate) sessions: Sessions,
     pub(crate) herald: Herald,
+    pub(crate) waiting: Waiting,
     startup_wait: Duration,
     settled: OnceCell<()>,
     /// Tells our cursors from those of another process.
@@ -49,6 +55,7 @@ impl Gateway {
         Arc::new(Self {
             host,
             sessions: Sessions::new(seal),
+            waiting: Waiting::default(),
             herald,
             startup_wait,
             settled: OnceCell::new(),
@@ -77,4 +84,10 @@ impl Gateway {
     async fn settle(&self) {
         self.settled.get_or_init(|| self.host.settled(self.startup_wait)).await;
     }
+}
+
+/// What servers may ask a gateway's clients: everything that can cross. A client that cannot be asked is
+/// declined for.
+pub fn client_capabilities() -> serde_json::Value {
+    serde_json::json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} })
 }

@@ -85,11 +85,11 @@ impl Outbox {
         }
     }
 
-    /// The answer and its status, if it is the only message there is.
-    pub(crate) fn only_the_answer(&self) -> Option<(Bytes, u16)> {
+    /// The answer and its status, if it is the only message from `place` on.
+    pub(crate) fn only_the_answer(&self, place: usize) -> Option<(Bytes, u16)> {
         let log = self.lock();
-        match log.messages.as_slice() {
-            [answer] if log.done && log.dropped == 0 => Some((answer.clone(), log.status)),
+        match log.messages.get(place.saturating_sub(log.dropped)..)? {
+            [answer] if log.done && log.dropped <= place => Some((answer.clone(), log.status)),
             _ => None,
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(outbox.next(1).await, Next::Message(Bytes::from_static(b"two"), 2));
         assert_eq!(outbox.next(2).await, Next::Message(Bytes::from_static(b"answer"), 3));
         assert_eq!(outbox.next(3).await, Next::End);
-        assert_eq!(outbox.only_the_answer(), None);
+        assert_eq!(outbox.only_the_answer(0), None);
     }
 
     #[tokio::test]

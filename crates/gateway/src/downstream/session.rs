@@ -3,8 +3,10 @@
 
 use super::herald::Marks;
 use super::outbox::Outbox;
+use super::questions::{Abilities, Questions};
 use super::seal::Seal;
 use gripfast::wire::{ProtocolVersion, RequestId};
+use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,12 +35,28 @@ struct Sealed {
     v: String,
     /// Makes every id different.
     n: u64,
+    /// What the client can be asked.
+    #[serde(default)]
+    a: Abilities,
+}
+
+/// What a sealed state begins with: no session id can be taken for one.
+const STATE: &str = "input ";
+
+fn random() -> Option<u64> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    Some(u64::from_le_bytes(bytes))
 }
 
 /// One legacy session.
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) version: ProtocolVersion,
+    /// What the client can be asked.
+    pub(crate) abilities: Abilities,
+    /// What it was asked and has not answered yet.
+    pub(crate) questions: Arc<Questions>,
     /// What the client was last told about the lists.
     pub(crate) told: Mutex<Marks>,
     /// Once its client has ended it.
@@ -64,12 +82,15 @@ impl Sessions {
     }
 
     /// A new session that speaks `version`.
-    pub(crate) fn begin(&self, version: ProtocolVersion, told: Marks) -> Option<Arc<Session>> {
-        let mut nonce = [0; 8];
-        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut nonce).ok()?;
-        let sealed = Sealed { v: version.as_str().to_owned(), n: u64::from_le_bytes(nonce) };
+    pub(crate) fn begin(
+        &self,
+        version: ProtocolVersion,
+        abilities: Abilities,
+        told: Marks,
+    ) -> Option<Arc<Session>> {
+        let sealed = Sealed { v: version.as_str().to_owned(), n: random()?, a: abilities };
         let id = self.seal.seal(&serde_json::to_vec(&sealed).ok()?)?;
-        Some(self.keep(Session::new(id, version, told)))
+        Some(self.keep(Session::new(id, version, abilities, told)))
     }
 
     /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
@@ -86,7 +107,20 @@ impl Sessions {
             }
         }
         let sealed: Sealed = serde_json::from_slice(&self.seal.open(id)?).ok()?;
-        Some(self.keep(Session::new(id.to_owned(), ProtocolVersion::new(&sealed.v), told())))
+        Some(self.keep(Session::new(id.to_owned(), ProtocolVersion::new(&sealed.v), sealed.a, told())))
+    }
+
+    /// A number that nobody can guess, and the state under which only its client can come back with it.
+    pub(crate) fn seal_state(&self) -> Option<(u64, String)> {
+        let number = random()?;
+        let sealed = self.seal.seal(format!("{STATE}{number}").as_bytes())?;
+        Some((number, sealed))
+    }
+
+    /// The number in a state that we gave out.
+    pub(crate) fn open_state(&self, state: &str) -> Option<u64> {
+        let opened = String::from_utf8(self.seal.open(state)?).ok()?;
+        opened.strip_prefix(STATE)?.parse().ok()
     }
 
     /// The client ended its session: what it still waits for is cancelled, and its id opens no more.
@@ -131,10 +165,12 @@ impl Session {
     /// Finished streams that may still be picked up.
     const MOST_STREAMS: usize = 16;
 
-    fn new(id: String, version: ProtocolVersion, told: Marks) -> Self {
+    fn new(id: String, version: ProtocolVersion, abilities: Abilities, told: Marks) -> Self {
         Self {
             id,
             version,
+            abilities,
+            questions: Arc::default(),
             told: Mutex::new(told),
             ended: CancellationToken::new(),
             state: Mutex::default(),
@@ -204,7 +240,8 @@ mod tests {
     fn a_session_survives_a_restart_by_its_id_alone_and_does_not_survive_its_end() {
         let directory = tempfile::tempdir().unwrap();
         let before = Sessions::new(Seal::in_directory(directory.path()).unwrap());
-        let session = before.begin(ProtocolVersion::V2025_06_18, Marks::default()).unwrap();
+        let session =
+            before.begin(ProtocolVersion::V2025_06_18, Abilities::default(), Marks::default()).unwrap();
         let after = Sessions::new(Seal::in_directory(directory.path()).unwrap());
         let found = after.find(&session.id, Marks::default).unwrap();
         assert_eq!(found.version, ProtocolVersion::V2025_06_18);

@@ -137,6 +137,14 @@ impl Legacy {
         client
     }
 
+    /// Says in the handshake what it can do.
+    pub(crate) async fn with_capabilities(http: &Http, capabilities: Value) -> Self {
+        let mut hello = initialize(LEGACY);
+        hello["params"]["capabilities"] = capabilities;
+        let hello = http.post(&[], hello.to_string()).await;
+        Self::resumes(http, hello.headers["mcp-session-id"].to_str().unwrap())
+    }
+
     /// Has a session from before.
     pub(crate) fn resumes(http: &Http, session: &str) -> Self {
         Self { http: http.clone(), session: session.to_owned(), ids: AtomicU64::new(1) }

@@ -16,5 +16,6 @@ mod legacy;
 mod modern;
 mod news;
 mod pipe;
+mod questions;
 mod scene;
 mod script;

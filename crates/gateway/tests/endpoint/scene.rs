@@ -75,7 +75,11 @@ impl Scene {
 
 /// A host with the servers of a config.
 pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
-    let host = Host::builder().client_info("endpoint", "1").state_dir(state).build();
+    let host = Host::builder()
+        .client_info("endpoint", "1")
+        .capabilities(gripfast_gateway::downstream::client_capabilities())
+        .state_dir(state)
+        .build();
     for server in Config::parse(config, Path::new("gripfast.toml")).unwrap().servers {
         match server.spec {
             Ok(spec) => host.spawn(&server.name, spec).unwrap(),

@@ -1,7 +1,7 @@
 //! The way of one request to one upstream: admitted, written, answered, or judged and perhaps sent once
 //! more. The only place where a call waits.
 
-use super::listen::own_answer;
+use super::call_watch::CallWatch;
 use super::{Live, Upstream};
 use crate::transport::{Listener, Outgoing, Reply, SentMark, Trouble};
 use bytes::Bytes;
@@ -15,14 +15,12 @@ use gripfast_core::text;
 use gripfast_core::time::Mono;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::era::meta;
-use gripfast_wire::patch::{MessagePatch, Object, Patch, patch_payload};
+use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::CallResult;
 use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 /// A request to one upstream.
 pub(crate) struct Order {
@@ -34,6 +32,8 @@ pub(crate) struct Order {
     pub(crate) deadline: Option<Mono>,
     /// Who hears of its progress.
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    /// What the caller can be asked, if it is not what the host can be asked.
+    pub(crate) capabilities: Option<Box<RawValue>>,
     /// The `Mcp-Param-*` headers of the modern era, encoded.
     pub(crate) param_headers: Vec<(String, String)>,
 }
@@ -150,27 +150,29 @@ impl Upstream {
         deadline: Option<Mono>,
     ) -> Result<Reply, Box<Trouble>> {
         let begun = self.clock.now().mono;
-        let progress = Arc::new(CallWatch::new(self, live, order));
-        let request = self.outgoing(live, order, mark, &progress)?;
+        let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
+        let request = self.outgoing(live, order, mark, &watch)?;
         let limits = &self.settings.supervision.timeouts;
         let end = deadline.map_or(begun + limits.call, |deadline| deadline.min(begun + limits.call));
         let answer = live.link.request(&live.session, request);
         tokio::pin!(answer);
         loop {
-            // Silence is only timed once the server has shown that it reports progress.
-            let silent_at = progress.last_heard().map(|heard| heard + limits.progress);
-            let due = silent_at.map_or(end, |at| at.min(end));
-            tokio::select! {
-                answer = &mut answer => return answer,
-                () = progress.news.notified() => {}
-                () = tokio::time::sleep_until(self.clock.instant(due)) => {}
-            }
+            // Time that somebody else spends over a question is not the server's.
             let now = self.clock.now().mono;
-            let silent = progress.last_heard().is_some_and(|heard| heard + limits.progress <= now);
+            let end = end + watch.spent_on_questions(now);
+            // Silence is only timed once the server has shown that it reports progress.
+            let silent_at = watch.last_heard(now).map(|heard| heard + limits.progress);
+            let silent = silent_at.is_some_and(|at| at <= now);
             if silent || end <= now {
                 let waited = if silent { limits.progress } else { now - begun };
                 let observed = Observed::Silence(waited);
                 return Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into());
+            }
+            let due = silent_at.map_or(end, |at| at.min(end));
+            tokio::select! {
+                answer = &mut answer => return answer,
+                () = watch.news() => {}
+                () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.is_asking() => {}
             }
         }
     }
@@ -180,7 +182,7 @@ impl Upstream {
         live: &Live,
         order: &Order,
         mark: &Arc<SentMark>,
-        progress: &Arc<CallWatch>,
+        watch: &Arc<CallWatch>,
     ) -> Result<Outgoing, Box<Trouble>> {
         let unusable = |error: &dyn std::fmt::Display| -> Box<Trouble> {
             let observed = Observed::Rpc(RpcError {
@@ -202,12 +204,12 @@ impl Upstream {
         let id = self.mint_id();
         let params = order.params.as_deref();
         let mut patch = match live.session.era {
-            Era::Modern => modern_context(live, params),
+            Era::Modern => modern_context(live, order),
             Era::Legacy => without_modern_context(params),
         };
         // Tokens are the callers' own and may collide; ours is the id, which does not.
         if let Some(token) = progress_token(params) {
-            progress.restore(token);
+            watch.restore(token);
             patch = patch.set_owned(meta::PROGRESS_TOKEN, number(id));
         }
         let patched = if patch.is_empty() {
@@ -232,7 +234,7 @@ impl Upstream {
             param_headers,
             during: During::Call,
             sent: Arc::clone(mark),
-            listener: Some(Arc::clone(progress) as Arc<dyn Listener>),
+            listener: Some(Arc::clone(watch) as Arc<dyn Listener>),
         })
     }
 
@@ -331,14 +333,15 @@ fn judge(reply: Reply, era: Era) -> Result<Answer, Box<Trouble>> {
 
 /// The context that a modern server wants in each request. What the caller says about itself stands; what
 /// it does not say is said for us.
-fn modern_context<'a>(live: &'a Live, params: Option<&RawValue>) -> Patch<'a> {
-    let params = params.and_then(|params| Object::parse(params).ok());
+fn modern_context<'a>(live: &'a Live, order: &'a Order) -> Patch<'a> {
+    let params = order.params.as_deref().and_then(|params| Object::parse(params).ok());
     let said = params.and_then(|params| params.object("_meta"));
     let unsaid = |key| said.as_ref().is_none_or(|said| said.get(key).is_none());
     let context = &live.context;
     let mut patch = Patch::new().set_text(meta::PROTOCOL_VERSION, context.version.as_str());
     if unsaid(meta::CLIENT_CAPABILITIES) {
-        patch = patch.set(meta::CLIENT_CAPABILITIES, &context.capabilities);
+        let capabilities = order.capabilities.as_deref().unwrap_or(&context.capabilities);
+        patch = patch.set(meta::CLIENT_CAPABILITIES, capabilities);
     }
     match &context.client_info {
         Some(info) if unsaid(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),
@@ -449,91 +452,6 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.upstream.with(|machine, now| machine.leave(now, place));
-        }
-    }
-}
-
-/// Hears what the server says on the way to the answer of one call. Progress: keeps the time of the last
-/// one, and passes it on under the caller's own token. Questions: has them answered by the caller, or says
-/// that there is nobody to ask.
-struct CallWatch {
-    clock: crate::clock::Clock,
-    /// Microseconds of the monotonic clock; zero while nothing was heard.
-    heard: AtomicU64,
-    news: Notify,
-    token: Mutex<Option<Box<RawValue>>>,
-    listener: Option<Arc<dyn Listener>>,
-    live: Arc<Live>,
-    /// Questions that are being answered; they end with the call.
-    answering: Mutex<Vec<AbortHandle>>,
-}
-
-impl CallWatch {
-    fn new(upstream: &Upstream, live: &Arc<Live>, order: &Order) -> Self {
-        Self {
-            live: Arc::clone(live),
-            answering: Mutex::default(),
-            clock: upstream.clock,
-            heard: AtomicU64::new(0),
-            news: Notify::new(),
-            token: Mutex::default(),
-            listener: order.listener.clone(),
-        }
-    }
-
-    fn restore(&self, token: Box<RawValue>) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
-    }
-
-    fn last_heard(&self) -> Option<Mono> {
-        let heard = self.heard.load(Ordering::Acquire);
-        (heard > 0).then(|| Mono::at(Duration::from_micros(heard)))
-    }
-}
-
-impl CallWatch {
-    fn answer(&self, message: &[u8], request: &envelope::Request<'_>) {
-        let asked =
-            self.listener.as_ref().and_then(|listener| listener.asked(Bytes::copy_from_slice(message)));
-        let (live, declined) = (Arc::clone(&self.live), own_answer(request));
-        let task = tokio::spawn(async move {
-            let response = match asked {
-                Some(answer) => answer.await,
-                None => declined,
-            };
-            // A server that cannot take the answer to its own question shows it in its answer to us.
-            let _ = live.link.send(&live.session, response).await;
-        });
-        self.answering.lock().unwrap_or_else(PoisonError::into_inner).push(task.abort_handle());
-    }
-}
-
-impl Drop for CallWatch {
-    fn drop(&mut self) {
-        for task in self.answering.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            task.abort();
-        }
-    }
-}
-
-impl Listener for CallWatch {
-    fn said(&self, message: &[u8]) {
-        if let Ok(Message::Request(request)) = Message::parse(message) {
-            return self.answer(message, &request);
-        }
-        self.heard.store(super::micros(self.clock.now().mono).max(1), Ordering::Release);
-        self.news.notify_one();
-        let Some(listener) = &self.listener else { return };
-        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match token {
-            None => listener.said(message),
-            Some(token) => {
-                let payload = Patch::new().set(meta::PROGRESS_TOKEN, &token);
-                let patch = MessagePatch { payload, ..MessagePatch::default() };
-                if let Ok(message) = patch.apply(message) {
-                    listener.said(&message);
-                }
-            }
         }
     }
 }

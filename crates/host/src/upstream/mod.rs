@@ -4,6 +4,7 @@
 //! the catalog. `owner` is the one task that performs what the machine decides. `exchange` is the way of
 //! one request. Callers ask; they never repair.
 
+mod call_watch;
 mod catalog;
 mod dial;
 mod exchange;

@@ -281,3 +281,38 @@ async fn c08_a_cancelled_call_never_triggers_a_reconnect() {
     assert_eq!((server.dials(), server.received("ping")), (1, 0));
     until(&host, State::Ready).await;
 }
+
+/// A caller that takes its time over a question.
+struct Thoughtful(Duration);
+
+impl Listener for Thoughtful {
+    fn said(&self, _message: &[u8]) {}
+
+    fn asked(&self, request: bytes::Bytes) -> Option<gripfast::transport::BoxFuture<'static, Vec<u8>>> {
+        let pause = self.0;
+        Some(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            request.to_vec()
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_the_time_that_a_person_thinks_over_a_question_is_not_the_servers() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    for (thinks, works, taken) in [(500, 290, Some(790)), (500, 310, None)] {
+        server.next_acts([Act::AskThenWork(Duration::from_secs(works))]);
+        let listener: Arc<dyn Listener> = Arc::new(Thoughtful(Duration::from_secs(thinks)));
+        let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
+        let begun = Instant::now();
+        let params = Some(raw(json!({ "name": "act" })));
+        let answer = host.request_with("it", "tools/call", params, options).await;
+        match taken {
+            Some(taken) => assert_eq!((answer.is_ok(), begun.elapsed().as_secs()), (true, taken)),
+            None => {
+                assert_eq!(answer.unwrap_err().code.word(), "timeout");
+                assert_eq!(begun.elapsed().as_secs(), 800, "five minutes of its own, and the person's");
+            }
+        }
+    }
+}

@@ -37,6 +37,8 @@ pub(crate) enum Act {
     Nonsense,
     /// Reports progress at this pace, for ever.
     Progress(Duration),
+    /// Asks the caller something, and answers so long after its answer.
+    AskThenWork(Duration),
 }
 
 /// One in-memory server, from outside.
@@ -49,6 +51,8 @@ struct Inner {
     state: Mutex<Life>,
     /// Changes when the present link is cut.
     cut: watch::Sender<u64>,
+    /// Changes when something is sent to the server.
+    answered: watch::Sender<u64>,
 }
 
 struct Life {
@@ -91,7 +95,13 @@ impl Server {
             most_in_flight: 0,
             inbox: None,
         };
-        Self { inner: Arc::new(Inner { state: Mutex::new(life), cut: watch::Sender::new(0) }) }
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(life),
+                cut: watch::Sender::new(0),
+                answered: watch::Sender::new(0),
+            }),
+        }
     }
 
     fn life<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
@@ -272,6 +282,7 @@ impl Link for MemoryLink {
         _session: &'a Session,
         _message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        self.server.inner.answered.send_modify(|answered| *answered += 1);
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -395,6 +406,17 @@ impl Server {
             }
             Act::Nonsense => {
                 Err(Evidence::sent(request.during, Observed::Garbled("hello".to_owned())).into())
+            }
+            Act::AskThenWork(pause) => {
+                execute();
+                let question =
+                    json!({ "jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": {} });
+                let listener = request.listener.as_ref().unwrap();
+                let mut answered = self.inner.answered.subscribe();
+                listener.said(question.to_string().as_bytes());
+                answered.changed().await.unwrap();
+                tokio::time::sleep(pause).await;
+                Ok(done())
             }
             Act::Progress(pace) => {
                 execute();

@@ -1,0 +1,177 @@
+//! A POST of a modern client: checked against its headers, answered with JSON or a stream, or with the
+//! question that has to be answered first. Going away is cancelling.
+
+use super::Gateway;
+use super::ask::Fault;
+use super::http::{First, KEEP_ALIVE, changed_or_due, first, json_response, plain, spawn_call, stream, wire};
+use super::listen::Subscription;
+use super::outbox::{Next, Outbox};
+use super::questions::Abilities;
+use super::respond;
+use super::suspended::{Inputs, ModernEar, Suspended};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use gripfast::RawValue;
+use gripfast::wire::envelope::{self, Message, Request};
+use gripfast::wire::era::ModernContext;
+use gripfast::wire::headers::{Mirrored, ParamHeaders};
+use gripfast::wire::patch::Object;
+use gripfast::wire::{Era, Id, RequestId, codes, sse};
+use http::{HeaderMap, StatusCode};
+use std::sync::Arc;
+
+pub(super) async fn post(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    message: &Message<'_>,
+    body: &Bytes,
+) -> Response {
+    let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
+    let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    if let Err(mismatch) = mirrored.verify(request, annotated(gateway, request).as_ref()) {
+        let fault = Fault::new(codes::HEADER_MISMATCH, mismatch.to_string());
+        return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
+    }
+    if request.method == "subscriptions/listen" {
+        return listen(gateway, request.id, request.params);
+    }
+    match resumed(gateway, request.params) {
+        Ok(Some(call)) => deliver(gateway, request.id.to_request_id(), call).await,
+        Ok(None) => deliver(gateway, request.id.to_request_id(), begin(gateway, request, body)).await,
+        Err(fault) => wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK),
+    }
+}
+
+/// What the called tool wants mirrored in headers, if this is a call and the tool wants that.
+fn annotated(gateway: &Gateway, request: &Request<'_>) -> Option<ParamHeaders> {
+    if request.method != "tools/call" {
+        return None;
+    }
+    let name = Object::parse(request.params?).ok()?.text("name")?.into_owned();
+    let menu = gateway.host.menu();
+    let (_, tool) = menu.menu.tool(&name)?;
+    let tool = Object::parse(&tool.raw).ok()?;
+    // Few tools do, and reading a schema takes longer than looking for the word.
+    let schema = tool.get("inputSchema").filter(|schema| schema.get().contains("x-mcp-header"))?;
+    ParamHeaders::from_input_schema(schema).ok()
+}
+
+fn begin(gateway: &Arc<Gateway>, request: &Request<'_>, body: &Bytes) -> Suspended {
+    let context = ModernContext::from_params(request.params).ok();
+    let abilities = Abilities::read(context.map(|context| context.capabilities));
+    let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
+    let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), abilities };
+    let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox), Arc::new(ear), abilities);
+    Suspended::new(outbox, inputs, call)
+}
+
+/// The call that this request brings input for. A state that is not ours is the server's own business.
+fn resumed(gateway: &Gateway, params: Option<&RawValue>) -> Result<Option<Suspended>, Fault> {
+    let params = params.and_then(|params| Object::parse(params).ok());
+    let Some(params) = params else { return Ok(None) };
+    let state = params.text("requestState");
+    let Some(number) = state.and_then(|state| gateway.sessions.open_state(&state)) else { return Ok(None) };
+    let Some(call) = gateway.waiting.take(number) else {
+        let text = "the call that waited for this input has ended; begin it again";
+        return Err(Fault::new(codes::INVALID_PARAMS, text));
+    };
+    if let Some(responses) = params.object("inputResponses") {
+        call.inputs.give(&responses);
+    }
+    Ok(Some(call))
+}
+
+/// What the client gets next: the answer, a stream that ends with it, or a question.
+async fn deliver(gateway: &Arc<Gateway>, id: RequestId, call: Suspended) -> Response {
+    tokio::select! {
+        biased;
+        begun = first(&call.outbox, call.place) => match begun {
+            First::Answer(answer, status) => json_response(under(&id, answer), status),
+            First::Stream => stream(events(Arc::clone(gateway), id, call)),
+        },
+        () = call.inputs.wanted() => {
+            let question = input_required(gateway, &id, call);
+            json_response(question, StatusCode::OK)
+        }
+    }
+}
+
+/// The rest of a call as events. The call lives as long as the stream does, or until it is suspended.
+fn events(
+    gateway: Arc<Gateway>,
+    id: RequestId,
+    call: Suspended,
+) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
+    futures_util::stream::unfold(Some((gateway, id, call)), |state| async move {
+        let (gateway, id, mut call) = state?;
+        tokio::select! {
+            biased;
+            next = tokio::time::timeout(KEEP_ALIVE, call.outbox.next(call.place)) => match next {
+                Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), Some((gateway, id, call)))),
+                Ok(Next::End) => None,
+                Ok(Next::Message(message, next)) => {
+                    call.place = next;
+                    let event = sse::Writer::message(&under(&id, message));
+                    Some((event.into(), Some((gateway, id, call))))
+                }
+            },
+            () = call.inputs.wanted() => {
+                let question = input_required(&gateway, &id, call);
+                Some((sse::Writer::message(&question).into(), None))
+            }
+        }
+    })
+}
+
+/// The answer under the id of the request that it goes to: after a question that is another one than the
+/// call began with.
+fn under(id: &RequestId, message: Bytes) -> Bytes {
+    match Message::parse(&message) {
+        Ok(Message::Response(_)) => envelope::with_id(&message, id.as_id()).map_or(message, Bytes::from),
+        Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => message,
+    }
+}
+
+/// Suspends the call and tells the client what is wanted.
+fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended) -> Bytes {
+    let requests = call.inputs.requests();
+    let fault = |text: &str| {
+        respond::error(Era::Modern, Some(id.as_id()), &Fault::new(codes::INTERNAL_ERROR, text)).message.into()
+    };
+    let Some((number, state)) = gateway.sessions.seal_state() else {
+        return fault("the call cannot be suspended");
+    };
+    let result = format!(
+        "{{\"resultType\":\"input_required\",\"inputRequests\":{requests},\"requestState\":{}}}",
+        serde_json::Value::from(state)
+    );
+    match RawValue::from_string(result) {
+        Ok(result) => {
+            gateway.waiting.hold(number, call);
+            envelope::response(id.as_id(), &result).into()
+        }
+        Err(_) => fault("the server asked something that is not JSON"),
+    }
+}
+
+/// The stream of a modern subscription.
+fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
+    let subscription = Subscription::of(id, params);
+    let hello = sse::Writer::message(&subscription.acknowledged());
+    let begin = (gateway.herald.follow(), gateway.herald.marks(), subscription);
+    let changes = futures_util::stream::unfold(begin, |(mut marks, told, subscription)| async move {
+        loop {
+            let now = *marks.borrow_and_update();
+            let news = subscription.news(told, now);
+            if !news.is_empty() {
+                let events: Vec<u8> = news.iter().flat_map(|message| sse::Writer::message(message)).collect();
+                return Some((Bytes::from(events), (marks, now, subscription)));
+            }
+            if !changed_or_due(&mut marks).await? {
+                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now, subscription)));
+            }
+        }
+    });
+    stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(changes))
+}

@@ -1,0 +1,239 @@
+//! Questions of servers to clients: elicitation, sampling, roots.
+//!
+//! What a client can be asked, it says itself; a server that asks for more is told so at once.
+//!
+//! A legacy client is asked by a request of ours on the stream of the call that caused it, and answers with
+//! a response. A server's id and ours never meet: two servers may count alike.
+
+use bytes::Bytes;
+use gripfast::transport::BoxFuture;
+use gripfast::wire::envelope::{self, Message, Request};
+use gripfast::wire::patch::Object;
+use gripfast::wire::{RawValue, RequestId, codes};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What a client can be asked, as it said itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Abilities {
+    form: bool,
+    url: bool,
+    sampling: bool,
+    roots: bool,
+}
+
+impl Abilities {
+    /// Reads the capabilities of a client. An empty `elicitation` means forms, as it did before there was
+    /// anything else.
+    pub(crate) fn read(capabilities: Option<&RawValue>) -> Self {
+        let Some(said) = capabilities.and_then(|raw| Object::parse(raw).ok()) else { return Self::default() };
+        let elicitation = said.object("elicitation");
+        let has = |object: &Object<'_>, name| object.get(name).is_some();
+        Self {
+            form: elicitation.as_ref().is_some_and(|modes| has(modes, "form") || !has(modes, "url")),
+            url: elicitation.as_ref().is_some_and(|modes| has(modes, "url")),
+            sampling: said.object("sampling").is_some(),
+            roots: said.object("roots").is_some(),
+        }
+    }
+
+    /// The same as the capabilities of a client, for a server that wants to see them in each request.
+    pub(crate) fn to_capabilities(self) -> serde_json::Value {
+        let mut capabilities = serde_json::Map::new();
+        let modes = [("form", self.form), ("url", self.url)].into_iter().filter(|(_, can)| *can);
+        let modes: serde_json::Map<_, _> = modes.map(|(mode, _)| (mode.to_owned(), json!({}))).collect();
+        if !modes.is_empty() {
+            capabilities.insert("elicitation".to_owned(), modes.into());
+        }
+        for (name, can) in [("sampling", self.sampling), ("roots", self.roots)] {
+            if can {
+                capabilities.insert(name.to_owned(), json!({}));
+            }
+        }
+        capabilities.into()
+    }
+
+    /// What a server is told that asks for more than the client can do: nobody filled in the form, there
+    /// are no roots. `None` where only an error says it.
+    pub(crate) fn decline(self, request: &Request<'_>) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let result = match &*request.method {
+            "elicitation/create" => json!({ "action": "decline" }),
+            "roots/list" => json!({ "roots": [] }),
+            _ => return None,
+        };
+        let answer = envelope::response(request.id, &super::ask::raw(&result));
+        Some(Box::pin(std::future::ready(answer)))
+    }
+
+    /// Whether the client can be asked this.
+    pub(crate) fn allow(self, request: &Request<'_>) -> bool {
+        match &*request.method {
+            "elicitation/create" => {
+                let params = request.params.and_then(|params| Object::parse(params).ok());
+                let by_url = params.and_then(|params| params.text("mode")).is_some_and(|mode| mode == "url");
+                if by_url { self.url } else { self.form }
+            }
+            "sampling/createMessage" => self.sampling,
+            "roots/list" => self.roots,
+            _ => false,
+        }
+    }
+}
+
+/// The questions that one client has not answered yet.
+#[derive(Default)]
+pub(crate) struct Questions {
+    asked: AtomicU64,
+    open: Mutex<HashMap<RequestId, oneshot::Sender<Bytes>>>,
+}
+
+/// A question on its way: what the client is sent, and what the server will be answered.
+struct Question {
+    to_client: Bytes,
+    answer: BoxFuture<'static, Vec<u8>>,
+}
+
+/// How long a person may think.
+const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+/// A client that never answers does not fill our memory.
+const MOST_OPEN: usize = 100;
+
+impl Questions {
+    /// Asks the client by whatever way `send` is, or declines for it if it cannot be asked this.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        abilities: Abilities,
+        request: &Bytes,
+        send: impl FnOnce(Bytes),
+    ) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let Ok(Message::Request(asked)) = Message::parse(request) else { return None };
+        if !abilities.allow(&asked) {
+            return abilities.decline(&asked);
+        }
+        let Question { to_client, answer } = self.put(request)?;
+        send(to_client);
+        Some(answer)
+    }
+
+    /// Puts a server's request to the client, under an id of ours.
+    fn put(self: &Arc<Self>, request: &[u8]) -> Option<Question> {
+        let Ok(Message::Request(asked)) = Message::parse(request) else { return None };
+        let servers_id = asked.id.to_request_id();
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let our_id = RequestId::from(format!("gripfast-{number}").as_str());
+        let to_client = Bytes::from(envelope::with_id(request, our_id.as_id()).ok()?);
+        let (tell, answered) = oneshot::channel();
+        {
+            let mut open = self.lock();
+            if open.len() >= MOST_OPEN {
+                return None;
+            }
+            open.insert(our_id.clone(), tell);
+        }
+        let closing = Closing { questions: Arc::clone(self), id: our_id };
+        let answer = Box::pin(async move {
+            let _closing = closing;
+            match tokio::time::timeout(ANSWER_WITHIN, answered).await {
+                Ok(Ok(response)) => envelope::with_id(&response, servers_id.as_id())
+                    .unwrap_or_else(|_| unanswered(&servers_id, "the client's answer is not a response")),
+                Ok(Err(_)) => unanswered(&servers_id, "the client went away"),
+                Err(_) => unanswered(&servers_id, "the client did not answer in time"),
+            }
+        });
+        Some(Question { to_client, answer })
+    }
+
+    /// The client answered. Whether it was asked at all.
+    pub(crate) fn answered(&self, response: Bytes) -> bool {
+        let id = match Message::parse(&response) {
+            Ok(Message::Response(answer)) => answer.id.map(|id| id.to_request_id()),
+            Ok(_) | Err(_) => None,
+        };
+        let asked = id.and_then(|id| self.lock().remove(&id));
+        asked.is_some_and(|tell| tell.send(response).is_ok())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<Bytes>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question whose call ended is not waited for any more.
+struct Closing {
+    questions: Arc<Questions>,
+    id: RequestId,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.questions.lock().remove(&self.id);
+    }
+}
+
+fn unanswered(servers_id: &RequestId, why: &str) -> Vec<u8> {
+    envelope::error_response(Some(servers_id.as_id()), codes::INTERNAL_ERROR, why, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn abilities(capabilities: &str) -> Abilities {
+        Abilities::read(Some(&RawValue::from_string(capabilities.to_owned()).unwrap()))
+    }
+
+    fn allowed(abilities: Abilities, request: &str) -> bool {
+        let Ok(Message::Request(request)) = Message::parse(request.as_bytes()) else { panic!("a request") };
+        abilities.allow(&request)
+    }
+
+    const FORM: &str = r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}"#;
+    const URL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"mode":"url"}}"#;
+    const ROOTS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
+
+    #[test]
+    fn a_client_is_asked_only_what_it_says_it_can_answer() {
+        let plain = abilities(r#"{"elicitation":{}}"#);
+        assert!(allowed(plain, FORM) && !allowed(plain, URL) && !allowed(plain, ROOTS));
+        let by_url = abilities(r#"{"elicitation":{"url":{}},"roots":{}}"#);
+        assert!(!allowed(by_url, FORM) && allowed(by_url, URL) && allowed(by_url, ROOTS));
+        assert!(!allowed(abilities("{}"), FORM));
+    }
+
+    #[tokio::test]
+    async fn two_servers_that_count_alike_get_their_own_answers_under_their_own_ids() {
+        let questions = Arc::new(Questions::default());
+        let (one, two) = (questions.put(FORM.as_bytes()).unwrap(), questions.put(FORM.as_bytes()).unwrap());
+        let id = |question: &Question| match Message::parse(&question.to_client) {
+            Ok(Message::Request(request)) => request.id.as_raw().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_ne!(id(&one), id(&two));
+        for (question, said) in [(&two, "two"), (&one, "one")] {
+            let response =
+                format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"said":"{said}"}}}}"#, id(question));
+            assert!(questions.answered(response.into()));
+        }
+        let answer = String::from_utf8(one.answer.await).unwrap();
+        assert!(answer.contains(r#""id":1"#) && answer.contains("one"), "{answer}");
+        assert!(String::from_utf8(two.answer.await).unwrap().contains("two"));
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_nothing_and_a_question_that_was_given_up_are_forgotten() {
+        let questions = Arc::new(Questions::default());
+        assert!(
+            !questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
+        );
+        let question = questions.put(FORM.as_bytes()).unwrap();
+        drop(question.answer);
+        assert!(
+            !questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Servers that ask their client something before they answer, in all pairings of eras, over HTTP and on a
+//! pipe; and clients that cannot be asked.
+
+use crate::client::{Events, Http, Legacy, Modern, borrowed, call, in_context, request, spoken};
+use crate::scene::{Scene, at, demo_with, until};
+use gripfast_demo::{EraChoice, Options, RunningServer};
+use serde_json::{Value, json};
+
+const CAN_BE_ASKED: &str = "elicitation";
+
+async fn scene_of(era: EraChoice, protocol: &str) -> (RunningServer, Scene) {
+    let demo = demo_with(Options { era, ..Options::default() }).await;
+    let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
+    (demo, scene)
+}
+
+async fn both_eras() -> [(RunningServer, Scene); 2] {
+    [scene_of(EraChoice::Legacy, "legacy").await, scene_of(EraChoice::Modern, "modern").await]
+}
+
+async fn legacy_client(http: &Http, ability: Option<&str>) -> Legacy {
+    let mut capabilities = json!({});
+    if let Some(ability) = ability {
+        capabilities[ability] = json!({});
+    }
+    Legacy::with_capabilities(http, capabilities).await
+}
+
+fn ask() -> Value {
+    call("demo__ask", json!({ "question": "Sure?" }))
+}
+
+fn yes() -> Value {
+    json!({ "action": "accept", "content": { "ok": true } })
+}
+
+/// The question on a legacy client's stream, and the id to answer under.
+async fn question(stream: &mut Events) -> Value {
+    let asked = stream.message().await;
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    assert_eq!(asked["params"]["message"], "Sure?", "{asked}");
+    asked["id"].clone()
+}
+
+#[tokio::test]
+async fn a_legacy_client_is_asked_on_the_stream_of_its_call_whatever_the_servers_era() {
+    for (_demo, scene) in both_eras().await {
+        let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
+        let mut stream = client.begins("mine", "tools/call", ask()).await;
+        let id = question(&mut stream).await;
+        let told = client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
+        assert_eq!(told.status, 202);
+        let answer = stream.message().await;
+        assert_eq!(answer["id"], "mine", "{answer}");
+        assert_eq!(answer["result"]["content"][0]["text"], "the answer was yes", "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn two_clients_are_asked_apart_and_only_their_own_answers_count() {
+    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let (one, two) = (
+        legacy_client(&scene.http, Some(CAN_BE_ASKED)).await,
+        legacy_client(&scene.http, Some(CAN_BE_ASKED)).await,
+    );
+    let mut first = one.begins("same", "tools/call", ask()).await;
+    let first_id = question(&mut first).await;
+    let mut second = two.begins("same", "tools/call", ask()).await;
+    let second_id = question(&mut second).await;
+    // The other's answer under one's own number decides nothing for the other.
+    let no = json!({ "action": "decline" });
+    two.post(&json!({ "jsonrpc": "2.0", "id": second_id, "result": no })).await;
+    let refused = second.message().await;
+    assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("decline"), "{refused}");
+    one.post(&json!({ "jsonrpc": "2.0", "id": first_id, "result": yes() })).await;
+    let agreed = first.message().await;
+    assert_eq!(agreed["result"]["content"][0]["text"], "the answer was yes", "{agreed}");
+}
+
+#[tokio::test]
+async fn a_legacy_client_that_cannot_be_asked_is_declined_for_and_nothing_hangs() {
+    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let client = legacy_client(&scene.http, None).await;
+    let answer = client.asks("tools/call", ask()).await;
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("decline"), "{answer}");
+
+    let (_demo, scene) = scene_of(EraChoice::Modern, "modern").await;
+    let client = legacy_client(&scene.http, None).await;
+    let answer = client.asks("tools/call", ask()).await;
+    assert!(answer["error"]["code"] == -32603, "the server's own refusal, in the client's era: {answer}");
+}
+
+async fn modern_ask(http: &Http, id: u64, capabilities: Value, more: Value) -> Value {
+    let mut params = in_context(ask());
+    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let (headers, _) = spoken(json!(id), "tools/call", ask());
+    http.post(&borrowed(&headers), request(id, "tools/call", &params).to_string()).await.message()
+}
+
+#[tokio::test]
+async fn a_modern_client_is_told_what_a_legacy_server_wants_and_comes_back_with_it() {
+    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let can = json!({ "elicitation": { "form": {} } });
+    let asked = modern_ask(&scene.http, 1, can.clone(), json!({})).await;
+    let result = &asked["result"];
+    assert_eq!(result["resultType"], "input_required", "{asked}");
+    let (key, wanted) = result["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(
+        (&wanted["method"], &wanted["params"]["message"]),
+        (&json!("elicitation/create"), &json!("Sure?"))
+    );
+    assert_eq!(demo.in_flight(), 1, "the call waits behind us");
+    let back = json!({ "inputResponses": { key: yes() }, "requestState": result["requestState"] });
+    let told = modern_ask(&scene.http, 2, can.clone(), back.clone()).await;
+    assert_eq!(told["id"], 2, "{told}");
+    assert_eq!(told["result"]["content"][0]["text"], "the answer was yes", "{told}");
+    assert_eq!(told["result"]["resultType"], "complete", "{told}");
+    let again = modern_ask(&scene.http, 3, can, back).await;
+    assert_eq!(again["error"]["code"], -32602, "an answer counts once: {again}");
+}
+
+#[tokio::test]
+async fn a_modern_client_that_cannot_be_asked_is_declined_for() {
+    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let answer = modern_ask(&scene.http, 1, json!({}), json!({})).await;
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("decline"), "{answer}");
+    until("nothing is left", || demo.in_flight() == 0).await;
+}
+
+#[tokio::test]
+async fn other_calls_go_on_while_a_question_is_open() {
+    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
+    let mut stream = client.begins("mine", "tools/call", ask()).await;
+    let id = question(&mut stream).await;
+    assert_eq!(client.calls("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
+    assert_eq!(Modern::of(&scene.http).calls("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
+    client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
+    assert_eq!(stream.message().await["result"]["content"][0]["text"], "the answer was yes");
+}

@@ -1,0 +1,183 @@
+//! What happens on the way to the answer of one call: progress and questions.
+//!
+//! Progress is passed on under the caller's own token, and its times are kept: a server that reports and
+//! then falls silent is not waited for to the end. Questions are answered by the caller, or declined if
+//! there is nobody to ask; the time they take is not the server's.
+
+use super::Live;
+use super::listen::own_answer;
+use super::micros;
+use crate::clock::Clock;
+use crate::transport::Listener;
+use bytes::Bytes;
+use gripfast_core::time::Mono;
+use gripfast_wire::RawValue;
+use gripfast_wire::envelope::{Message, Request};
+use gripfast_wire::era::meta;
+use gripfast_wire::patch::{MessagePatch, Patch};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// Hears one call.
+pub(super) struct CallWatch {
+    clock: Clock,
+    live: Arc<Live>,
+    listener: Option<Arc<dyn Listener>>,
+    /// When progress was last heard, in microseconds of the monotonic clock; zero while it never was.
+    heard: AtomicU64,
+    token: Mutex<Option<Box<RawValue>>>,
+    questions: Arc<Questions>,
+    /// Answers on their way; they end with the call.
+    answering: Mutex<Vec<AbortHandle>>,
+}
+
+/// The questions of one call.
+#[derive(Default)]
+struct Questions {
+    times: Mutex<Times>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Times {
+    open: u32,
+    /// Since when at least one has been open.
+    since: Option<Mono>,
+    /// Time spent on those that are closed.
+    spent: Duration,
+}
+
+impl CallWatch {
+    pub(super) fn new(clock: Clock, live: &Arc<Live>, listener: Option<Arc<dyn Listener>>) -> Self {
+        Self {
+            clock,
+            live: Arc::clone(live),
+            listener,
+            heard: AtomicU64::new(0),
+            token: Mutex::default(),
+            questions: Arc::default(),
+            answering: Mutex::default(),
+        }
+    }
+
+    /// The caller's own token, which its progress is to carry.
+    pub(super) fn restore(&self, token: Box<RawValue>) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+    }
+
+    /// Ends when there was progress, or a question was opened or closed.
+    pub(super) async fn news(&self) {
+        self.questions.news.notified().await;
+    }
+
+    /// When progress was last heard; a question counts for as long as it is open.
+    pub(super) fn last_heard(&self, now: Mono) -> Option<Mono> {
+        let heard = self.heard.load(Ordering::Acquire);
+        let heard = (heard > 0).then(|| Mono::at(Duration::from_micros(heard)))?;
+        Some(if self.is_asking() { now } else { heard })
+    }
+
+    /// Whether somebody thinks about a question.
+    pub(super) fn is_asking(&self) -> bool {
+        self.questions.lock().open > 0
+    }
+
+    /// How much of the call's time went into questions.
+    pub(super) fn spent_on_questions(&self, now: Mono) -> Duration {
+        let times = self.questions.lock();
+        times.spent + times.since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    fn heard_now(&self) {
+        self.heard.store(micros(self.clock.now().mono).max(1), Ordering::Release);
+        self.questions.news.notify_one();
+    }
+
+    fn answer(&self, message: &[u8], request: &Request<'_>) {
+        let asked =
+            self.listener.as_ref().and_then(|listener| listener.asked(Bytes::copy_from_slice(message)));
+        let (live, declined) = (Arc::clone(&self.live), own_answer(request));
+        let open = Open::now(self.clock, &self.questions);
+        let task = tokio::spawn(async move {
+            let response = match asked {
+                Some(answer) => answer.await,
+                None => declined,
+            };
+            drop(open);
+            // A server that cannot take the answer to its own question shows it in its answer to us.
+            let _ = live.link.send(&live.session, response).await;
+        });
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner).push(task.abort_handle());
+    }
+}
+
+impl Questions {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question that is open until this is dropped.
+struct Open {
+    clock: Clock,
+    questions: Arc<Questions>,
+}
+
+impl Open {
+    fn now(clock: Clock, questions: &Arc<Questions>) -> Self {
+        let now = clock.now().mono;
+        let mut times = questions.lock();
+        times.open += 1;
+        times.since.get_or_insert(now);
+        drop(times);
+        questions.news.notify_one();
+        Self { clock, questions: Arc::clone(questions) }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let now = self.clock.now().mono;
+        let mut times = self.questions.lock();
+        times.open -= 1;
+        if times.open == 0
+            && let Some(since) = times.since.take()
+        {
+            times.spent += now - since;
+        }
+        drop(times);
+        self.questions.news.notify_one();
+    }
+}
+
+impl Listener for CallWatch {
+    fn said(&self, message: &[u8]) {
+        if let Ok(Message::Request(request)) = Message::parse(message) {
+            return self.answer(message, &request);
+        }
+        self.heard_now();
+        let Some(listener) = &self.listener else { return };
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match token {
+            None => listener.said(message),
+            Some(token) => {
+                let payload = Patch::new().set(meta::PROGRESS_TOKEN, &token);
+                let patch = MessagePatch { payload, ..MessagePatch::default() };
+                if let Ok(message) = patch.apply(message) {
+                    listener.said(&message);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for CallWatch {
+    fn drop(&mut self) {
+        for task in self.answering.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}
