@@ -27,6 +27,7 @@ pub struct Server {
     host: Host,
     listener: TcpListener,
     router: axum::Router,
+    gateway: Arc<Gateway>,
     admin: Arc<Admin>,
 }
 
@@ -51,7 +52,7 @@ pub enum CannotListen {
 }
 
 impl Server {
-    /// After a stop, requests under way have this long.
+    /// After a stop, calls under way have this long.
     const DRAIN_FOR: Duration = Duration::from_secs(10);
 
     /// Listens in front of `host`.
@@ -71,7 +72,7 @@ impl Server {
             Arc::new(Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?);
         let guard = Guard::loopback(bound);
         let router = gateway.router().merge(Arc::clone(&admin).router()).layer(guard.layer());
-        Ok(Self { host, listener, router, admin })
+        Ok(Self { host, listener, router, gateway, admin })
     }
 
     /// Where it listens.
@@ -88,7 +89,7 @@ impl Server {
     /// # Errors
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let Self { host, listener, router, admin } = self;
+        let Self { host, listener, router, gateway, admin } = self;
         admin.set_serving();
         let leaving = Arc::clone(&admin);
         // Small answers must not wait for more to send.
@@ -98,14 +99,14 @@ impl Server {
         let (told, stopping) = tokio::sync::oneshot::channel::<()>();
         let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
             stop.await;
-            // Streams that follow events end now; they would outlast any patience.
+            // Streams that only listen end now; they would outlast any patience.
             leaving.set_leaving();
+            gateway.leave();
             let _ = told.send(());
         });
         let too_long = async {
-            // Streams that clients hold open would otherwise keep us for ever.
             let _ = stopping.await;
-            tokio::time::sleep(Self::DRAIN_FOR.min(Duration::from_secs(1))).await;
+            tokio::time::sleep(Self::DRAIN_FOR).await;
         };
         let served = tokio::select! {
             served = serving => served,

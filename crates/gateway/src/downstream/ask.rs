@@ -231,9 +231,12 @@ impl Gateway {
             let text = format!("method not found: {}", asked.method);
             Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
         };
+        // What it would begin, and what would then have to reach the client, does not cross yet.
+        let one_sided =
+            matches!(asked.method, "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel");
         let names = self.host.names();
         match names.as_slice() {
-            [only] => {
+            [only] if !one_sided => {
                 self.forward(
                     asked,
                     only,

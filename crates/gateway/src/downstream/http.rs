@@ -28,6 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -263,8 +264,8 @@ fn news(
     gateway: &Arc<Gateway>,
     session: Arc<Session>,
 ) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    let begin = (gateway.herald.follow(), session);
-    futures_util::stream::unfold(begin, |(mut marks, session)| async move {
+    let begin = (gateway.herald.follow(), session, gateway.leaving.clone());
+    futures_util::stream::unfold(begin, |(mut marks, session, leaving)| async move {
         loop {
             let now = *marks.borrow_and_update();
             let told = {
@@ -279,25 +280,31 @@ fn news(
                 })
                 .collect();
             if !events.is_empty() {
-                return Some((Bytes::from(events), (marks, session)));
+                return Some((Bytes::from(events), (marks, session, leaving)));
             }
             let changed = tokio::select! {
-                changed = changed_or_due(&mut marks) => changed?,
+                changed = changed_or_due(&mut marks, &leaving) => changed?,
                 () = session.ended.cancelled() => return None,
             };
             if !changed {
-                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, session)));
+                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, session, leaving)));
             }
         }
     })
 }
 
 /// Whether there is news (`true`) or it is time for a sign of life (`false`); `None` at the gateway's end.
-pub(super) async fn changed_or_due(marks: &mut tokio::sync::watch::Receiver<Marks>) -> Option<bool> {
-    match tokio::time::timeout(KEEP_ALIVE, marks.changed()).await {
-        Ok(Ok(())) => Some(true),
-        Ok(Err(_)) => None,
-        Err(_) => Some(false),
+pub(super) async fn changed_or_due(
+    marks: &mut tokio::sync::watch::Receiver<Marks>,
+    leaving: &CancellationToken,
+) -> Option<bool> {
+    tokio::select! {
+        changed = tokio::time::timeout(KEEP_ALIVE, marks.changed()) => match changed {
+            Ok(Ok(())) => Some(true),
+            Ok(Err(_)) => None,
+            Err(_) => Some(false),
+        },
+        () = leaving.cancelled() => None,
     }
 }
 

@@ -60,10 +60,14 @@ async fn open(State(shared): State<Shared>) -> Response {
     });
     let hello =
         sse::Writer::new().event("endpoint").data(format!("/message?sessionId={id}").as_bytes()).finish();
-    let farewell = Farewell { id, clients: Arc::clone(&shared.clients) };
+    let farewell = Farewell { id, clients: Arc::clone(&shared.clients), gateway: shared.gateway };
     let messages =
         futures_util::stream::unfold((from_gateway, farewell), |(mut messages, farewell)| async move {
-            match tokio::time::timeout(KEEP_ALIVE, messages.recv()).await {
+            let next = tokio::select! {
+                next = tokio::time::timeout(KEEP_ALIVE, messages.recv()) => next,
+                () = farewell.gateway.leaving.cancelled() => return None,
+            };
+            match next {
                 Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), (messages, farewell))),
                 Ok(None) => None,
                 Ok(Some(message)) => Some((
@@ -93,6 +97,7 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
 struct Farewell {
     id: String,
     clients: Arc<Clients>,
+    gateway: Arc<Gateway>,
 }
 
 impl Drop for Farewell {

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use suspended::Waiting;
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 /// The gateway in front of a host.
 pub struct Gateway {
@@ -41,6 +42,8 @@ pub struct Gateway {
     pub(crate) sessions: Sessions,
     pub(crate) herald: Herald,
     pub(crate) waiting: Waiting,
+    /// The end is near: streams that only listen are over.
+    pub(crate) leaving: CancellationToken,
     startup_wait: Duration,
     settled: OnceCell<()>,
     /// Tells our cursors from those of another process.
@@ -56,6 +59,7 @@ impl Gateway {
             host,
             sessions: Sessions::new(seal),
             waiting: Waiting::default(),
+            leaving: CancellationToken::new(),
             herald,
             startup_wait,
             settled: OnceCell::new(),
@@ -66,6 +70,11 @@ impl Gateway {
     /// The routes of `/mcp` and `/sse`.
     pub fn router(self: &Arc<Self>) -> axum::Router {
         http::router(Arc::clone(self)).merge(legacy_sse::router(Arc::clone(self)))
+    }
+
+    /// Ends the streams that only listen. Calls under way go on.
+    pub fn leave(&self) {
+        self.leaving.cancel();
     }
 
     /// Serves one client on a pair of streams, one message a line, until its end of input.

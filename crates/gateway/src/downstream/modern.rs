@@ -159,19 +159,22 @@ fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended) -> Bytes {
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
     let subscription = Subscription::of(id, params);
     let hello = sse::Writer::message(&subscription.acknowledged());
-    let begin = (gateway.herald.follow(), gateway.herald.marks(), subscription);
-    let changes = futures_util::stream::unfold(begin, |(mut marks, told, subscription)| async move {
-        loop {
-            let now = *marks.borrow_and_update();
-            let news = subscription.news(told, now);
-            if !news.is_empty() {
-                let events: Vec<u8> = news.iter().flat_map(|message| sse::Writer::message(message)).collect();
-                return Some((Bytes::from(events), (marks, now, subscription)));
+    let leaving = gateway.leaving.clone();
+    let begin = (gateway.herald.follow(), gateway.herald.marks(), subscription, leaving);
+    let changes =
+        futures_util::stream::unfold(begin, |(mut marks, told, subscription, leaving)| async move {
+            loop {
+                let now = *marks.borrow_and_update();
+                let news = subscription.news(told, now);
+                if !news.is_empty() {
+                    let events: Vec<u8> =
+                        news.iter().flat_map(|message| sse::Writer::message(message)).collect();
+                    return Some((Bytes::from(events), (marks, now, subscription, leaving)));
+                }
+                if !changed_or_due(&mut marks, &leaving).await? {
+                    return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now, subscription, leaving)));
+                }
             }
-            if !changed_or_due(&mut marks).await? {
-                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now, subscription)));
-            }
-        }
-    });
+        });
     stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(changes))
 }

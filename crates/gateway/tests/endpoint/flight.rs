@@ -187,3 +187,20 @@ async fn c07_what_a_deleted_session_waited_for_is_cancelled() {
     assert_eq!(scene.http.send(http::Method::DELETE, "/mcp", &headers, "").await.status, 200);
     within("idle", demo.until_idle()).await;
 }
+
+#[tokio::test]
+async fn a_gateway_that_leaves_ends_streams_that_only_listen_and_lets_calls_finish() {
+    let demo = demo().await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Legacy::meets(&scene.http).await;
+    let mut listening = client.listens(None).await;
+    let calling = tokio::spawn(async move { client.asks("tools/call", sleep(1500)).await });
+    until("the call is under way", || demo.in_flight() > 0).await;
+    let begun = std::time::Instant::now();
+    let _next = scene.restart(&config).await;
+    let answer = calling.await.unwrap();
+    assert_eq!(answer["result"]["content"][0]["text"], "slept 1500 ms", "{answer}");
+    assert!(listening.next().await.is_none(), "the stream ended");
+    assert!(begun.elapsed() < Duration::from_secs(9), "nobody waited for the stream to end by itself");
+}
