@@ -135,6 +135,7 @@ fn write(connection: &Connection, tasks: &Receiver<Task>) {
 
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open(path)?;
+    keep_private(path);
     connection.busy_timeout(LocalStore::BUSY_FOR)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -150,6 +151,18 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
+
+/// Ours alone, also in a directory that somebody made for all; the files beside it take after it.
+#[cfg(unix)]
+fn keep_private(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) {
+        tracing::warn!(%error, "the state file may be readable by others");
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_private(_path: &Path) {}
 
 #[cfg(unix)]
 fn make_private(directory: &Path) -> std::io::Result<()> {
@@ -176,6 +189,22 @@ mod tests {
         let (another, moved) = LocalStore::open(directory.path()).unwrap();
         assert_eq!((another.get("catalog", "a"), moved), (Some(b"two".to_vec()), None));
         assert_eq!(another.get("verdict", "a"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_can_read_what_is_kept() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (store, _) = LocalStore::open(directory.path()).unwrap();
+        store.put("a", "b", b"c".to_vec());
+        store.flush();
+        for file in std::fs::read_dir(directory.path()).unwrap() {
+            let file = file.unwrap();
+            let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{:?}", file.file_name());
+        }
     }
 
     #[test]

@@ -61,7 +61,8 @@ impl HttpClient {
                 return Err(Evidence::unsent(during, Observed::BadConfig(text)));
             }
             if next.origin() != home {
-                // Another origin is another party: it gets nothing that was meant for this one.
+                // Another origin is another party: it gets nothing that was meant for this one. The session's id
+                // stays, for it is whoever answered in the end that gave it.
                 for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
                     ask.headers.remove(&secret);
                 }
