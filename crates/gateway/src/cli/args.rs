@@ -9,7 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const OVERVIEW: &str = "\
-Try it without a config of your own:
+Watch servers crash and come back, without any config:
+  gripfast serve --demo
+
+Or with a server of your own, here the built-in sample:
   cat > gripfast.toml <<'END'
   [servers.demo]
   command = \"gripfast\"

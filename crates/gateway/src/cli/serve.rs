@@ -35,7 +35,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let plan = if args.demo { Plan::demo() } else { Plan::from_config(global, screen)? };
+    let plan = if args.demo { Plan::demo(global) } else { Plan::from_config(global, screen)? };
     let runtime = runtime()?;
     let served = runtime.block_on(serve(plan, args, screen));
     runtime.shutdown_timeout(super::fleet::LEFTOVERS);
@@ -51,8 +51,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn demo() -> Self {
-        Self { gateway: GatewayConfig::default(), state_dir: None, config: None }
+    /// The demo keeps nothing, unless it is told where.
+    fn demo(global: &Global) -> Self {
+        Self { gateway: GatewayConfig::default(), state_dir: global.state_dir.clone(), config: None }
     }
 
     pub(crate) fn from_config(global: &Global, screen: &mut Screen) -> Result<Self, Stop> {

@@ -40,7 +40,10 @@ fn overview() {
           --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
                              platform's state directory]
 
-    Try it without a config of your own:
+    Watch servers crash and come back, without any config:
+      gripfast serve --demo
+
+    Or with a server of your own, here the built-in sample:
       cat > gripfast.toml <<'END'
       [servers.demo]
       command = "gripfast"

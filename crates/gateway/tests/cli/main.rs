@@ -10,6 +10,7 @@ mod help;
 mod operate;
 mod running;
 mod sandbox;
+mod serve;
 #[cfg(unix)]
 mod signals;
 mod status;

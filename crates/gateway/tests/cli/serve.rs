@@ -1,0 +1,46 @@
+//! `gripfast serve`: the demo that a newcomer sees first, and addresses that are refused.
+
+use crate::sandbox::{Sandbox, stdio};
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+
+#[cfg(unix)]
+#[test]
+fn the_demo_shows_recovery_without_any_config_and_ends_well() {
+    let sandbox = Sandbox::empty();
+    let mut demo = sandbox.command(&["serve", "--demo", "--listen", "127.0.0.1:0"]).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    assert!(first.contains("serves MCP at http://127.0.0.1:") && first.contains("/mcp"), "{first}");
+    let mut wanted = vec!["crashing: lost", "crashing: back after", "forgetful: forgot its session"];
+    while !wanted.is_empty() {
+        let line = lines.next().unwrap();
+        wanted.retain(|sign| !line.contains(sign));
+    }
+    let pid = Pid::from_raw(i32::try_from(demo.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(0), "being told to stop is how it ends well");
+    assert!(!sandbox.path("home").join(".local").exists(), "the demo keeps nothing");
+}
+
+#[test]
+fn an_address_that_others_could_reach() {
+    let sandbox = Sandbox::with(&stdio("demo", &[]));
+    insta::assert_snapshot!(sandbox.run(&["serve", "--listen", "0.0.0.0:0"]), @"
+    exit 1
+    --- stderr
+    error: `0.0.0.0:0` is not a loopback address, and there is no client authentication yet
+      hint: listen on 127.0.0.1 or [::1]
+    ");
+}
+
+#[test]
+fn an_address_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let sandbox = Sandbox::with(&stdio("demo", &[]));
+    let ran = sandbox.run(&["serve", "--listen", &address]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("cannot listen on") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+}
