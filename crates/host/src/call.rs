@@ -28,6 +28,8 @@ pub struct CallOptions {
     /// What the caller can be asked, as the capabilities of an MCP client, for servers that want to see it
     /// in each request. Unless said here or in the parameters, it is what the host can be asked.
     pub capabilities: Option<Box<RawValue>>,
+    /// The least severe log message that the caller wants, for servers that want to know it in each request.
+    pub log_level: Option<String>,
 }
 
 impl std::fmt::Debug for CallOptions {
@@ -112,6 +114,7 @@ impl Host {
             deadline,
             listener: options.listener,
             capabilities: options.capabilities,
+            log_level: options.log_level,
             param_headers: Vec::new(),
         };
         if method == "tools/call" {

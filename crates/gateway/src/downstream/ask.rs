@@ -1,9 +1,9 @@
 //! Who answers a request, and under which name: the gateway itself, the menu, or one of the servers.
 
 use super::Gateway;
+use super::client::{Client, Severity};
 use super::cursor::{Edition, Place};
 use super::input::{self, Collected};
-use super::questions::Abilities;
 use gripfast::transport::Listener;
 use gripfast::wire::patch::{NotAnObject, Object, Patch, patch_payload};
 use gripfast::wire::results::List;
@@ -20,8 +20,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) params: Option<&'a RawValue>,
     /// Who hears of its progress, and is asked.
     pub(crate) ear: Arc<dyn Listener>,
-    /// What the client can be asked.
-    pub(crate) abilities: Abilities,
+    /// What the client can be asked and wants to hear.
+    pub(crate) client: Client,
 }
 
 /// What the client is told.
@@ -73,6 +73,7 @@ impl Gateway {
             "prompts/get" => self.call_named(&asked, "prompt", Menu::prompt).await,
             "resources/read" => self.read(&asked).await,
             "completion/complete" => self.complete(&asked).await,
+            "logging/setLevel" => self.set_level(&asked),
             _ => self.pass_on(&asked).await,
         }
     }
@@ -125,6 +126,9 @@ impl Gateway {
         }
         if !menu.prompts.is_empty() || !menu.templates.is_empty() {
             capabilities["completions"] = json!({});
+        }
+        if !self.host.logging().is_empty() {
+            capabilities["logging"] = json!({});
         }
         capabilities
     }
@@ -225,6 +229,25 @@ impl Gateway {
         self.forward(asked, &server, params).await
     }
 
+    /// A client says how severe a log message must be. Servers with sessions are shared, so they are told
+    /// of the most talkative wish; what a client did not wish for is kept from it.
+    fn set_level(&self, asked: &Asked<'_>) -> Told {
+        let Some(severity) = Severity::in_params(asked.params) else {
+            return Fault::invalid("`level` is not one that the protocol knows");
+        };
+        asked.client.level.set(severity);
+        let Some(wish) = self.talk.lower_to(severity) else { return result(&json!({})) };
+        let params = raw(&json!({ "level": wish.name() }));
+        for (server, era) in self.host.logging() {
+            if era == Era::Legacy {
+                let (host, params) = (self.host.clone(), params.clone());
+                // A server that is away meanwhile says more or less than wished for; nobody waits for it.
+                tokio::spawn(async move { host.request(&server, "logging/setLevel", Some(params)).await });
+            }
+        }
+        result(&json!({}))
+    }
+
     /// A method we do not know goes to the one server that can be meant by it, if there is one.
     async fn pass_on(&self, asked: &Asked<'_>) -> Told {
         let not_found = || {
@@ -232,8 +255,7 @@ impl Gateway {
             Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
         };
         // What it would begin, and what would then have to reach the client, does not cross yet.
-        let one_sided =
-            matches!(asked.method, "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel");
+        let one_sided = matches!(asked.method, "resources/subscribe" | "resources/unsubscribe");
         let names = self.host.names();
         match names.as_slice() {
             [only] if !one_sided => {
@@ -261,13 +283,15 @@ impl Gateway {
         // A modern client has said in the request what it can be asked.
         let capabilities = match asked.era {
             Era::Modern => None,
-            Era::Legacy => Some(raw(&asked.abilities.to_capabilities())),
+            Era::Legacy => Some(raw(&asked.client.abilities.to_capabilities())),
         };
+        let log_level = asked.client.level.said().map(|severity| severity.name().to_owned());
         for _ in 0..ROUNDS {
             let options = CallOptions {
                 patience: None,
                 listener: Some(Arc::clone(&asked.ear)),
                 capabilities: capabilities.clone(),
+                log_level: log_level.clone(),
             };
             let answer =
                 match self.host.request_with(server, asked.method, Some(params.clone()), options).await {

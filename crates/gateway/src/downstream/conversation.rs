@@ -2,6 +2,7 @@
 
 use super::Gateway;
 use super::ask::Fault;
+use super::client::Client;
 use super::era::{self, Around};
 use super::http::answer;
 use super::listen::Subscription;
@@ -24,8 +25,8 @@ pub(super) struct Conversation {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<Bytes>,
     running: Arc<Mutex<HashMap<RequestId, AbortHandle>>>,
-    /// What the client can be asked, from its `initialize` on.
-    abilities: Abilities,
+    /// What the client can be asked and wants to hear, from its `initialize` on.
+    client: Client,
     questions: Arc<Questions>,
     /// Answers that are due.
     tasks: JoinSet<()>,
@@ -45,7 +46,7 @@ impl Conversation {
             gateway,
             out,
             running: Arc::default(),
-            abilities: Abilities::default(),
+            client: Client::default(),
             questions: Arc::default(),
             tasks: JoinSet::new(),
             listening: JoinSet::new(),
@@ -121,7 +122,7 @@ impl Conversation {
             self.say(respond::error(Era::Legacy, Some(request.id), &fault).message).await;
             return;
         };
-        self.abilities = Abilities::read(wanted.capabilities);
+        self.client = Client::with(Abilities::read(wanted.capabilities));
         let (_, result) = self.gateway.initialize(&wanted.version).await;
         self.say(envelope::response(request.id, &result)).await;
     }
@@ -131,7 +132,7 @@ impl Conversation {
         let (gateway, out, running) =
             (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
         // A modern client cannot be asked on a pipe: it would have to be told to come back.
-        let abilities = if era == Era::Legacy { self.abilities } else { Abilities::default() };
+        let client = if era == Era::Legacy { self.client.clone() } else { Client::default() };
         let questions = Arc::clone(&self.questions);
         // Held until the call is noted: one that is answered at once must not be noted after its end.
         let mut noted = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,8 +140,8 @@ impl Conversation {
             let id = id.clone();
             async move {
                 let Ok(Message::Request(request)) = Message::parse(&body) else { return };
-                let ear = ToChannel { out: out.clone(), abilities, questions };
-                let response = answer(&gateway, era, &request, Arc::new(ear), abilities).await;
+                let ear = ToChannel { out: out.clone(), client: client.clone(), questions };
+                let response = answer(&gateway, era, &request, Arc::new(ear), client).await;
                 running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
                 let _ = out.send(response.message.into()).await;
             }
@@ -213,18 +214,20 @@ impl Drop for Conversation {
 /// Hears a call on behalf of its client. Progress that does not fit is not worth waiting for.
 struct ToChannel {
     out: mpsc::Sender<Bytes>,
-    abilities: Abilities,
+    client: Client,
     questions: Arc<Questions>,
 }
 
 impl Listener for ToChannel {
     fn said(&self, message: &[u8]) {
-        let _ = self.out.try_send(Bytes::copy_from_slice(message));
+        if self.client.wants(message) {
+            let _ = self.out.try_send(Bytes::copy_from_slice(message));
+        }
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
         // A question that does not fit is never answered, and so ends with its time.
-        self.questions.ask(self.abilities, &request, |question| {
+        self.questions.ask(self.client.abilities, &request, |question| {
             let _ = self.out.try_send(question);
         })
     }

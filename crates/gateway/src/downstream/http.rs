@@ -3,6 +3,7 @@
 
 use super::Gateway;
 use super::ask::{Asked, Fault, Told};
+use super::client::Client;
 use super::era::{self, Around};
 use super::herald::Marks;
 use super::modern;
@@ -155,9 +156,9 @@ fn spawn_legacy(gateway: &Arc<Gateway>, session: &Session, body: Bytes, outbox: 
     let ear = LegacyEar {
         outbox: Arc::clone(outbox),
         questions: Arc::clone(&session.questions),
-        abilities: session.abilities,
+        client: session.client.clone(),
     };
-    spawn_call(gateway, Era::Legacy, body, Arc::clone(outbox), Arc::new(ear), session.abilities)
+    spawn_call(gateway, Era::Legacy, body, Arc::clone(outbox), Arc::new(ear), session.client.clone())
 }
 
 fn notice(session: &Session, notification: &envelope::Notification<'_>) {
@@ -343,13 +344,13 @@ pub(super) fn spawn_call(
     body: Bytes,
     outbox: Arc<Outbox>,
     ear: Arc<dyn Listener>,
-    abilities: Abilities,
+    client: Client,
 ) -> AbortHandle {
     let gateway = Arc::clone(gateway);
     let call = async move {
         let _end = EndOnDrop(Arc::clone(&outbox));
         let Ok(Message::Request(request)) = Message::parse(&body) else { return };
-        let Wire { message, status } = answer(&gateway, era, &request, ear, abilities).await;
+        let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
         outbox.finish_with_status(message.into(), status);
     };
     tokio::spawn(call).abort_handle()
@@ -361,31 +362,33 @@ pub(super) async fn answer(
     era: Era,
     request: &envelope::Request<'_>,
     ear: Arc<dyn Listener>,
-    abilities: Abilities,
+    client: Client,
 ) -> Wire {
     let told = match &*request.method {
         foreign if era::lacks(era, foreign) => {
             Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {foreign}")))
         }
-        method => gateway.ask(Asked { era, method, params: request.params, ear, abilities }).await,
+        method => gateway.ask(Asked { era, method, params: request.params, ear, client }).await,
     };
     respond::respond(era, &request.method, request.id, told)
 }
 
-/// Hears a call of a legacy client: progress and questions go on its stream.
+/// Hears a call of a legacy client: progress, log messages and questions go on its stream.
 struct LegacyEar {
     outbox: Arc<Outbox>,
     questions: Arc<Questions>,
-    abilities: Abilities,
+    client: Client,
 }
 
 impl Listener for LegacyEar {
     fn said(&self, message: &[u8]) {
-        self.outbox.push(Bytes::copy_from_slice(message));
+        if self.client.wants(message) {
+            self.outbox.push(Bytes::copy_from_slice(message));
+        }
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        self.questions.ask(self.abilities, &request, |question| self.outbox.push(question))
+        self.questions.ask(self.client.abilities, &request, |question| self.outbox.push(question))
     }
 }
 

@@ -5,6 +5,7 @@
 //! legacy clients.
 
 mod ask;
+mod client;
 mod conversation;
 mod cursor;
 mod era;
@@ -26,6 +27,7 @@ mod suspended;
 pub use guard::Guard;
 pub use seal::Seal;
 
+use client::Talk;
 use gripfast::Host;
 use herald::Herald;
 use session::Sessions;
@@ -42,6 +44,7 @@ pub struct Gateway {
     pub(crate) sessions: Sessions,
     pub(crate) herald: Herald,
     pub(crate) waiting: Waiting,
+    pub(crate) talk: Talk,
     /// The end is near: streams that only listen are over.
     pub(crate) leaving: CancellationToken,
     startup_wait: Duration,
@@ -59,6 +62,7 @@ impl Gateway {
             host,
             sessions: Sessions::new(seal),
             waiting: Waiting::default(),
+            talk: Talk::default(),
             leaving: CancellationToken::new(),
             herald,
             startup_wait,

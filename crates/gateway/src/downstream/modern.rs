@@ -3,6 +3,7 @@
 
 use super::Gateway;
 use super::ask::Fault;
+use super::client::Client;
 use super::http::{First, KEEP_ALIVE, changed_or_due, first, json_response, plain, spawn_call, stream, wire};
 use super::listen::Subscription;
 use super::outbox::{Next, Outbox};
@@ -62,7 +63,14 @@ fn begin(gateway: &Arc<Gateway>, request: &Request<'_>, body: &Bytes) -> Suspend
     let abilities = Abilities::read(context.map(|context| context.capabilities));
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), abilities };
-    let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox), Arc::new(ear), abilities);
+    let call = spawn_call(
+        gateway,
+        Era::Modern,
+        body.clone(),
+        Arc::clone(&outbox),
+        Arc::new(ear),
+        Client::with(abilities),
+    );
     Suspended::new(outbox, inputs, call)
 }
 

@@ -1,6 +1,7 @@
 //! Legacy clients and their sessions. A session id is sealed and says everything that must outlive us; the
 //! rest, calls under way and streams that may be picked up again, is kept here, bounded.
 
+use super::client::Client;
 use super::herald::Marks;
 use super::outbox::Outbox;
 use super::questions::{Abilities, Questions};
@@ -53,8 +54,8 @@ fn random() -> Option<u64> {
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) version: ProtocolVersion,
-    /// What the client can be asked.
-    pub(crate) abilities: Abilities,
+    /// What it can be asked and wants to hear.
+    pub(crate) client: Client,
     /// What it was asked and has not answered yet.
     pub(crate) questions: Arc<Questions>,
     /// What the client was last told about the lists.
@@ -169,7 +170,7 @@ impl Session {
         Self {
             id,
             version,
-            abilities,
+            client: Client::with(abilities),
             questions: Arc::default(),
             told: Mutex::new(told),
             ended: CancellationToken::new(),

@@ -35,6 +35,7 @@ async fn the_handshake_says_who_we_are_what_is_served_and_how_to_use_it() {
         "resources": { "listChanged": true },
         "prompts": { "listChanged": true },
         "completions": {},
+        "logging": {},
     });
     assert_eq!(result["capabilities"], served);
     assert!(result["instructions"].as_str().unwrap().contains("sample server"), "{hello}");

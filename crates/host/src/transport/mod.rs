@@ -21,6 +21,7 @@ pub use stderr::StderrRing;
 pub(crate) use target::TargetDialer;
 
 use bytes::Bytes;
+use gripfast_wire::results::Progress;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,6 +151,11 @@ pub struct Outgoing {
     pub sent: Arc<SentMark>,
     /// Who hears what the server says on the way to the answer.
     pub listener: Option<Arc<dyn Listener>>,
+}
+
+/// Whether a notification of this method speaks of the call that it comes with.
+fn is_about_a_call(method: &str) -> bool {
+    matches!(method, Progress::METHOD | "notifications/message")
 }
 
 /// Whether anything of a request may have left us, for whoever gives up waiting for its answer.

@@ -1,7 +1,7 @@
 //! Requests that wait for their answers on a link that multiplexes by id.
 
 use super::inbox::{Inbox, Incoming};
-use super::{Listener, Reply, SentMark, Trouble};
+use super::{Listener, Reply, SentMark, Trouble, is_about_a_call};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_wire::Outcome;
@@ -70,12 +70,15 @@ impl Pending {
                     listener.said(&bytes);
                 }
             }
-            // Whose call a question belongs to is only certain while there is no other.
+            // Whose call a question or a log message belongs to is only certain while there is no other.
             Message::Request(_) => match self.only_listener() {
                 Some(listener) => listener.said(&bytes),
                 None => inbox.put(Incoming::Message(bytes.clone())).await,
             },
-            Message::Notification(_) => inbox.put(Incoming::Message(bytes.clone())).await,
+            Message::Notification(said) => match self.only_listener() {
+                Some(listener) if is_about_a_call(&said.method) => listener.said(&bytes),
+                Some(_) | None => inbox.put(Incoming::Message(bytes.clone())).await,
+            },
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use gripfast_wire::RawValue;
 use gripfast_wire::envelope::{Message, Request};
 use gripfast_wire::era::meta;
 use gripfast_wire::patch::{MessagePatch, Patch};
+use gripfast_wire::results::Progress;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -155,12 +156,16 @@ impl Drop for Open {
 
 impl Listener for CallWatch {
     fn said(&self, message: &[u8]) {
-        if let Ok(Message::Request(request)) = Message::parse(message) {
-            return self.answer(message, &request);
+        let is_progress = match Message::parse(message) {
+            Ok(Message::Request(request)) => return self.answer(message, &request),
+            Ok(Message::Notification(said)) => said.method == Progress::METHOD,
+            Ok(Message::Response(_)) | Err(_) => return,
+        };
+        if is_progress {
+            self.heard_now();
         }
-        self.heard_now();
         let Some(listener) = &self.listener else { return };
-        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| is_progress);
         match token {
             None => listener.said(message),
             Some(token) => {

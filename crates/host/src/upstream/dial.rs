@@ -484,6 +484,7 @@ fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {
         tools: said.tools,
         resources: said.resources,
         prompts: said.prompts,
+        logging: said.logging,
         tools_changes: said.tools_list_changed,
         resources_changes: said.resources_list_changed,
         prompts_changes: said.prompts_list_changed,

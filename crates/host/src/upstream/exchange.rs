@@ -34,6 +34,8 @@ pub(crate) struct Order {
     pub(crate) listener: Option<Arc<dyn Listener>>,
     /// What the caller can be asked, if it is not what the host can be asked.
     pub(crate) capabilities: Option<Box<RawValue>>,
+    /// The least severe log message that the caller wants, if it said so.
+    pub(crate) log_level: Option<String>,
     /// The `Mcp-Param-*` headers of the modern era, encoded.
     pub(crate) param_headers: Vec<(String, String)>,
 }
@@ -342,6 +344,9 @@ fn modern_context<'a>(live: &'a Live, order: &'a Order) -> Patch<'a> {
     if unsaid(meta::CLIENT_CAPABILITIES) {
         let capabilities = order.capabilities.as_deref().unwrap_or(&context.capabilities);
         patch = patch.set(meta::CLIENT_CAPABILITIES, capabilities);
+    }
+    if let Some(level) = order.log_level.as_deref().filter(|_| unsaid(meta::LOG_LEVEL)) {
+        patch = patch.set_text(meta::LOG_LEVEL, level);
     }
     match &context.client_info {
         Some(info) if unsaid(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),

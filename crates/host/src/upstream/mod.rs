@@ -120,6 +120,7 @@ pub(crate) struct ServerCapabilities {
     pub(crate) tools: bool,
     pub(crate) resources: bool,
     pub(crate) prompts: bool,
+    pub(crate) logging: bool,
     pub(crate) tools_changes: bool,
     pub(crate) resources_changes: bool,
     pub(crate) prompts_changes: bool,

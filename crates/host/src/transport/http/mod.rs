@@ -10,12 +10,14 @@ pub(super) use answer::{Events, Kind, kind_of, refusal};
 pub(super) use client::{Ask, HttpClient};
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
-use super::{BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Session, Trouble};
+use super::{
+    BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Session, Trouble, is_about_a_call,
+};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Message};
-use gripfast_wire::results::{self, Progress};
+use gripfast_wire::results;
 use gripfast_wire::{Era, Id, RawValue, batch};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
@@ -198,11 +200,11 @@ impl HttpLink {
         resumed.then(|| Events::of(response.into_body(), self.max_message))
     }
 
-    /// Progress, and what the server asks on the way, belong to the call; everything else to the link's
-    /// owner.
+    /// Progress, log messages and what the server asks on the way belong to the call; everything else to
+    /// the link's owner.
     async fn hear(&self, message: Bytes, listener: Option<&Arc<dyn Listener>>) {
         let (progress, question) = match Message::parse(&message) {
-            Ok(Message::Notification(notification)) => (notification.method == Progress::METHOD, false),
+            Ok(Message::Notification(said)) => (is_about_a_call(&said.method), false),
             Ok(Message::Request(_)) => (false, true),
             Ok(Message::Response(_)) | Err(_) => (false, false),
         };
