@@ -150,6 +150,22 @@ fn b03_a_parked_upstream_wakes_on_every_ask_and_on_a_call_once_in_five_seconds()
 }
 
 #[test]
+fn b06_a_parked_upstream_that_tries_itself_is_still_parked_and_holds_nobody() {
+    let mut world = parked();
+    world.events.clear();
+    let dials = world.dials();
+    while world.dials() == dials {
+        world.pass(SEC);
+    }
+    assert_eq!(world.state(), State::Parked, "while it tries");
+    assert!(matches!(world.refused().reason, Reason::Parked { .. }));
+    world.link_down(refused());
+    assert!(!world.events.iter().any(|event| matches!(event, Event::StateChanged { .. })), "no flapping");
+    world.ask(Ask::Reconnect);
+    assert_eq!(world.wait().wait_for, WaitFor::Link, "whoever asks for it is waited for");
+}
+
+#[test]
 fn b04_a_server_that_connects_and_dies_each_second_reaches_parked() {
     for kind in BOTH {
         let mut world = World::ready(kind);
@@ -604,6 +620,17 @@ fn d02_a_renewal_that_fails_becomes_a_reconnect() {
     let (epoch, dials) = (world.epoch(), world.dials());
     world.tell(Input::RenewalEnded { epoch, failure: Some(refused()) });
     assert_eq!(world.dials(), dials + 1);
+}
+
+#[test]
+fn b09_a_refused_credential_leaves_no_link_behind() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.fail_call(Failure::CredentialRefused("HTTP 401".to_owned()));
+    let epoch = world.epoch();
+    let failure = Some(Failure::CredentialRefused("HTTP 401".to_owned()));
+    world.tell(Input::RenewalEnded { epoch, failure });
+    assert_eq!(world.state(), State::NeedsLogin);
+    assert_eq!(world.actions.last(), Some(&Action::HangUp(Manner::AtOnce)));
 }
 
 #[test]

@@ -70,9 +70,11 @@ fn http(during: During, answer: &HttpAnswer) -> Failure {
     }
     match answer.status {
         401 => Failure::CredentialRefused(said(answer)),
-        403 => match answer.challenge {
-            Some(_) => Failure::CredentialRefused(said(answer)),
-            None => refused_or_foreign(during, answer),
+        403 => match (during, &answer.challenge) {
+            (During::Handshake, Some(_)) => Failure::CredentialRefused(said(answer)),
+            (During::Handshake, None) => refused_or_foreign(during, answer),
+            // One tool may want more than our credential allows; the others work.
+            (During::Call | During::Probe, _) => Failure::Declined(said(answer)),
         },
         429 => Failure::Busy { retry_after: answer.retry_after, text: said(answer) },
         503 if answer.retry_after.is_some() => {
@@ -233,6 +235,20 @@ mod tests {
         assert!(!is_expiry(&call(Observed::Closed("session expired".to_owned()))));
         assert!(!is_expiry(&call(Observed::Silence(Duration::from_secs(1)))));
         assert!(!is_expiry(&call(Observed::Garbled("unknown session".to_owned()))));
+    }
+
+    #[test]
+    fn one_forbidden_tool_is_declined_and_does_not_cost_the_whole_server_its_login() {
+        let forbidden = || {
+            Observed::Http(HttpAnswer {
+                status: 403,
+                challenge: Some("Bearer".into()),
+                ..HttpAnswer::default()
+            })
+        };
+        assert!(matches!(call(forbidden()), Failure::Declined(_)));
+        let handshake = classify(&Evidence::sent(During::Handshake, forbidden()));
+        assert!(matches!(handshake, Failure::CredentialRefused(_)));
     }
 
     #[test]

@@ -128,6 +128,26 @@ pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replay
     }
 }
 
+/// What an attempt that ended like this may have done; `None` if it never left us.
+pub fn fate_of(failure: &Failure, sent: Sent) -> Option<Outcome> {
+    match (sent, failure) {
+        (Sent::No, _) => None,
+        (Sent::Yes, Failure::SessionExpired(_) | Failure::CredentialRefused(_) | Failure::Busy { .. }) => {
+            Some(Outcome::Refused)
+        }
+        (
+            Sent::Yes,
+            Failure::Unreachable(_)
+            | Failure::Lost(_)
+            | Failure::TimedOut(_)
+            | Failure::ServerFault(_)
+            | Failure::Nonsense(_)
+            | Failure::Declined(_)
+            | Failure::Blocked(_),
+        ) => Some(Outcome::Unknown),
+    }
+}
+
 fn grant(used: &mut bool, next: Next, otherwise: Next) -> Next {
     if std::mem::replace(used, true) { otherwise } else { next }
 }
@@ -207,6 +227,13 @@ mod tests {
             assert_eq!(Safety::of_method(method), Safety::Replayable);
         }
         assert_eq!(Safety::of_method("vendor/launch"), Safety::AtMostOnce);
+    }
+
+    #[test]
+    fn c01_an_attempt_that_may_have_been_carried_out_is_remembered_as_such() {
+        assert_eq!(fate_of(&lost(), Sent::No), None);
+        assert_eq!(fate_of(&lost(), Sent::Yes), Some(Outcome::Unknown));
+        assert_eq!(fate_of(&Failure::SessionExpired(String::new()), Sent::Yes), Some(Outcome::Refused));
     }
 
     fn any_failure() -> impl Strategy<Value = Failure> {

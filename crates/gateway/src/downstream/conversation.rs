@@ -84,6 +84,11 @@ impl Conversation {
         self.tasks.shutdown().await;
     }
 
+    /// The client lost its channel, which does not cancel anything: its calls go on by themselves.
+    pub(super) fn abandon(mut self) {
+        self.tasks.detach_all();
+    }
+
     async fn take_one(&mut self, body: Bytes) {
         match Message::parse(&body) {
             Err(error) => self.refuse(None, &era::unreadable(&error)).await,

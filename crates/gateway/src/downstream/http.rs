@@ -129,7 +129,7 @@ async fn post_legacy(
         Message::Request(request) => {
             let outbox = Arc::new(Outbox::default());
             let id = request.id.to_request_id();
-            let call = spawn_legacy(gateway, &session, body.clone(), &outbox);
+            let call = spawn_legacy(gateway, &session, session.client.clone(), body.clone(), &outbox);
             session.running(id, call, &outbox);
             let begun = first(&outbox, 0).await;
             match begun {
@@ -152,13 +152,16 @@ async fn post_legacy(
     }
 }
 
-fn spawn_legacy(gateway: &Arc<Gateway>, session: &Session, body: Bytes, outbox: &Arc<Outbox>) -> AbortHandle {
-    let ear = LegacyEar {
-        outbox: Arc::clone(outbox),
-        questions: Arc::clone(&session.questions),
-        client: session.client.clone(),
-    };
-    spawn_call(gateway, Era::Legacy, body, Arc::clone(outbox), Arc::new(ear), session.client.clone())
+fn spawn_legacy(
+    gateway: &Arc<Gateway>,
+    session: &Session,
+    client: Client,
+    body: Bytes,
+    outbox: &Arc<Outbox>,
+) -> AbortHandle {
+    let questions = Arc::clone(&session.questions);
+    let ear = LegacyEar { outbox: Arc::clone(outbox), questions, client: client.clone() };
+    spawn_call(gateway, Era::Legacy, body, Arc::clone(outbox), Arc::new(ear), client)
 }
 
 fn notice(session: &Session, notification: &envelope::Notification<'_>) {
@@ -206,7 +209,8 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) 
         }
         Ok(Message::Request(request)) => {
             let id = request.id.to_request_id();
-            let call = spawn_legacy(gateway, session, message.clone(), &outbox);
+            // Nobody reads a batch before all of it is answered, so its members cannot be asked anything.
+            let call = spawn_legacy(gateway, session, Client::default(), message.clone(), &outbox);
             session.running(id, call, &outbox);
         }
         Ok(Message::Notification(notification)) => {

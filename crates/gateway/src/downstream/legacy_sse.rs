@@ -57,6 +57,7 @@ async fn open(State(shared): State<Shared>) -> Response {
         while let Some(message) = from_client.recv().await {
             conversation.take(message).await;
         }
+        conversation.abandon();
     });
     let hello =
         sse::Writer::new().event("endpoint").data(format!("/message?sessionId={id}").as_bytes()).finish();

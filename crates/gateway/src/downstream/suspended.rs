@@ -10,7 +10,7 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{RawValue, RequestId, codes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -59,6 +59,8 @@ struct Open {
 
 /// How long a person may think.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+/// A server that asks more than this at once is not asking a person.
+const MOST_OPEN: usize = 100;
 
 impl Inputs {
     /// Waits until something is wanted.
@@ -93,18 +95,21 @@ impl Inputs {
         }
     }
 
-    fn put(&self, request: &envelope::Request<'_>) -> oneshot::Receiver<String> {
+    fn put(&self, request: &envelope::Request<'_>) -> Option<oneshot::Receiver<String>> {
         let method = serde_json::Value::from(&*request.method);
         let params = request.params.map_or("{}", RawValue::get);
         let question = format!("{{\"method\":{method},\"params\":{params}}}");
         let (answer, answered) = oneshot::channel();
         let mut wanted = self.lock();
+        if wanted.open.len() >= MOST_OPEN {
+            return None;
+        }
         wanted.asked += 1;
         let key = format!("input-{}", wanted.asked);
         wanted.open.insert(key, Open { question, answer });
         drop(wanted);
         self.news.notify_waiters();
-        answered
+        Some(answered)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Wanted> {
@@ -129,7 +134,7 @@ impl Listener for ModernEar {
         if !self.abilities.allow(&asked) {
             return self.abilities.decline(&asked);
         }
-        let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked));
+        let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked)?);
         Some(Box::pin(async move {
             match tokio::time::timeout(ANSWER_WITHIN, answered).await {
                 Ok(Ok(result)) => response(&id, result),
@@ -149,9 +154,9 @@ fn response(id: &RequestId, result: String) -> Vec<u8> {
     }
 }
 
-/// The calls that wait for their clients to come back.
+/// The calls that wait for their clients to come back, the oldest first.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<BTreeMap<u64, Suspended>>);
+pub(crate) struct Waiting(Mutex<VecDeque<(u64, Suspended)>>);
 
 impl Waiting {
     /// Clients that never come back do not fill our memory: the oldest gives way.
@@ -159,15 +164,21 @@ impl Waiting {
 
     /// Holds a call under a number.
     pub(crate) fn hold(&self, number: u64, call: Suspended) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
         if waiting.len() >= Self::MOST {
-            waiting.pop_first();
+            waiting.pop_front();
         }
-        waiting.insert(number, call);
+        waiting.push_back((number, call));
     }
 
     /// Gives a call back to its client.
     pub(crate) fn take(&self, number: u64) -> Option<Suspended> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+        let mut waiting = self.lock();
+        let at = waiting.iter().position(|(held, _)| *held == number)?;
+        waiting.remove(at).map(|(_, call)| call)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, Suspended)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -57,10 +57,16 @@ impl Upstream {
     pub(super) async fn list(&self, live: &Live) -> Result<Listing, Failure> {
         let offers = live.server.capabilities;
         let wanted = |offered: bool| offered || offers.unsaid;
+        let known = Arc::clone(&self.listing.borrow().catalog);
         let tools = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
-        let resources = self.list_one(live, List::Resources, wanted(offers.resources)).await?;
-        let templates = self.list_one(live, List::ResourceTemplates, wanted(offers.resources)).await?;
-        let prompts = self.list_one(live, List::Prompts, wanted(offers.prompts)).await?;
+        let resources =
+            or_known(self.list_one(live, List::Resources, wanted(offers.resources)).await, &known.resources)?;
+        let templates = or_known(
+            self.list_one(live, List::ResourceTemplates, wanted(offers.resources)).await,
+            &known.templates,
+        )?;
+        let prompts =
+            or_known(self.list_one(live, List::Prompts, wanted(offers.prompts)).await, &known.prompts)?;
         let (tools, param_headers) = match live.session.era {
             Era::Modern => with_param_headers(tools),
             Era::Legacy => (tools, BTreeMap::new()),
@@ -133,7 +139,7 @@ impl Upstream {
         let params = cursor.map(|cursor| Patch::new().set_text("cursor", cursor).to_object());
         let message = match self.own_request(live, list.method(), params.as_deref(), During::Call).await {
             Ok(message) => message,
-            Err(trouble) => return absent_or(classify(&trouble.evidence), &trouble, list),
+            Err(trouble) => return absent_or(classify(&trouble.evidence), &trouble),
         };
         let nonsense = |what: &str| Failure::Nonsense(format!("its answer to `{}` {what}", list.method()));
         let Ok(Message::Response(response)) = Message::parse(&message) else {
@@ -144,7 +150,7 @@ impl Upstream {
             Outcome::Error(error) => {
                 let said = RpcError { code: error.code, message: error.message.into_owned() };
                 let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
-                return absent_or(classify(&trouble.evidence), &trouble, list);
+                return absent_or(classify(&trouble.evidence), &trouble);
             }
         };
         let page = Page::read(result, list).map_err(|_| nonsense("is not a list"))?;
@@ -189,18 +195,24 @@ impl Upstream {
     }
 }
 
-/// A server that does not know a list has none. Whoever declines another list than that of its tools,
-/// for whatever reason, keeps its tools.
-fn absent_or(failure: Failure, trouble: &Trouble, list: List) -> Result<Option<String>, Failure> {
+/// A server that does not know a list has none.
+fn absent_or(failure: Failure, trouble: &Trouble) -> Result<Option<String>, Failure> {
     let code = match &trouble.evidence.observed {
         Observed::Rpc(rpc) => Some(rpc.code),
         Observed::Http(answer) => answer.rpc.as_ref().map(|rpc| rpc.code),
         _ => None,
     };
-    match (&failure, list) {
-        (Failure::Declined(_), List::Resources | List::ResourceTemplates | List::Prompts) => Ok(None),
-        (Failure::Declined(_), List::Tools) if code == Some(codes::METHOD_NOT_FOUND) => Ok(None),
-        _ => Err(failure),
+    match failure {
+        Failure::Declined(_) if code == Some(codes::METHOD_NOT_FOUND) => Ok(None),
+        failure => Err(failure),
+    }
+}
+
+/// Whoever declines a list for a reason of its own keeps what is known of it, and its tools.
+fn or_known(listed: Result<Vec<Item>, Failure>, known: &[Item]) -> Result<Vec<Item>, Failure> {
+    match listed {
+        Err(Failure::Declined(_)) => Ok(known.to_vec()),
+        listed => listed,
     }
 }
 

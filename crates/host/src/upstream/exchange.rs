@@ -3,12 +3,12 @@
 
 use super::call_watch::CallWatch;
 use super::{Live, Upstream};
-use crate::transport::{Listener, Outgoing, Reply, SentMark, Trouble};
+use crate::transport::{Listener, Outgoing, Reply, Route, SentMark, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
-    CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError,
+    CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
 };
 use gripfast_core::supervise::upstream::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
 use gripfast_core::text;
@@ -76,8 +76,12 @@ impl Upstream {
     pub(crate) async fn exchange(&self, order: &Order) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
         let mut patience = Patience::new(self, order);
+        // What is known of earlier attempts, if they left us at all.
+        let mut attempted: Option<Fate> = None;
         loop {
-            let ticket = self.admitted(&mut patience).await?;
+            let ticket =
+                self.admitted(&mut patience).await.map_err(|error| after_an_attempt(error, attempted))?;
+            patience.admitted();
             let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
                 // The link went between admission and now; nothing was sent.
                 drop(ticket);
@@ -85,7 +89,7 @@ impl Upstream {
             };
             let mark = Arc::new(SentMark::default());
             let trouble = match self.send(&live, order, &mark, patience.deadline).await {
-                Ok(reply) => match judge(reply, live.session.era) {
+                Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
                         ticket.end(CallEnd::Answered);
                         return Ok(answer);
@@ -95,10 +99,16 @@ impl Upstream {
                 Err(trouble) => trouble,
             };
             let failure = classify(&trouble.evidence);
-            ticket.end(CallEnd::Failed(failure.clone()));
+            ticket.end(match (&failure, trouble.evidence.sent) {
+                // It could not even be written down: the server had no part in it.
+                (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,
+                _ => CallEnd::Failed(failure.clone()),
+            });
             if let (Failure::Declined(_), Some(message)) = (&failure, trouble.answer) {
                 return Ok(Answer { message, era: live.session.era });
             }
+            let fate = recovery::fate_of(&failure, trouble.evidence.sent);
+            attempted = attempted.filter(|known| *known == Fate::Unknown).or(fate);
             match recovery::after(&failure, trouble.evidence.sent, order.safety, &mut replays) {
                 Next::Again => {}
                 Next::AgainAfter(pause) => {
@@ -319,14 +329,30 @@ impl Upstream {
     }
 }
 
+/// A call that is turned away at its second attempt may have been carried out at the first.
+fn after_an_attempt(mut error: CallError, attempted: Option<Fate>) -> CallError {
+    if let Some(fate) = attempted {
+        error.outcome = fate;
+        if fate == Fate::Unknown {
+            error.text.push_str("; an earlier attempt was sent, and whether it was carried out is unknown");
+        }
+    }
+    error
+}
+
 /// A reply that is an error may still mean that the session is gone; only the classifier can tell.
-fn judge(reply: Reply, era: Era) -> Result<Answer, Box<Trouble>> {
+fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
+    let era = live.session.era;
     let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
         let observed = Observed::Garbled("its answer is not a JSON-RPC response".to_owned());
         return Err(Evidence::sent(During::Call, observed).into());
     };
     let said = match response.outcome {
         Outcome::Result(_) => return Ok(Answer { message: reply.message, era }),
+        // Where there is no session none can be gone: whatever it says of sessions, it says of its own.
+        Outcome::Error(_) if live.route == Route::Stdio || era == Era::Modern => {
+            return Ok(Answer { message: reply.message, era });
+        }
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc(said));
@@ -378,23 +404,38 @@ struct Patience<'a> {
     upstream: &'a Upstream,
     /// The caller's own deadline.
     deadline: Option<Mono>,
-    /// When holding for a link ends; set by the first wait for one.
-    hold_until: Option<Mono>,
+    /// How much of the time for holding was spent on earlier attempts.
+    held: Duration,
+    /// Since when it waits for a link, or for a slot.
+    held_since: Option<Mono>,
+    queued_since: Option<Mono>,
 }
 
 impl<'a> Patience<'a> {
     fn new(upstream: &'a Upstream, order: &Order) -> Self {
-        Self { upstream, deadline: order.deadline, hold_until: None }
+        let deadline = order.deadline;
+        Self { upstream, deadline, held: Duration::ZERO, held_since: None, queued_since: None }
     }
 
     fn until(&mut self, wait_for: WaitFor) -> Mono {
         let limits = &self.upstream.settings.supervision.timeouts;
         let now = self.upstream.clock.now().mono;
         let until = match wait_for {
-            WaitFor::Link => *self.hold_until.get_or_insert(now + limits.reconnect_wait),
-            WaitFor::Slot => now + limits.call,
+            WaitFor::Link => {
+                let since = *self.held_since.get_or_insert(now);
+                since + limits.reconnect_wait.saturating_sub(self.held)
+            }
+            WaitFor::Slot => *self.queued_since.get_or_insert(now) + limits.call,
         };
         self.deadline.map_or(until, |deadline| deadline.min(until))
+    }
+
+    /// It goes: the time of its attempt is not that of its waiting.
+    fn admitted(&mut self) {
+        let now = self.upstream.clock.now().mono;
+        if let Some(since) = self.held_since.take() {
+            self.held += now - since;
+        }
     }
 
     /// Waits as a busy server asked for, if the caller has that much time.

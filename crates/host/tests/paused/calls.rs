@@ -196,6 +196,39 @@ async fn c05_a_read_only_call_is_replayed_once_and_not_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c01_a_call_that_was_sent_once_and_is_then_turned_away_does_not_count_as_not_sent() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.next_acts([Act::DoThenBreak]);
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "read", "x").await }
+    });
+    server.stop_answering_probes();
+    settle().await;
+    host.stop("it").unwrap();
+    let error = calling.await.unwrap().unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("stopped", "unknown"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c04_every_outage_of_a_long_call_is_held_for_not_only_the_first() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.go_away().await;
+    server.always(Act::Slowly(Duration::from_secs(30)));
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "read", "x").await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.come_back();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    server.go_away().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    server.come_back();
+    calling.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn c05_a_busy_server_gets_the_same_request_once_more_after_the_time_it_named() {
     let (host, server) = host_with(LinkKind::Remote).await;
     let busy = HttpAnswer { status: 429, retry_after: Some(Duration::from_secs(4)), ..HttpAnswer::default() };

@@ -1,7 +1,8 @@
 //! Sessions and liveness.
 
 use crate::world::*;
-use gripfast::State;
+use gripfast::transport::Route;
+use gripfast::{Host, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
 use std::time::Duration;
@@ -12,6 +13,18 @@ async fn d01_a_tool_error_that_speaks_of_sessions_is_not_an_expired_one() {
     server.next_acts([Act::ToolError]);
     assert!(call(&host, "act", "").await.unwrap().is_tool_error());
     assert_eq!(server.received("initialize"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d01_a_child_that_speaks_of_sessions_of_its_own_is_not_restarted_for_it() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Process).on(Route::Stdio));
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    server.next_acts([Act::Reject(-32001, "Session not found: browser-7")]);
+    let answer = call(&host, "act", "").await.unwrap();
+    assert_eq!(answer.result().unwrap_err(), (-32001, "Session not found: browser-7".to_owned()));
+    settle().await;
+    assert_eq!((server.dials(), server.received("tools/call")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,6 +57,7 @@ struct Inner {
 
 struct Life {
     kind: LinkKind,
+    route: Route,
     /// What a dial meets; `None` is an open door.
     dial: Option<Observed>,
     dials: Vec<Instant>,
@@ -79,6 +80,7 @@ impl Server {
     pub(crate) fn new(kind: LinkKind) -> Self {
         let life = Life {
             kind,
+            route: Route::Custom,
             dial: None,
             dials: Vec::new(),
             handshake_hangs: false,
@@ -106,6 +108,12 @@ impl Server {
 
     fn life<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
         act(&mut self.inner.state.lock().unwrap())
+    }
+
+    /// Passes for a link of another kind.
+    pub(crate) fn on(self, route: Route) -> Self {
+        self.life(|life| life.route = route);
+        self
     }
 
     /// The server is gone: its link breaks and nobody opens.
@@ -214,7 +222,7 @@ impl Dialer for Server {
     }
 
     fn routes(&self) -> Vec<Route> {
-        vec![Route::Custom]
+        vec![self.life(|life| life.route)]
     }
 
     fn open(

@@ -165,7 +165,7 @@ impl Upstream {
             Link::Ready(ready) => ready.suspect.is_none() && self.has_free_slot(),
             Link::Dormant | Link::Parked { .. } | Link::Blocked { .. } => true,
             Link::Draining { .. } | Link::Stopped => true,
-            Link::Connecting { blocked, .. } => blocked.is_some(),
+            Link::Connecting { blocked, parked, .. } => blocked.is_some() || *parked,
             Link::Renewing { .. } | Link::Waiting { .. } => false,
         };
         self.waiting > 0 && answer_ready
@@ -237,9 +237,13 @@ impl Upstream {
                 reason: Reason::Blocked(cause.clone()),
                 retry_after: Some(now.until(*give_up_at)),
             }),
-            Link::Connecting { blocked: None, .. } | Link::Renewing { .. } | Link::Waiting { .. } => {
-                self.without_link(now)
-            }
+            Link::Connecting { parked: true, give_up_at, .. } => Verdict::Refuse(Refusal {
+                reason: Reason::Parked { cause: self.cause.clone() },
+                retry_after: Some(now.until(*give_up_at)),
+            }),
+            Link::Connecting { blocked: None, parked: false, .. }
+            | Link::Renewing { .. }
+            | Link::Waiting { .. } => self.without_link(now),
             Link::Ready(ready) if ready.suspect.is_some() => {
                 self.probe(now);
                 match self.circuit.passage(now) {

@@ -290,9 +290,14 @@ impl Upstream {
                     self.lose_link(now, waited);
                 }
             }
-            Link::Waiting { until: due } | Link::Parked { probe_at: due } => {
-                if *due <= now {
+            Link::Waiting { until } => {
+                if *until <= now {
                     self.restart(now);
+                }
+            }
+            Link::Parked { probe_at } => {
+                if *probe_at <= now {
+                    self.try_parked(now);
                 }
             }
             Link::Blocked { recheck_at, .. } => {
@@ -568,6 +573,7 @@ impl Upstream {
                 self.become_ready(now, epoch, probe);
             }
             Some(Failure::CredentialRefused(text)) => {
+                self.actions.push_back(Action::HangUp(Manner::AtOnce));
                 self.block(now, BlockCause::NeedsLogin(text));
             }
             Some(failure) => self.lose_link(now, failure),

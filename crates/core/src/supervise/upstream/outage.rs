@@ -135,10 +135,18 @@ impl Upstream {
         self.dial(now);
     }
 
+    /// A parked upstream tries itself. Nobody waits for that, and its tools do not return before it does.
+    pub(super) fn try_parked(&mut self, now: Mono) {
+        self.restart(now);
+        if let Link::Connecting { parked, .. } = &mut self.link {
+            *parked = true;
+        }
+    }
+
     pub(super) fn dial(&mut self, now: Mono) {
         self.epoch = self.epoch.next();
         let give_up_at = now + self.spec.timeouts.connect;
-        self.link = Link::Connecting { epoch: self.epoch, give_up_at, blocked: None };
+        self.link = Link::Connecting { epoch: self.epoch, give_up_at, blocked: None, parked: false };
         self.actions.push_back(Action::Dial { epoch: self.epoch });
     }
 

@@ -68,6 +68,7 @@ impl Upstream {
                 | BlockCause::BadConfig(_)
                 | BlockCause::NotMcp(_) => State::ConfigError,
             },
+            Link::Connecting { parked: true, .. } | Link::Parked { .. } => State::Parked,
             Link::Connecting { .. } if self.ever_up => State::Reconnecting,
             Link::Connecting { .. } => State::Starting,
             Link::Ready(ready) => match (self.circuit.view(now), ready.catalog) {
@@ -77,7 +78,6 @@ impl Upstream {
                 (CircuitView::Open | CircuitView::HalfOpen, _) => State::Degraded,
             },
             Link::Renewing { .. } | Link::Waiting { .. } => State::Reconnecting,
-            Link::Parked { .. } => State::Parked,
             Link::Draining { .. } | Link::Stopped => State::Stopped,
         }
     }

@@ -6,7 +6,7 @@ use crate::transport::target::TlsFiles;
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -68,10 +68,6 @@ impl HttpClient {
                 }
                 own_headers.clear();
             }
-            if response.status() == StatusCode::SEE_OTHER {
-                ask.method = Method::GET;
-                ask.body = Bytes::new();
-            }
             ask.url = next;
         }
         let text = format!("it redirects more than {} times", Self::REDIRECTS);
@@ -113,8 +109,8 @@ impl HttpClient {
 }
 
 fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
-    // 301 and 302 may turn a POST into a GET in browsers; a JSON-RPC request must stay what it is.
-    let follow = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    // 303 says that it is done: following it, and failing, would look as if it was not. 301 and 302 may turn a POST into a GET in browsers; a JSON-RPC request must stay what it is.
+    let follow = matches!(response.status().as_u16(), 301 | 302 | 307 | 308);
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     let next = from.join(location).ok()?;
     (follow && matches!(next.scheme(), "http" | "https")).then_some(next)

@@ -38,7 +38,7 @@ pub(super) async fn follow(link: &HttpLink, session: &Session) {
                     events.retry()
                 }
                 // A gateway on the way has a bad moment, or does not wait for a stream that is silent.
-                (408 | 425 | 429 | 500 | 502..=599, _) => {
+                (408 | 409 | 425 | 429 | 500 | 502..=599, _) => {
                     let (evidence, _) = answer::refusal(response, session.id.is_some(), During::Probe).await;
                     link.inbox.put(News::StreamRefused(evidence)).await;
                     None

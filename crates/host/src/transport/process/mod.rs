@@ -68,6 +68,9 @@ impl ProcessTree {
     /// After having been asked to end, it has this long before it is made to.
     const TERM_GRACE: Duration = Duration::from_secs(2);
 
+    /// After having been killed, it is reaped within this.
+    const KILL_GRACE: Duration = Duration::from_secs(5);
+
     /// Starts `command` as the leader of its own group.
     pub(crate) fn start(mut command: Command) -> Result<(Self, Pipes), io::Error> {
         let leash = Leash::new();
@@ -110,7 +113,8 @@ impl ProcessTree {
             Manner::AtOnce => {}
         }
         self.kill_everything();
-        self.exit.ended().await;
+        // The kernel may hold a process that nobody can kill; nobody waits for it either.
+        let _ = tokio::time::timeout(Self::KILL_GRACE, self.exit.ended()).await;
     }
 
     /// The group, and whoever left the group but still carries our tag.
