@@ -122,8 +122,6 @@ fn a_server_that_cannot_start_shows_what_it_said() {
     stderr
       demo server: exiting at start, as told
       demo server: exiting at start, as told
-      demo server: exiting at start, as told
-      demo server: exiting at start, as told
     ");
 }
 

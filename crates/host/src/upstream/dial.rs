@@ -17,6 +17,7 @@ use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -94,7 +95,10 @@ impl Upstream {
 
     async fn try_each(&self, epoch: Epoch) -> Result<Dialed, Failure> {
         let remembered = *self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut plan = VecDeque::from(plan(&self.dialer.routes(), self.settings.protocol, remembered));
+        let shy = self.ended_over_probe.load(Ordering::Relaxed);
+        let gently = shy.then_some(Verdict { route: WireRoute::Stdio, modern: false });
+        let first = remembered.or(gently);
+        let mut plan = VecDeque::from(plan(&self.dialer.routes(), self.settings.protocol, first));
         let mut asked_again = false;
         let mut open: Option<Opened> = None;
         let mut refusal: Option<Evidence> = None;
@@ -118,13 +122,14 @@ impl Upstream {
                     return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
                 }
                 Err(Miss::AnotherEra(evidence)) => {
-                    // A child that ended over the question cannot be asked the other one.
-                    let ended = matches!(evidence.observed, Observed::Exited { .. } | Observed::Closed(_));
-                    if ended {
+                    // A child that ended over the question cannot be asked the other one. Its next start
+                    // begins with that one; it is a start like any other, and counts as one.
+                    if matches!(evidence.observed, Observed::Exited { .. } | Observed::Closed(_)) {
                         opened.link.close(None, Manner::AtOnce).await;
-                    } else {
-                        open = Some(opened);
+                        self.ended_over_probe.store(true, Ordering::Relaxed);
+                        return Err(classify(&evidence));
                     }
+                    open = Some(opened);
                     // A server that was slow to start heard both questions at once: its no to the second one
                     // says that it has understood the first.
                     let again = Step { era: Era::Modern, ..step };
@@ -139,6 +144,8 @@ impl Upstream {
                 }
                 Err(Miss::Away(evidence)) => {
                     opened.link.close(None, Manner::AtOnce).await;
+                    // It ends over the other question too: the probe was not to blame.
+                    self.ended_over_probe.store(false, Ordering::Relaxed);
                     return Err(classify(&evidence));
                 }
             }

@@ -32,7 +32,7 @@ use gripfast_core::supervise::upstream::{Ask, Input, Upstream as Machine};
 use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, RawValue};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -54,6 +54,8 @@ pub(crate) struct Upstream {
     /// The link of a handshake under way, so that giving it up can wait for its end.
     opening: Mutex<Option<Arc<dyn Link>>>,
     verdict: Mutex<Option<Verdict>>,
+    /// Its last start ended over the question about its era.
+    ended_over_probe: AtomicBool,
     next_id: AtomicU64,
     /// Wakes the owner: there is something to do, or its timer is set too late.
     nudge: Notify,
@@ -158,6 +160,7 @@ impl Upstream {
             machine: Mutex::new(machine),
             live: RwLock::default(),
             opening: Mutex::default(),
+            ended_over_probe: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             nudge: Notify::new(),
             armed: AtomicU64::new(0),
