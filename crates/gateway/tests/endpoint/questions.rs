@@ -1,7 +1,7 @@
 //! Servers that ask their client something before they answer, in all pairings of eras, over HTTP and on a
 //! pipe; and clients that cannot be asked.
 
-use crate::client::{Events, Http, Legacy, Modern, borrowed, call, in_context, request, spoken};
+use crate::client::{Events, Http, Legacy, Modern, borrowed, call, in_context, initialize, request, spoken};
 use crate::scene::{Scene, at, demo_with, until};
 use gripfast_demo::{EraChoice, Options, RunningServer};
 use serde_json::{Value, json};
@@ -140,4 +140,17 @@ async fn other_calls_go_on_while_a_question_is_open() {
     assert_eq!(Modern::of(&scene.http).calls("demo__add", json!({ "a": 2, "b": 3 })).await, "5");
     client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
     assert_eq!(stream.message().await["result"]["content"][0]["text"], "the answer was yes");
+}
+
+#[tokio::test]
+async fn nobody_is_asked_in_a_batch_which_is_read_only_when_all_of_it_is_answered() {
+    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let mut hello = initialize("2025-03-26");
+    hello["params"]["capabilities"] = json!({ "elicitation": {} });
+    let hello = scene.http.post(&[], hello.to_string()).await;
+    let client = Legacy::resumes(&scene.http, hello.headers["mcp-session-id"].to_str().unwrap());
+    let batch = json!([request(1, "tools/call", &ask())]);
+    let answers: Value = serde_json::from_str(&client.post(&batch).await.text).unwrap();
+    let text = answers[0]["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("decline"), "{answers}");
 }

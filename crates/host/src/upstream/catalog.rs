@@ -253,3 +253,27 @@ fn with_param_headers(tools: Vec<Item>) -> (Vec<Item>, BTreeMap<String, ParamHea
     let usable = usable.collect();
     (usable, headers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declined(code: i64) -> (Failure, Box<Trouble>) {
+        let said = RpcError { code, message: "the database is starting".to_owned() };
+        let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
+        (classify(&trouble.evidence), trouble)
+    }
+
+    #[test]
+    fn b05_a_server_that_does_not_know_a_list_has_none_and_a_passing_error_empties_nothing() {
+        let (failure, trouble) = declined(codes::METHOD_NOT_FOUND);
+        assert_eq!(absent_or(failure, &trouble), Ok(None));
+        let (failure, trouble) = declined(codes::INTERNAL_ERROR);
+        let failure = absent_or(failure, &trouble).unwrap_err();
+        let raw = RawValue::from_string("{}".to_owned()).unwrap();
+        let known = [Item { key: "kept".to_owned(), hints: ToolHints::default(), raw }];
+        assert_eq!(or_known(Err(failure), &known).unwrap()[0].key, "kept");
+        let lost = Failure::Lost("reset".to_owned());
+        assert!(or_known(Err(lost), &known).is_err(), "a lost link is no answer");
+    }
+}

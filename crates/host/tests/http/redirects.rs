@@ -1,7 +1,9 @@
 //! Redirects: the request stays what it is, and nothing secret goes to another party.
 
 use crate::script::{Script, good_manners, redirect};
-use crate::stage::{call, echo, host, legacy, ready_host, serve, spec, until_state, with, with_header};
+use crate::stage::{
+    call, echo, free_address, host, legacy, ready_host, serve, spec, until_state, with, with_header,
+};
 use gripfast::State;
 use gripfast_demo::Faults;
 use serde_json::json;
@@ -78,4 +80,18 @@ async fn the_stream_is_redirected_as_well() {
     let host = ready_host(spec(&script.at("/old"))).await;
     server.add_tool("fresh").await;
     crate::stage::until_tool(&host, "fresh").await;
+}
+
+#[tokio::test]
+async fn c05_a_redirect_that_says_it_is_done_is_not_followed_and_the_call_is_not_sent_again() {
+    let elsewhere = free_address().await;
+    let script = Script::new(move |heard| match heard.rpc().as_str() {
+        "tools/call" => redirect(303, &format!("http://{elsewhere}/done")),
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let error = call(&host, "act", json!({})).await.unwrap_err();
+    assert_eq!(error.outcome.word(), "unknown", "it may have been carried out: {error}");
+    assert_eq!(script.calls_of("tools/call").len(), 1);
 }
