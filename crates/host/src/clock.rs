@@ -2,7 +2,7 @@
 
 use gripfast_core::time::{Mono, Now, Wall};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// Both clocks, with an origin for the monotonic one.
@@ -25,13 +25,30 @@ impl Clock {
         Now { mono: Mono::at(self.origin.elapsed()), wall: Wall::at(wall) }
     }
 
-    /// The runtime's name for a point on the monotonic clock.
+    /// The runtime's name for a point on the monotonic clock. A point beyond what it has names for, such as
+    /// the end of a patience without end, is one that nobody lives to see.
     pub(crate) fn instant(&self, at: Mono) -> Instant {
-        self.origin + at.since_origin()
+        self.origin.checked_add(at.since_origin()).unwrap_or_else(|| self.origin + A_LIFETIME)
     }
 }
+
+const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A number that is different each time: seeds jitter and makes names ours alone. Not for secrets.
 pub(crate) fn unique_number() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_time_has_a_name_too() {
+        let clock = Clock::new();
+        let near = clock.instant(Mono::at(Duration::from_secs(1)));
+        for beyond in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(u64::MAX / 2)] {
+            assert!(clock.instant(Mono::at(beyond)) > near + A_LIFETIME / 2, "{beyond:?}");
+        }
+    }
 }
