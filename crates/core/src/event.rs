@@ -2,6 +2,9 @@
 //! feeds; whoever emits them knows nothing about that.
 
 use crate::supervise::status::State;
+use crate::text::{duration, times};
+use std::fmt;
+use std::mem::discriminant;
 use std::time::Duration;
 
 /// Something worth telling about one upstream.
@@ -85,6 +88,44 @@ impl Event {
             Self::CatalogChanged { .. } => "catalog_changed",
             Self::CatalogFailed { .. } => "catalog_failed",
             Self::JunkSkipped { .. } => "junk_skipped",
+        }
+    }
+
+    /// Whether this says again what `earlier` said. Measures differ each time without being news: how long
+    /// it was away, how many lines so far.
+    pub fn repeats(&self, earlier: &Self) -> bool {
+        let measured =
+            matches!(self, Self::Restarting { .. } | Self::Revived { .. } | Self::JunkSkipped { .. });
+        if measured { discriminant(self) == discriminant(earlier) } else { self == earlier }
+    }
+}
+
+/// The event as a sentence without its subject, which stands beside it. The only wording there is.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StateChanged { from, to, cause } => {
+                write!(f, "went from {} to {}", from.word(), to.word())?;
+                cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
+            }
+            Self::Restarting { in_window } => write!(f, "restarts, {} within the window", times(*in_window)),
+            Self::Revived { away } => write!(f, "is back after {}", duration(*away)),
+            Self::SessionRenewed => f.write_str("forgot its session and has a new one"),
+            Self::CredentialRenewed => f.write_str("has a new credential"),
+            Self::CircuitOpened { failures, cooldown } => {
+                let (failed, closed_for) = (times(*failures), duration(*cooldown));
+                write!(f, "failed {failed} in a row; calls are refused for {closed_for}")
+            }
+            Self::CircuitClosed => f.write_str("takes calls again"),
+            Self::ProbeFailed { cause } => write!(f, "did not answer a probe: {cause}"),
+            Self::Slept => f.write_str("is checked before it is used, for the machine slept"),
+            Self::CatalogChanged { added, removed, changed } => {
+                write!(f, "offers something else: {added} new, {removed} gone, {changed} changed")
+            }
+            Self::CatalogFailed { cause } => write!(f, "could not be listed: {cause}"),
+            Self::JunkSkipped { lines, sample } => {
+                write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod failure;
 pub mod ids;
 pub mod jitter;
 pub mod policy;
+pub mod repeats;
 pub mod supervise;
 pub mod text;
 pub mod time;

@@ -21,6 +21,15 @@ pub fn duration(span: Duration) -> String {
     }
 }
 
+/// A count as a person would say it: `once`, `twice`, `3 times`.
+pub fn times(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

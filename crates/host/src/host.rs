@@ -240,7 +240,7 @@ impl Host {
         }
         let name: Arc<str> = name.into();
         Upstream::start(Parts {
-            observer: Observer::new(Arc::clone(&name), self.inner.feed.clone()),
+            observer: Observer::new(Arc::clone(&name), self.inner.feed.clone(), self.inner.clock),
             name,
             settings: Settings {
                 supervision: spec.supervision.clone(),

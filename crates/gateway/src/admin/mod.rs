@@ -7,7 +7,6 @@
 mod answer;
 mod guard;
 mod journal;
-mod phrase;
 mod routes;
 mod token;
 mod view;

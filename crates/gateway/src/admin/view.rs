@@ -2,7 +2,6 @@
 //! contract; what follows them may grow. Spans are in milliseconds: `next_attempt_ms` counts from the moment
 //! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
 
-use super::phrase::phrase;
 use gripfast::{Event, NextAction, ServerStatus, UpstreamEvent};
 use serde::Serialize;
 use std::time::Duration;
@@ -146,7 +145,7 @@ impl From<&UpstreamEvent> for EventView {
             at: millis(told.at.since_epoch()),
             server: told.server.to_string(),
             kind: told.event.word(),
-            text: phrase(&told.event),
+            text: told.event.to_string(),
             facts: Facts::from(&told.event),
         }
     }

@@ -54,7 +54,7 @@ async fn followers_hear_of_every_change_in_order() {
     assert_eq!(stopped["server"], "demo");
     assert_eq!(stopped["kind"], "state_changed");
     assert_eq!(stopped["to"], "stopped");
-    assert_eq!(stopped["text"], "from ready to stopped");
+    assert_eq!(stopped["text"], "went from ready to stopped");
     assert!(stopped["at"].is_u64());
 
     scene.act("/api/v1/upstreams/demo/start").await;

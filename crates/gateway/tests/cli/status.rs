@@ -88,9 +88,9 @@ fn one_server_in_detail() {
       restarts: 0, 0 within the window
 
     events
-      [T]  state_changed  from idle to starting
+      [T]  state_changed  went from idle to starting
       [T]  catalog_changed  offers something else: 13 new, 0 gone, 0 changed
-      [T]  state_changed  from starting to ready
+      [T]  state_changed  went from starting to ready
     ");
 }
 
@@ -115,9 +115,9 @@ fn a_server_that_cannot_start_shows_what_it_said() {
       restarts: 1, 1 within the window
 
     events
-      [T]  state_changed  from idle to starting
+      [T]  state_changed  went from idle to starting
       [T]  restarting  restarts, once within the window
-      [T]  state_changed  from starting to parked: exited with code 7; it last said: demo server: exiting at start, as told
+      [T]  state_changed  went from starting to parked: exited with code 7; it last said: demo server: exiting at start, as told
 
     stderr
       demo server: exiting at start, as told

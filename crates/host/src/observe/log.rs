@@ -1,67 +1,212 @@
-//! Events as log lines: what an operator would tell a colleague.
+//! Events as log lines: what an operator would tell a colleague, and once.
+//!
+//! `gripfast_core::repeats` decides what is said and what is only counted. A count that is due is said by a
+//! task that lives as long as there is one.
 
-use super::UpstreamEvent;
+use crate::clock::Clock;
 use gripfast_core::event::Event;
+use gripfast_core::repeats::{Line, Repeats};
 use gripfast_core::supervise::status::State;
-use gripfast_core::text::duration;
+use gripfast_core::text::times;
+use gripfast_core::time::Mono;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 
-pub(super) fn write(told: &UpstreamEvent) {
-    let server = &*told.server;
-    match &told.event {
+/// The log of one upstream.
+#[derive(Debug)]
+pub(super) struct Log {
+    pages: Arc<Pages>,
+    runtime: Handle,
+    /// Says the counts that are due.
+    counting: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Pages {
+    server: Arc<str>,
+    clock: Clock,
+    said: Mutex<Said>,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    repeats: Repeats,
+    /// Whether somebody will say the counts that are due.
+    is_counted: bool,
+}
+
+impl Log {
+    /// Counts on the runtime that this is called on.
+    pub(super) fn new(server: Arc<str>, clock: Clock) -> Self {
+        let pages = Arc::new(Pages { server, clock, said: Mutex::default() });
+        Self { pages, runtime: Handle::current(), counting: Mutex::default() }
+    }
+
+    pub(super) fn write(&self, now: Mono, event: Event) {
+        let (lines, uncounted) = {
+            let mut said = self.pages.lock();
+            let lines = said.repeats.hear(now, event);
+            let uncounted = said.repeats.poll_timeout().is_some() && !said.is_counted;
+            said.is_counted |= uncounted;
+            (lines, uncounted)
+        };
+        self.pages.write(&lines);
+        if uncounted {
+            let counting = AbortOnDropHandle::new(self.runtime.spawn(count(Arc::clone(&self.pages))));
+            *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = Some(counting);
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let lines = self.pages.lock().repeats.finish();
+        self.pages.write(&lines);
+    }
+}
+
+/// Ends when there is nothing to count.
+async fn count(pages: Arc<Pages>) {
+    while let Some(due) = pages.next_count() {
+        tokio::time::sleep_until(pages.clock.instant(due)).await;
+        let lines = pages.lock().repeats.handle_timeout(pages.clock.now().mono);
+        pages.write(&lines);
+    }
+}
+
+impl Pages {
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_count(&self) -> Option<Mono> {
+        let mut said = self.lock();
+        let due = said.repeats.poll_timeout();
+        said.is_counted = due.is_some();
+        due
+    }
+
+    fn write(&self, lines: &[Line]) {
+        lines.iter().for_each(|line| write(&self.server, line));
+    }
+}
+
+fn write(server: &str, line: &Line) {
+    let Line { event, repeated } = line;
+    let again = match repeated {
+        0 => String::new(),
+        count => format!(" ({} more)", times(*count)),
+    };
+    match event {
         Event::StateChanged { from, to, cause } => {
-            let (from, to_word) = (from.word(), to.word());
-            let cause = cause.as_deref().unwrap_or("");
+            let (from, to_word, cause) = (from.word(), to.word(), cause.as_deref().unwrap_or_default());
             match to {
-                State::Ready | State::Idle | State::Starting | State::Disabled | State::Stopped => {
-                    tracing::info!(server, from, to = to_word, "`{server}` is {to_word}");
-                }
-                State::Degraded | State::Reconnecting | State::NeedsApproval => {
-                    tracing::info!(server, from, to = to_word, cause, "`{server}` is {to_word}: {cause}");
+                State::Ready
+                | State::Idle
+                | State::Starting
+                | State::Disabled
+                | State::Stopped
+                | State::Degraded
+                | State::Reconnecting
+                | State::NeedsApproval => {
+                    tracing::info!(server, from, to = to_word, cause, repeated, "`{server}` {event}{again}");
                 }
                 State::Parked | State::NeedsLogin | State::ConfigError => {
-                    tracing::warn!(server, from, to = to_word, cause, "`{server}` is {to_word}: {cause}");
+                    tracing::warn!(server, from, to = to_word, cause, repeated, "`{server}` {event}{again}");
                 }
             }
         }
-        Event::Restarting { in_window } => tracing::debug!(server, in_window, "`{server}` restarts"),
+        Event::Restarting { in_window } => {
+            tracing::debug!(server, in_window, repeated, "`{server}` {event}{again}");
+        }
         Event::Revived { away } => {
-            tracing::info!(
-                server,
-                away_ms = away.as_millis() as u64,
-                "`{server}` is back after {}",
-                duration(*away)
-            );
+            let away_ms = away.as_millis() as u64;
+            tracing::info!(server, away_ms, repeated, "`{server}` {event}{again}");
         }
-        Event::SessionRenewed => tracing::info!(server, "`{server}` forgot its session; it has a new one"),
-        Event::CredentialRenewed => tracing::info!(server, "`{server}` has a new credential"),
-        Event::CircuitOpened { failures, cooldown } => tracing::warn!(
-            server,
-            failures,
-            "`{server}` failed {failures} times in a row; calls are refused for {}",
-            duration(*cooldown)
-        ),
-        Event::CircuitClosed => tracing::info!(server, "`{server}` takes calls again"),
-        Event::ProbeFailed { cause } => {
-            tracing::info!(server, cause, "`{server}` did not answer a probe: {cause}")
+        Event::SessionRenewed | Event::CredentialRenewed | Event::CircuitClosed => {
+            tracing::info!(server, repeated, "`{server}` {event}{again}");
         }
-        Event::Slept => tracing::debug!(server, "the machine slept; `{server}` is checked before it is used"),
-        Event::CatalogChanged { added, removed, changed } => tracing::info!(
-            server,
-            added,
-            removed,
-            changed,
-            "`{server}` offers something else: {added} new, {removed} gone, {changed} changed"
-        ),
+        Event::CircuitOpened { failures, .. } => {
+            tracing::warn!(server, failures, repeated, "`{server}` {event}{again}");
+        }
+        Event::ProbeFailed { cause } => tracing::info!(server, cause, repeated, "`{server}` {event}{again}"),
+        Event::Slept => tracing::debug!(server, repeated, "`{server}` {event}{again}"),
+        Event::CatalogChanged { added, removed, changed } => {
+            tracing::info!(server, added, removed, changed, repeated, "`{server}` {event}{again}");
+        }
         Event::CatalogFailed { cause } => {
-            tracing::warn!(server, cause, "`{server}` could not be listed: {cause}")
+            tracing::warn!(server, cause, repeated, "`{server}` {event}{again}");
         }
-        Event::JunkSkipped { lines, sample } => {
-            tracing::warn!(
-                server,
-                lines,
-                sample,
-                "`{server}` writes lines to stdout that are not MCP ({lines} so far)"
-            );
+        Event::JunkSkipped { lines, .. } => {
+            tracing::warn!(server, lines, repeated, "`{server}` {event}{again}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
+    /// Keeps the messages of all log lines.
+    #[derive(Clone, Default)]
+    struct Reader(Arc<Mutex<Vec<String>>>);
+
+    struct Message<'m>(&'m mut Vec<String>);
+
+    impl Visit for Message<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            if field.name() == "message" {
+                self.0.push(format!("{value:?}"));
+            }
+        }
+    }
+
+    impl tracing::Subscriber for Reader {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut Message(&mut self.0.lock().unwrap()));
+        }
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    impl Reader {
+        fn read(&self) -> Vec<String> {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f04_repeated_lines_are_counted_and_the_count_is_said_though_nothing_follows() {
+        let reader = Reader::default();
+        let _reading = tracing::subscriber::set_default(reader.clone());
+        let clock = Clock::new();
+        let log = Log::new("demo".into(), clock);
+        let say = |event: &Event| log.write(clock.now().mono, event.clone());
+        let lost = Event::ProbeFailed { cause: "no answer within 30 s".to_owned() };
+        for _ in 0..5 {
+            say(&lost);
+            say(&Event::SessionRenewed);
+        }
+        let first = "`demo` did not answer a probe: no answer within 30 s";
+        let second = "`demo` forgot its session and has a new one";
+        assert_eq!(reader.read(), [first, second]);
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert_eq!(reader.read(), [format!("{first} (4 times more)"), format!("{second} (4 times more)")]);
+        say(&lost);
+        assert_eq!(reader.read(), [""; 0]);
+        drop(log);
+        assert_eq!(reader.read(), [format!("{first} (once more)")], "what was counted is said in the end");
     }
 }

@@ -7,8 +7,10 @@ mod stats;
 pub use stats::CallStats;
 pub(crate) use stats::Stats;
 
+use crate::clock::Clock;
 use gripfast_core::event::Event;
-use gripfast_core::time::Wall;
+use gripfast_core::time::{Now, Wall};
+use log::Log;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
@@ -48,6 +50,7 @@ impl Feed {
 pub(crate) struct Observer {
     server: Arc<str>,
     feed: Feed,
+    log: Log,
     recent: Mutex<VecDeque<UpstreamEvent>>,
 }
 
@@ -55,13 +58,13 @@ impl Observer {
     /// Events that status shows.
     const RECENT: usize = 20;
 
-    pub(crate) fn new(server: Arc<str>, feed: Feed) -> Self {
-        Self { server, feed, recent: Mutex::default() }
+    pub(crate) fn new(server: Arc<str>, feed: Feed, clock: Clock) -> Self {
+        Self { log: Log::new(Arc::clone(&server), clock), server, feed, recent: Mutex::default() }
     }
 
-    pub(crate) fn tell(&self, at: Wall, event: Event) {
-        let told = UpstreamEvent { server: Arc::clone(&self.server), at, event };
-        log::write(&told);
+    pub(crate) fn tell(&self, now: Now, event: Event) {
+        self.log.write(now.mono, event.clone());
+        let told = UpstreamEvent { server: Arc::clone(&self.server), at: now.wall, event };
         {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if recent.len() == Self::RECENT {

@@ -88,8 +88,7 @@ impl Upstream {
         }
         if !diff.is_empty() {
             let (added, removed, changed) = diff.counts();
-            let now = self.clock.now();
-            self.observer.tell(now.wall, Event::CatalogChanged { added, removed, changed });
+            self.observer.tell(self.clock.now(), Event::CatalogChanged { added, removed, changed });
         }
         // Rung while the listing is locked: whoever sees the listing finds the bell rung, and so never takes
         // a menu that was made before for the present one.

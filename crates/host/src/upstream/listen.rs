@@ -39,7 +39,7 @@ impl Upstream {
                 }
             },
             Incoming::Junk { lines, sample } => {
-                self.observer.tell(self.clock.now().wall, Event::JunkSkipped { lines, sample });
+                self.observer.tell(self.clock.now(), Event::JunkSkipped { lines, sample });
             }
         }
     }

@@ -242,7 +242,7 @@ impl Upstream {
             self.bell.ring();
         }
         for event in events {
-            self.observer.tell(now.wall, event);
+            self.observer.tell(now, event);
         }
         if owner_is_due {
             self.nudge.notify_one();
