@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 /// Hears one call.
 pub(super) struct CallWatch {
@@ -31,9 +31,12 @@ pub(super) struct CallWatch {
     heard: AtomicU64,
     token: Mutex<Option<Box<RawValue>>>,
     questions: Arc<Questions>,
-    /// Answers on their way; they end with the call.
-    answering: Mutex<Vec<AbortHandle>>,
+    /// Questions that somebody thinks about; they end with the call.
+    answering: Mutex<JoinSet<()>>,
 }
+
+/// A server that asks more than this at once for one call is not asking a person; the rest is declined.
+const MOST_OPEN: usize = 64;
 
 /// The questions of one call.
 #[derive(Default)]
@@ -98,20 +101,19 @@ impl CallWatch {
     }
 
     fn answer(&self, message: &[u8], request: &Request<'_>) {
-        let asked =
-            self.listener.as_ref().and_then(|listener| listener.asked(Bytes::copy_from_slice(message)));
-        let (live, declined) = (Arc::clone(&self.live), own_answer(request));
-        let open = Open::now(self.clock, &self.questions);
-        let task = tokio::spawn(async move {
-            let response = match asked {
-                Some(answer) => answer.await,
-                None => declined,
-            };
+        let mut answering = self.answering.lock().unwrap_or_else(PoisonError::into_inner);
+        while answering.try_join_next().is_some() {}
+        let listener = self.listener.as_ref().filter(|_| answering.len() < MOST_OPEN);
+        let Some(asked) = listener.and_then(|listener| listener.asked(Bytes::copy_from_slice(message)))
+        else {
+            return self.live.answers.put(own_answer(request));
+        };
+        let (way, open) = (self.live.answers.way(), Open::now(self.clock, &self.questions));
+        answering.spawn(async move {
+            let response = asked.await;
             drop(open);
-            // A server that cannot take the answer to its own question shows it in its answer to us.
-            let _ = live.link.send(&live.session, response).await;
+            way.send(response).await;
         });
-        self.answering.lock().unwrap_or_else(PoisonError::into_inner).push(task.abort_handle());
     }
 }
 
@@ -175,14 +177,6 @@ impl Listener for CallWatch {
                     listener.said(&message);
                 }
             }
-        }
-    }
-}
-
-impl Drop for CallWatch {
-    fn drop(&mut self) {
-        for task in self.answering.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            task.abort();
         }
     }
 }

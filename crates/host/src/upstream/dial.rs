@@ -3,6 +3,7 @@
 //! What worked last time is tried first. A server that does not fit is asked otherwise; a server that is
 //! away is not, for silence proves nothing about the way it speaks.
 
+use super::answers::Answers;
 use super::{Live, ServerCapabilities, ServerFacts, Upstream};
 use crate::config::ProtocolChoice;
 use crate::transport::{Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble};
@@ -201,9 +202,11 @@ impl Upstream {
     ) -> Live {
         let session = Arc::new(session);
         let listening = Arc::clone(&link).listen(Arc::clone(&session));
+        let answers = Answers::over(&link, Arc::clone(&session));
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
         let since = self.clock.now().mono;
-        Live { epoch, link, session, server: Arc::new(server), route, since, context, _listening: listening }
+        let server = Arc::new(server);
+        Live { epoch, link, session, server, route, since, context, answers, _listening: listening }
     }
 
     async fn open(&self, route: Route) -> Result<Opened, Evidence> {

@@ -58,18 +58,12 @@ impl Upstream {
             }
             Ok(Message::Request(request)) => {
                 self.tell(Input::Heard { epoch });
-                self.answer(epoch, own_answer(&request));
+                if let Some(live) = self.live().filter(|live| live.epoch == epoch) {
+                    live.answers.put(own_answer(&request));
+                }
             }
             Ok(Message::Response(_)) | Err(_) => {}
         }
-    }
-
-    fn answer(self: &Arc<Self>, epoch: Epoch, message: Vec<u8>) {
-        let Some(live) = self.live().filter(|live| live.epoch == epoch) else { return };
-        tokio::spawn(async move {
-            // A server that cannot take an answer to its own question is noticed by the next call.
-            let _ = live.link.send(&live.session, message).await;
-        });
     }
 
     /// Listens for changed lists in the modern era, where that is a request of its own, for as long as

@@ -4,6 +4,7 @@
 //! the catalog. `owner` is the one task that performs what the machine decides. `exchange` is the way of
 //! one request. Callers ask; they never repair.
 
+mod answers;
 mod call_watch;
 mod catalog;
 mod dial;
@@ -16,6 +17,7 @@ pub(crate) use dial::Verdict;
 pub use exchange::Answer;
 pub(crate) use exchange::Order;
 
+use self::answers::Answers;
 use crate::clock::Clock;
 use crate::config::ProtocolChoice;
 use crate::menu::Bell;
@@ -91,6 +93,8 @@ pub(crate) struct Live {
     pub(crate) since: Mono,
     /// What goes into every modern request.
     context: RequestContext,
+    /// The way of our answers to its questions.
+    answers: Answers,
     /// Ends with the session it listens to.
     _listening: Option<Listening>,
 }

@@ -6,6 +6,7 @@
 mod calls;
 mod circuit;
 mod lifecycle;
+mod questions;
 mod sessions;
 mod verbs;
 mod world;

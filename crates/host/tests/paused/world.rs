@@ -39,6 +39,8 @@ pub(crate) enum Act {
     Progress(Duration),
     /// Asks the caller something, and answers so long after its answer.
     AskThenWork(Duration),
+    /// Asks the caller this many things at once, and answers without waiting for any answer.
+    AskAtOnce(u64),
 }
 
 /// One in-memory server, from outside.
@@ -64,6 +66,7 @@ struct Life {
     handshake_hangs: bool,
     knows_ping: bool,
     answers_probes: bool,
+    takes_answers: bool,
     session: u64,
     tools: Vec<Value>,
     acts: VecDeque<Act>,
@@ -86,6 +89,7 @@ impl Server {
             handshake_hangs: false,
             knows_ping: true,
             answers_probes: true,
+            takes_answers: true,
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
             acts: VecDeque::new(),
@@ -162,6 +166,16 @@ impl Server {
 
     pub(crate) fn answer_probes(&self) {
         self.life(|life| life.answers_probes = true);
+    }
+
+    /// What is sent to it is not taken any more, and whoever sends waits.
+    pub(crate) fn stop_taking_answers(&self) {
+        self.life(|life| life.takes_answers = false);
+    }
+
+    /// How many answers were begun to be sent to it.
+    pub(crate) fn answers_begun(&self) -> u64 {
+        *self.inner.answered.borrow()
     }
 
     pub(crate) fn without_ping(&self) {
@@ -291,7 +305,8 @@ impl Link for MemoryLink {
         _message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
         self.server.inner.answered.send_modify(|answered| *answered += 1);
-        Box::pin(std::future::ready(Ok(())))
+        let taken = self.server.life(|life| life.takes_answers);
+        Box::pin(async move { if taken { Ok(()) } else { std::future::pending().await } })
     }
 
     fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
@@ -417,13 +432,19 @@ impl Server {
             }
             Act::AskThenWork(pause) => {
                 execute();
-                let question =
-                    json!({ "jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": {} });
                 let listener = request.listener.as_ref().unwrap();
                 let mut answered = self.inner.answered.subscribe();
-                listener.said(question.to_string().as_bytes());
+                listener.said(question(1).to_string().as_bytes());
                 answered.changed().await.unwrap();
                 tokio::time::sleep(pause).await;
+                Ok(done())
+            }
+            Act::AskAtOnce(questions) => {
+                execute();
+                let listener = request.listener.as_ref().unwrap();
+                for number in 0..questions {
+                    listener.said(question(number).to_string().as_bytes());
+                }
                 Ok(done())
             }
             Act::Progress(pace) => {
@@ -440,6 +461,11 @@ impl Server {
             }
         }
     }
+}
+
+/// A question of the server, under an id of its own.
+pub(crate) fn question(id: u64) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
 }
 
 fn result(id: u64, result: Value) -> Reply {
