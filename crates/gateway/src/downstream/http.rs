@@ -351,8 +351,10 @@ pub(super) fn spawn_call(
     client: Client,
 ) -> AbortHandle {
     let gateway = Arc::clone(gateway);
+    // Made before the task is: one that is aborted before its first step has an end too.
+    let end = EndOnDrop(Arc::clone(&outbox));
     let call = async move {
-        let _end = EndOnDrop(Arc::clone(&outbox));
+        let _end = end;
         let Ok(Message::Request(request)) = Message::parse(&body) else { return };
         let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
         outbox.finish_with_status(message.into(), status);
@@ -397,7 +399,7 @@ impl Listener for LegacyEar {
 }
 
 /// A call that was cancelled has no answer; its stream ends all the same.
-struct EndOnDrop(Arc<Outbox>);
+pub(super) struct EndOnDrop(pub(super) Arc<Outbox>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// A call and what its server has asked meanwhile.
 pub(crate) struct Suspended {
@@ -59,6 +60,8 @@ struct Open {
 
 /// How long a person may think.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+/// After its question was given up, a server may end the call by itself; then it is ended for it.
+const GRACE: Duration = Duration::from_secs(5);
 /// A server that asks more than this at once is not asking a person.
 const MOST_OPEN: usize = 100;
 
@@ -134,10 +137,12 @@ impl Listener for ModernEar {
         if !self.abilities.allow(&asked) {
             return self.abilities.decline(&asked);
         }
+        let is_form = asked.method == "elicitation/create";
         let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked)?);
         Some(Box::pin(async move {
             match tokio::time::timeout(ANSWER_WITHIN, answered).await {
                 Ok(Ok(result)) => response(&id, result),
+                Ok(Err(_)) | Err(_) if is_form => response(&id, r#"{"action":"cancel"}"#.to_owned()),
                 Ok(Err(_)) | Err(_) => {
                     let why = "the client did not come back with an answer";
                     envelope::error_response(Some(id.as_id()), codes::INTERNAL_ERROR, why, None)
@@ -156,29 +161,109 @@ fn response(id: &RequestId, result: String) -> Vec<u8> {
 
 /// The calls that wait for their clients to come back, the oldest first.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<VecDeque<(u64, Suspended)>>);
+pub(crate) struct Waiting(Arc<Mutex<VecDeque<Held>>>);
+
+struct Held {
+    number: u64,
+    call: Suspended,
+    /// Ends it when its time has come; ends with it.
+    _patience: AbortOnDropHandle<()>,
+}
 
 impl Waiting {
     /// Clients that never come back do not fill our memory: the oldest gives way.
     const MOST: usize = 1000;
 
-    /// Holds a call under a number.
+    /// Holds a call under a number, for as long as a person may think. After that it is given up, and its
+    /// server is told.
     pub(crate) fn hold(&self, number: u64, call: Suspended) {
-        let mut waiting = self.lock();
-        if waiting.len() >= Self::MOST {
-            waiting.pop_front();
-        }
-        waiting.push_back((number, call));
+        let waiting = Arc::downgrade(&self.0);
+        let patience = tokio::spawn(async move {
+            tokio::time::sleep(ANSWER_WITHIN + GRACE).await;
+            if let Some(waiting) = waiting.upgrade() {
+                drop(take(&waiting, number));
+            }
+        });
+        let held = Held { number, call, _patience: AbortOnDropHandle::new(patience) };
+        let mut waiting = lock(&self.0);
+        let oldest = if waiting.len() >= Self::MOST { waiting.pop_front() } else { None };
+        waiting.push_back(held);
+        drop(waiting);
+        // Outside the lock: its end is told to others.
+        drop(oldest);
     }
 
     /// Gives a call back to its client.
     pub(crate) fn take(&self, number: u64) -> Option<Suspended> {
-        let mut waiting = self.lock();
-        let at = waiting.iter().position(|(held, _)| *held == number)?;
-        waiting.remove(at).map(|(_, call)| call)
+        take(&self.0, number)
+    }
+}
+
+fn take(waiting: &Mutex<VecDeque<Held>>, number: u64) -> Option<Suspended> {
+    let mut waiting = lock(waiting);
+    let at = waiting.iter().position(|held| held.number == number)?;
+    waiting.remove(at).map(|held| held.call)
+}
+
+fn lock(waiting: &Mutex<VecDeque<Held>>) -> std::sync::MutexGuard<'_, VecDeque<Held>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
+
+    /// A call whose server has asked `ear`, and the answer that the server will get.
+    fn suspended() -> (Suspended, Arc<Outbox>, BoxFuture<'static, Vec<u8>>) {
+        let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
+        let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
+        let abilities = Abilities::read(Some(&can));
+        let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), abilities };
+        let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
+        let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
+        let call = tokio::spawn(async move {
+            let _end = end;
+            std::future::pending::<()>().await;
+        });
+        (Suspended::new(Arc::clone(&outbox), inputs, call.abort_handle()), outbox, answer)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, Suspended)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_come_back_within_ten_minutes_has_cancelled_its_question_and_its_call() {
+        let waiting = Waiting::default();
+        let (call, outbox, answer) = suspended();
+        waiting.hold(7, call);
+        let begun = tokio::time::Instant::now();
+        let answer: serde_json::Value = serde_json::from_slice(&answer.await).unwrap();
+        assert_eq!((&answer["id"], &answer["result"]["action"]), (&"q".into(), &"cancel".into()));
+        assert_eq!(begun.elapsed(), ANSWER_WITHIN);
+        assert_eq!(outbox.answer().await, None, "the call itself is cancelled");
+        assert!(begun.elapsed() <= ANSWER_WITHIN + GRACE + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(waiting.take(7).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_was_given_back_is_not_ended_by_the_time_of_its_waiting() {
+        let waiting = Waiting::default();
+        let (call, outbox, _answer) = suspended();
+        waiting.hold(7, call);
+        let call = waiting.take(7).unwrap();
+        tokio::time::sleep(ANSWER_WITHIN * 2).await;
+        outbox.finish(Some(Bytes::from_static(b"answer")));
+        assert_eq!(call.outbox.answer().await.unwrap(), "answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_gives_way_when_too_many_wait() {
+        let waiting = Waiting::default();
+        let (oldest, outbox, _answer) = suspended();
+        waiting.hold(0, oldest);
+        for number in 1..=Waiting::MOST as u64 {
+            waiting.hold(number, suspended().0);
+        }
+        assert!(waiting.take(0).is_none() && waiting.take(1).is_some());
+        assert_eq!(outbox.answer().await, None);
     }
 }
