@@ -1,3 +1,4 @@
 //! What the tests of gripfast share: real peers and how to start them.
 
+pub mod packages;
 pub mod peers;

@@ -85,7 +85,7 @@ impl PeerCommand {
         self
     }
 
-    fn to_command(&self) -> Command {
+    pub(crate) fn to_command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         command
@@ -98,16 +98,24 @@ impl PeerCommand {
 ///
 /// If the peer is not installed and was not left out on purpose (`cargo xtask test --allow-missing`).
 #[must_use]
-#[expect(clippy::print_stderr, reason = "a test that is left out says so in its output")]
 pub fn require(peer: Peer) -> bool {
+    is_usable(peer.name(), &peer, || peer.missing())
+}
+
+#[expect(clippy::print_stderr, reason = "a test that is left out says so in its output")]
+pub(crate) fn is_usable(
+    name: &str,
+    shown: &dyn fmt::Display,
+    missing: impl FnOnce() -> Option<String>,
+) -> bool {
     let left_out = std::env::var("GRIPFAST_MISSING_PEERS").unwrap_or_default();
-    if left_out.split(',').any(|name| name == peer.name()) {
-        eprintln!("left out: this test needs peer {peer}, which could not be installed");
+    if left_out.split(',').any(|left_out| left_out == name) {
+        eprintln!("left out: this test needs peer {shown}, which could not be installed");
         return false;
     }
-    if let Some(missing) = peer.missing() {
+    if let Some(missing) = missing() {
         panic!(
-            "peer {peer} is missing: {missing}\n\
+            "peer {shown} is missing: {missing}\n\
              hint: `cargo xtask test` installs it, `cargo xtask test --allow-missing` goes on where that is not possible"
         );
     }
@@ -382,7 +390,7 @@ fn kill_group(leader: &Child) {
 #[cfg(not(unix))]
 fn kill_group(_leader: &Child) {}
 
-fn is_in_path(program: &str) -> bool {
+pub(crate) fn is_in_path(program: &str) -> bool {
     let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(&program).is_file())
@@ -392,7 +400,7 @@ fn server_everything() -> PathBuf {
     peers_dir().join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 }
 
-fn python(venv: &str) -> PathBuf {
+pub(crate) fn python(venv: &str) -> PathBuf {
     let venv = peers_dir().join(venv);
     if cfg!(windows) { venv.join("Scripts").join("python.exe") } else { venv.join("bin").join("python") }
 }
@@ -409,7 +417,7 @@ fn rmcp_peer() -> PathBuf {
     target_dir().join("debug").join(format!("rmcp-peer{}", std::env::consts::EXE_SUFFIX))
 }
 
-fn peers_dir() -> PathBuf {
+pub(crate) fn peers_dir() -> PathBuf {
     target_dir().join("peers")
 }
 

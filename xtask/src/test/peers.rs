@@ -1,7 +1,7 @@
-//! The real MCP servers that the tests talk to, installed into `target/peers` in exact versions.
+//! The real MCP servers and clients that the tests talk to, installed into `target/peers` in exact versions.
 //!
 //! Each set has a stamp with all that it was made from; while the stamp fits, nothing is done. The fixtures themselves,
-//! and the versions, are in `crates/testkit/peers`; how a test starts one is in `crates/testkit/src/peers.rs`.
+//! and the versions, are in `crates/testkit/peers`; how a test starts one is in `crates/testkit/src`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,14 @@ struct Set {
     runtime: Runtime,
 }
 
-/// A peer by its name in `GRIPFAST_MISSING_PEERS`, and by the variant of `testkit::peers::Peer` that tests say.
+/// A peer by its name in `GRIPFAST_MISSING_PEERS`, and by the variant of [`ENUMS`] that tests say.
 struct Peer {
     name: &'static str,
     variant: &'static str,
 }
+
+/// Where the variants are: in `testkit::peers` and `testkit::packages`.
+const ENUMS: [&str; 2] = ["Peer", "Package"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -54,6 +57,36 @@ const SETS: &[Set] = &[
         dir: "py2",
         peers: &[Peer { name: "python-v2", variant: "PythonV2" }],
         from: &["requirements-v2.txt"],
+        runtime: Runtime::Python,
+    },
+    Set {
+        dir: "inspector",
+        peers: &[Peer { name: "inspector", variant: "Inspector" }],
+        from: &["inspector/package.json", "inspector/package-lock.json"],
+        runtime: Runtime::Node,
+    },
+    Set {
+        dir: "npm-servers",
+        peers: &[
+            Peer { name: "server-filesystem", variant: "Filesystem" },
+            Peer { name: "server-memory", variant: "Memory" },
+        ],
+        from: &["servers/package.json", "servers/package-lock.json"],
+        runtime: Runtime::Node,
+    },
+    Set {
+        dir: "py-servers",
+        peers: &[
+            Peer { name: "mcp-server-time", variant: "Time" },
+            Peer { name: "mcp-server-git", variant: "Git" },
+        ],
+        from: &["requirements-servers.txt"],
+        runtime: Runtime::Python,
+    },
+    Set {
+        dir: "py-sqlite",
+        peers: &[Peer { name: "mcp-server-sqlite", variant: "Sqlite" }],
+        from: &["requirements-sqlite.txt"],
         runtime: Runtime::Python,
     },
 ];
@@ -111,12 +144,14 @@ impl Installed {
     }
 }
 
-/// Tests whose body says `Peer::Variant`. Where a helper says it, any test of the file may be meant.
+/// Tests whose body says `Peer::Variant` or `Package::Variant`. Where a helper says it, any test of the file may be meant.
 fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
     let tests = tests_in(text);
     let tokens = tokens(text);
     let says = tokens.windows(3).filter(|window| {
-        window[0].is("Peer") && window[1].is("::") && variants.iter().any(|variant| window[2].is(variant))
+        ENUMS.iter().any(|name| window[0].is(name))
+            && window[1].is("::")
+            && variants.iter().any(|variant| window[2].is(variant))
     });
     let who = says.map(|window| {
         let line = window[0].line;
@@ -141,7 +176,8 @@ impl Set {
         match self.runtime {
             Runtime::Node => {
                 for file in self.from {
-                    std::fs::copy(fixtures.join(file), dir.join(file))
+                    let name = Path::new(file).file_name().unwrap_or_default();
+                    std::fs::copy(fixtures.join(file), dir.join(name))
                         .map_err(|error| format!("cannot copy {file}: {error}"))?;
                 }
                 quiet(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&dir))?;
@@ -207,10 +243,11 @@ mod tests {
     fn the_tests_that_need_a_peer_are_named() {
         let text = "fn any() -> Peer { Peer::PythonV1(Stdio) }\n\
                     #[test]\nfn python_revives() {\n    run(Peer::PythonV1(Http));\n}\n\
-                    #[test]\nfn rmcp_revives() {\n    run(Peer::Rmcp(Http));\n}\n";
+                    #[test]\nfn rmcp_revives() {\n    run(Peer::Rmcp(Http));\n}\n\
+                    #[test]\nfn git_answers() {\n    run(Package::Git);\n}\n";
         assert_eq!(
-            tests_that_name(&["PythonV1"], "x.rs", text),
-            ["x.rs: what uses line 1", "x.rs: python_revives"]
+            tests_that_name(&["PythonV1", "Git"], "x.rs", text),
+            ["x.rs: what uses line 1", "x.rs: python_revives", "x.rs: git_answers"]
         );
     }
 

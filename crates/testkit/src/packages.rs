@@ -1,0 +1,133 @@
+//! Programs from the package registries, as people run them: servers on stdio that a config starts, with arguments of
+//! the test's choice, and the Inspector, which is a client.
+//!
+//! `cargo xtask test` installs them under `target/peers`, in the versions that `crates/testkit/peers` names.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::peers::{PeerCommand, is_in_path, is_usable, peers_dir, python};
+
+/// A program that others wrote, and that is run as it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Package {
+    /// npm `@modelcontextprotocol/server-filesystem DIR…`, on the TypeScript SDK v1.
+    Filesystem,
+    /// npm `@modelcontextprotocol/server-memory`, on the TypeScript SDK v1. `MEMORY_FILE_PATH` says where it remembers.
+    Memory,
+    /// PyPI `mcp-server-time`, on the Python SDK 2.x.
+    Time,
+    /// PyPI `mcp-server-git --repository DIR`, on the Python SDK 2.x.
+    Git,
+    /// PyPI `mcp-server-sqlite --db-path FILE`, on the Python SDK 1.x.
+    Sqlite,
+    /// npm `@modelcontextprotocol/inspector --cli …`, on a Node of its own where there is one.
+    Inspector,
+}
+
+impl Package {
+    /// Whether it can be used; a test that gets `false` ends.
+    ///
+    /// # Panics
+    ///
+    /// If it is not installed and was not left out on purpose (`cargo xtask test --allow-missing`).
+    #[must_use]
+    pub fn require(self) -> bool {
+        is_usable(self.name(), &self, || self.missing())
+    }
+
+    /// Its name in messages and in `GRIPFAST_MISSING_PEERS`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Filesystem => "server-filesystem",
+            Self::Memory => "server-memory",
+            Self::Time => "mcp-server-time",
+            Self::Git => "mcp-server-git",
+            Self::Sqlite => "mcp-server-sqlite",
+            Self::Inspector => "inspector",
+        }
+    }
+
+    /// How to start it, with these arguments.
+    #[must_use]
+    pub fn command<'a>(self, args: impl IntoIterator<Item = &'a str>) -> PeerCommand {
+        let (program, first) = self.program();
+        let args = first.into_iter().chain(args.into_iter().map(str::to_owned)).collect();
+        PeerCommand { program, args, env: Vec::new() }
+    }
+
+    fn missing(self) -> Option<String> {
+        let (program, args) = self.program();
+        // The script, where there is one: its interpreter may come from PATH.
+        let needed = args.first().map_or(program, PathBuf::from);
+        if !needed.exists() {
+            return Some(format!("there is no {}", needed.display()));
+        }
+        let on_node = matches!(self, Self::Filesystem | Self::Memory);
+        (on_node && !is_in_path("node")).then(|| "there is no `node` in PATH".to_owned())
+    }
+
+    /// What is run, and the arguments that come before all others.
+    fn program(self) -> (PathBuf, Vec<String>) {
+        let script = |of: &str| vec![peers_dir().join(of).display().to_string()];
+        let beside_python = |venv: &str| (python(venv).with_file_name(self.name()), Vec::new());
+        match self {
+            Self::Filesystem => (
+                "node".into(),
+                script("npm-servers/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"),
+            ),
+            Self::Memory => (
+                "node".into(),
+                script("npm-servers/node_modules/@modelcontextprotocol/server-memory/dist/index.js"),
+            ),
+            Self::Time | Self::Git => beside_python("py-servers"),
+            Self::Sqlite => beside_python("py-sqlite"),
+            Self::Inspector => {
+                let mut args = script(
+                    "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js",
+                );
+                args.push("--cli".to_owned());
+                let own = peers_dir().join("inspector/node_modules/.bin/node");
+                (if own.exists() { own } else { "node".into() }, args)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Package {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// Each says what it is when it is asked for help, which takes all of its packages.
+    #[test]
+    fn each_package_can_be_started() {
+        let packages = [Package::Time, Package::Git, Package::Sqlite, Package::Inspector];
+        for package in packages.into_iter().filter(|package| package.require()) {
+            let mut command = package.command(["--help"]).to_command();
+            let said = command.stdin(Stdio::null()).output().unwrap();
+            let said = String::from_utf8_lossy(&said.stdout);
+            assert!(said.to_lowercase().contains("usage: "), "{package}: {said}");
+        }
+    }
+
+    /// They take a directory, and end with their input.
+    #[test]
+    fn each_package_on_node_can_be_started() {
+        for package in [Package::Filesystem, Package::Memory].into_iter().filter(|package| package.require())
+        {
+            let mut command = package.command([env!("CARGO_MANIFEST_DIR")]).to_command();
+            let said = command.stdin(Stdio::null()).output().unwrap();
+            let said = String::from_utf8_lossy(&said.stderr);
+            assert!(said.contains("running on stdio"), "{package}: {said}");
+        }
+    }
+}
