@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     options::Options,
     rpc::{INVALID_PARAMS, RpcError},
+    showcase,
 };
 
 pub(crate) const GREETING: &str = "demo://greeting";
@@ -26,6 +27,9 @@ pub(crate) fn tools(options: &Options) -> Vec<Value> {
     ];
     if options.param_headers {
         tools.push(route());
+    }
+    if options.showcase {
+        tools.extend(showcase::tools());
     }
     tools.extend((1..=options.extra_tools).map(|number| synthetic_tool(&format!("extra_{number}"))));
     tools
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_name_of_its_own_and_an_object_schema() {
-        let options = Options { extra_tools: 3, param_headers: true, ..Options::default() };
+        let options = Options { extra_tools: 3, param_headers: true, showcase: true, ..Options::default() };
         let tools = tools(&options);
         let names: std::collections::BTreeSet<_> =
             tools.iter().map(|tool| tool["name"].to_string()).collect();

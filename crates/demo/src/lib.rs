@@ -28,6 +28,7 @@ mod options;
 mod peer;
 mod process;
 mod rpc;
+mod showcase;
 mod stdio;
 mod stream;
 mod tools;

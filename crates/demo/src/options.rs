@@ -21,6 +21,8 @@ pub struct Options {
     /// Offers the tool `route`, whose schema asks modern HTTP clients to mirror an argument in the header
     /// `Mcp-Param-Region`. Default off.
     pub param_headers: bool,
+    /// Offers one of each thing that only some servers have: the tool `words`, whose output is a list. Default off.
+    pub showcase: bool,
     /// Offers `echo` with another description and schema, as an upgraded server would. Default off.
     pub changed_schema: bool,
     /// Answers every POST of `/mcp` as an event stream, even where one JSON body would do. Default off.
@@ -49,6 +51,7 @@ impl Default for Options {
             page_size: 50,
             extra_tools: 0,
             param_headers: false,
+            showcase: false,
             changed_schema: false,
             sse_answers: false,
             sessionless: false,

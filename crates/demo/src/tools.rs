@@ -13,6 +13,7 @@ use crate::{
     peer::Request,
     process,
     rpc::{Era, MISSING_CLIENT_CAPABILITY, RpcError},
+    showcase,
     world::{Change, Owner, World},
 };
 
@@ -44,6 +45,7 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
         "route" => required(arguments, "region", Value::as_str)
             .map(|region| plain(&format!("routed to {region}")))
             .into(),
+        "words" => showcase::call_words(arguments).into(),
         "crash" => crash(world, arguments),
         "misbehave" => misbehave::call(world, request, arguments).await,
         synthetic => Ok(plain(&json!({ "tool": synthetic, "arguments": arguments }).to_string())).into(),

@@ -15,6 +15,7 @@
 //! | [`era`] | which protocol version, which era, and what a server said about itself |
 //! | [`headers`] | the HTTP headers that mirror a message, and whether they tell the truth |
 //! | [`results`] | the few fields of results, lists and notifications that a host decides on |
+//! | [`schema`] | the schema of a tool's output as the legacy era takes it |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
 //! Nesting depth is bounded by memory only, never by the stack: values are skipped by an iterative scanner
@@ -32,6 +33,7 @@ pub mod patch;
 mod raw;
 pub mod results;
 mod scan;
+pub mod schema;
 pub mod sse;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};

@@ -58,6 +58,9 @@ struct Shape {
     /// Offer the tool `route`, one argument of which modern clients mirror in a header
     #[arg(long)]
     param_headers: bool,
+    /// Offer one of each thing that only some servers have
+    #[arg(long)]
+    showcase: bool,
     /// Offer `echo` with another description and schema, as an upgraded server would
     #[arg(long)]
     changed_schema: bool,
@@ -212,6 +215,7 @@ fn options(shape: &Shape, vices: &Vices) -> Options {
         page_size: shape.page_size,
         extra_tools: shape.tools,
         param_headers: shape.param_headers,
+        showcase: shape.showcase,
         changed_schema: shape.changed_schema,
         sse_answers: shape.sse_answers,
         sessionless: shape.sessionless,

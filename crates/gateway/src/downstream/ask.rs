@@ -3,12 +3,12 @@
 use super::Gateway;
 use super::client::{Client, Severity};
 use super::cursor::{Edition, Place};
-use super::input::{self, Collected};
+use super::forward::PassedOn;
 use gripfast::transport::Listener;
-use gripfast::wire::patch::{NotAnObject, Object, Patch, patch_payload};
+use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, ProtocolVersion, codes};
-use gripfast::{Answer, CallError, CallOptions, Menu, RawValue, Rendered, Served};
+use gripfast::{CallError, RawValue, Rendered, Served};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct Asked<'a> {
 /// What the client is told.
 pub(crate) enum Told {
     /// What a server answered.
-    Answer(Answer),
+    Answer(PassedOn),
     /// A result of our own.
     Result(Box<RawValue>),
     /// An error of our own.
@@ -49,15 +49,13 @@ impl Fault {
         Self { code, message: message.into(), data: None }
     }
 
-    fn invalid(message: impl Into<String>) -> Told {
+    pub(super) fn invalid(message: impl Into<String>) -> Told {
         Told::Fault(Self::new(codes::INVALID_PARAMS, message))
     }
 }
 
 /// Items on one page: more than most clients will ever see, and still a bounded message.
 const PAGE: usize = 1000;
-/// How often a server may ask for more input before it answers.
-const ROUNDS: usize = 8;
 
 impl Gateway {
     /// Answers a request.
@@ -69,8 +67,8 @@ impl Gateway {
             "resources/list" => self.list(&asked, List::Resources).await,
             "resources/templates/list" => self.list(&asked, List::ResourceTemplates).await,
             "prompts/list" => self.list(&asked, List::Prompts).await,
-            "tools/call" => self.call_named(&asked, "tool", Menu::tool).await,
-            "prompts/get" => self.call_named(&asked, "prompt", Menu::prompt).await,
+            "tools/call" => self.call_tool(&asked).await,
+            "prompts/get" => self.get_prompt(&asked).await,
             "resources/read" => self.read(&asked).await,
             "completion/complete" => self.complete(&asked).await,
             "logging/setLevel" => self.set_level(&asked),
@@ -170,20 +168,33 @@ impl Gateway {
         Told::Result(page(&menu, list, edition, from, asked.era))
     }
 
-    /// A call of something that the menu knows by name.
-    async fn call_named(
-        &self,
-        asked: &Asked<'_>,
-        what: &str,
-        find: for<'m> fn(&'m Menu, &str) -> Option<(gripfast::Destination<'m>, &'m gripfast::Item)>,
-    ) -> Told {
+    async fn call_tool(&self, asked: &Asked<'_>) -> Told {
         self.settle().await;
         let menu = self.host.menu();
         let name = match member(asked.params, "name") {
             Ok(name) => name,
             Err(told) => return told,
         };
-        let Some((destination, _)) = find(&menu.menu, &name) else { return unknown(what, &name) };
+        let Some((destination, _)) = menu.menu.tool(&name) else { return unknown("tool", &name) };
+        let params =
+            patch_payload(asked.params, &Patch::new().set_text("name", destination.key), &Patch::new());
+        let told = self.forward(asked, destination.server, params).await;
+        match told {
+            Told::Answer(passed_on) if menu.wraps_output_for(asked.era, &name) => {
+                Told::Answer(passed_on.with_wrapped_output())
+            }
+            told => told,
+        }
+    }
+
+    async fn get_prompt(&self, asked: &Asked<'_>) -> Told {
+        self.settle().await;
+        let menu = self.host.menu();
+        let name = match member(asked.params, "name") {
+            Ok(name) => name,
+            Err(told) => return told,
+        };
+        let Some((destination, _)) = menu.menu.prompt(&name) else { return unknown("prompt", &name) };
         let params =
             patch_payload(asked.params, &Patch::new().set_text("name", destination.key), &Patch::new());
         self.forward(asked, destination.server, params).await
@@ -269,49 +280,12 @@ impl Gateway {
             _ => not_found(),
         }
     }
-
-    async fn forward(
-        &self,
-        asked: &Asked<'_>,
-        server: &str,
-        params: Result<Box<RawValue>, NotAnObject>,
-    ) -> Told {
-        let mut params = match params {
-            Ok(params) => params,
-            Err(error) => return Fault::invalid(error.to_string()),
-        };
-        // A modern client has said in the request what it can be asked.
-        let capabilities = match asked.era {
-            Era::Modern => None,
-            Era::Legacy => Some(raw(&asked.client.abilities.to_capabilities())),
-        };
-        let log_level = asked.client.level.said().map(|severity| severity.name().to_owned());
-        for _ in 0..ROUNDS {
-            let options = CallOptions {
-                patience: None,
-                listener: Some(Arc::clone(&asked.ear)),
-                capabilities: capabilities.clone(),
-                log_level: log_level.clone(),
-            };
-            let answer =
-                match self.host.request_with(server, asked.method, Some(params.clone()), options).await {
-                    Ok(answer) => answer,
-                    Err(error) => return Told::Failed(error),
-                };
-            params = match input::collect(asked, &params, &answer).await {
-                Collected::NothingWanted => return Told::Answer(answer),
-                Collected::Retry(params) => params,
-                Collected::Refused(fault) => return Told::Fault(fault),
-            };
-        }
-        Told::Fault(Fault::new(codes::INTERNAL_ERROR, "the server asks for input again and again"))
-    }
 }
 
 /// One page of a list, written once from what was rendered before.
 fn page(menu: &Served, list: List, edition: Edition, from: usize, era: Era) -> Box<RawValue> {
     let rendered: &Rendered = match list {
-        List::Tools => &menu.tools,
+        List::Tools => menu.tools_for(era),
         List::Resources => &menu.resources,
         List::ResourceTemplates => &menu.templates,
         List::Prompts => &menu.prompts,
@@ -321,7 +295,7 @@ fn page(menu: &Served, list: List, edition: Edition, from: usize, era: Era) -> B
     text.push_str("{\"");
     text.push_str(list.member());
     text.push_str("\":[");
-    text.push_str(std::str::from_utf8(items).expect("items are JSON, which is UTF-8"));
+    text.push_str(items);
     text.push(']');
     if let Some(from) = next {
         text.push_str(",\"nextCursor\":\"");

@@ -110,7 +110,7 @@ async fn watch_menu(host: Host, mut changes: watch::Receiver<u64>, post: Arc<Pos
 }
 
 fn advance(marks: &mut Marks, before: &Arc<Served>, after: &Arc<Served>) {
-    marks.tools += u64::from(before.tools != after.tools);
+    marks.tools += u64::from(before.tools != after.tools || before.legacy_tools != after.legacy_tools);
     marks.resources += u64::from(before.resources != after.resources || before.templates != after.templates);
     marks.prompts += u64::from(before.prompts != after.prompts);
 }

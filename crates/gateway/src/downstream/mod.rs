@@ -1,14 +1,15 @@
 //! The side that clients see: one MCP endpoint of both protocol eras, over HTTP and stdio.
 //!
 //! `http`, `legacy_sse` and `stdio` move messages; `ask` decides who answers a request and under which
-//! name; `respond` is the only file that turns outcomes into wire form; `era` tells the eras apart; `session` knows
-//! legacy clients.
+//! name, `forward` brings it there; `respond` is the only file that turns outcomes into wire form, with `translate`
+//! for what the other era says otherwise; `era` tells the eras apart; `session` knows legacy clients.
 
 mod ask;
 mod client;
 mod conversation;
 mod cursor;
 mod era;
+mod forward;
 mod guard;
 mod herald;
 mod http;
@@ -23,6 +24,7 @@ mod seal;
 mod session;
 mod stdio;
 mod suspended;
+mod translate;
 
 pub use guard::Guard;
 pub use seal::Seal;

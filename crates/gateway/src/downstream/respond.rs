@@ -1,11 +1,11 @@
 //! The only file that turns outcomes into wire form: results and errors in the client's era, failures as
-//! clients and models can read them.
+//! clients and models can read them. What a server of the other era said is put by `translate`.
 
 use super::ask::{Fault, Told, raw};
-use gripfast::wire::patch::{Object, Patch};
-use gripfast::wire::results::ResultType;
+use super::forward::PassedOn;
+use super::translate::{self, Translated};
 use gripfast::wire::{Era, Id, Outcome, codes, envelope};
-use gripfast::{Answer, CallError, Code, RawValue};
+use gripfast::{CallError, Code};
 use serde_json::json;
 
 /// A JSON-RPC response and the HTTP status that goes with it.
@@ -18,96 +18,47 @@ pub(crate) struct Response {
 pub(crate) fn respond(era: Era, method: &str, id: Id<'_>, told: Told) -> Response {
     match told {
         Told::Result(result) => Response { message: envelope::response(id, &result), status: 200 },
-        Told::Answer(answer) => passed_on(era, method, id, &answer),
+        Told::Answer(answered) => passed_on(era, method, id, &answered),
         Told::Fault(fault) => error(era, Some(id), &fault),
         Told::Failed(failure) => failed(era, method, id, &failure),
     }
 }
 
-/// An error response. In the modern era some codes have statuses of their own; in the legacy one a 404
-/// would say that the session is gone.
+/// An error response.
 pub(crate) fn error(era: Era, id: Option<Id<'_>>, fault: &Fault) -> Response {
     let data = fault.data.as_ref().map(raw);
     let message = envelope::error_response(id, fault.code, &fault.message, data.as_deref());
-    let status = match (era, fault.code) {
+    Response { message, status: status_of(era, fault.code) }
+}
+
+/// In the modern era some codes have statuses of their own; in the legacy one a 404 would say that the session is
+/// gone.
+fn status_of(era: Era, code: i64) -> u16 {
+    match (era, code) {
         (Era::Modern, codes::METHOD_NOT_FOUND) => 404,
         (Era::Modern, code) if codes::is_modern(code) => 400,
         (Era::Modern | Era::Legacy, _) => 200,
-    };
-    Response { message, status }
-}
-
-fn passed_on(era: Era, method: &str, id: Id<'_>, answer: &Answer) -> Response {
-    let message = match answer.outcome() {
-        Outcome::Result(result) => match in_era(era, method, result) {
-            Ok(None) => envelope::response(id, result),
-            Ok(Some(patched)) => envelope::response(id, &patched),
-            Err(fault) => return error(era, Some(id), &fault),
-        },
-        Outcome::Error(said) => {
-            let status = match (era, said.code) {
-                (Era::Modern, codes::METHOD_NOT_FOUND) => 404,
-                (Era::Modern, code) if codes::is_modern(code) => 400,
-                (Era::Modern | Era::Legacy, _) => 200,
-            };
-            return Response { message: error_in_era(era, method, id, &said, answer.era()), status };
-        }
-    };
-    Response { message, status: 200 }
-}
-
-/// Codes that mean something in one era only are translated; everything else passes as it is.
-fn error_in_era(
-    era: Era,
-    method: &str,
-    id: Id<'_>,
-    said: &gripfast::ErrorObject<'_>,
-    said_in: Era,
-) -> Vec<u8> {
-    // The modern era has no code of its own for it; naming the URI tells it from other bad parameters.
-    let names_uri =
-        || said.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.get("uri").is_some());
-    let translated = match (era, said.code) {
-        (Era::Modern, codes::RESOURCE_NOT_FOUND) => Some(codes::INVALID_PARAMS),
-        (Era::Legacy, codes::INVALID_PARAMS)
-            if said_in == Era::Modern && method == "resources/read" && names_uri() =>
-        {
-            Some(codes::RESOURCE_NOT_FOUND)
-        }
-        (Era::Legacy, code) if codes::is_modern(code) => Some(codes::INTERNAL_ERROR),
-        (Era::Modern | Era::Legacy, _) => None,
-    };
-    match translated {
-        Some(code) => envelope::error_response(Some(id), code, &said.message, said.data),
-        None => envelope::error_passed_on(id, said.raw),
     }
 }
 
-/// What the client's era needs beyond what the server's gave; `None` if nothing.
-fn in_era(era: Era, method: &str, result: &RawValue) -> Result<Option<Box<RawValue>>, Fault> {
-    let Ok(object) = Object::parse(result) else { return Ok(None) };
-    match era {
-        Era::Modern => {
-            let mut patch = Patch::new();
-            if object.get("resultType").is_none() {
-                patch = patch.set_text("resultType", "complete");
+fn passed_on(era: Era, method: &str, id: Id<'_>, passed_on: &PassedOn) -> Response {
+    match passed_on.answer.outcome() {
+        Outcome::Result(result) => match translate::result(era, method, result, passed_on) {
+            Ok(Some(translated)) => Response { message: envelope::response(id, &translated), status: 200 },
+            Ok(None) => Response { message: envelope::response(id, result), status: 200 },
+            Err(fault) => error(era, Some(id), &fault),
+        },
+        Outcome::Error(said) => match translate::error(era, method, &said, passed_on) {
+            Translated::Code(code) => {
+                let message = envelope::error_response(Some(id), code, &said.message, said.data);
+                Response { message, status: status_of(era, code) }
             }
-            if method == "resources/read" && object.get("ttlMs").is_none() {
-                patch = patch.set_owned("ttlMs", raw(&json!(0))).set_text("cacheScope", "private");
+            Translated::Failure(failure) => failed(era, method, id, &failure),
+            Translated::AsItIs => {
+                let message = envelope::error_passed_on(id, said.raw);
+                Response { message, status: status_of(era, said.code) }
             }
-            Ok((!patch.is_empty()).then(|| patch.apply(&object)))
-        }
-        Era::Legacy => {
-            if matches!(ResultType::read(&object), ResultType::InputRequired) {
-                let text =
-                    "the server asks for input in a way that this client's protocol version does not have";
-                return Err(Fault::new(codes::INTERNAL_ERROR, text));
-            }
-            let modern = ["resultType", "ttlMs", "cacheScope"];
-            let foreign = modern.iter().filter(|member| object.get(member).is_some());
-            let patch = foreign.fold(Patch::new(), |patch, member| patch.remove(*member));
-            Ok((!patch.is_empty()).then(|| patch.apply(&object)))
-        }
+        },
     }
 }
 

@@ -41,6 +41,7 @@ fn flags_reach_the_server() {
         "2",
         "--changed-schema",
         "--param-headers",
+        "--showcase",
         "--page-size",
         "0",
         "--era",
@@ -51,9 +52,14 @@ fn flags_reach_the_server() {
     ];
     let ping = r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#;
     let ran = Sandbox::empty().run_on_stdin(&words, &format!("{INITIALIZE}\n{LIST}\n{ping}\n"));
-    for expected in
-        ["extra_2", "loudly if asked", r#""route""#, r#""protocolVersion":"2025-06-18""#, "-32601"]
-    {
+    for expected in [
+        "extra_2",
+        "loudly if asked",
+        r#""route""#,
+        r#""words""#,
+        r#""protocolVersion":"2025-06-18""#,
+        "-32601",
+    ] {
         assert!(ran.stdout.contains(expected), "{expected}: {ran}");
     }
 }

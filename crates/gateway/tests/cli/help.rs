@@ -255,6 +255,7 @@ fn demo_server() {
           --tools <N>              Offer this many tools more: extra_1, extra_2, … [default: 0]
           --param-headers          Offer the tool `route`, one argument of which modern clients mirror
                                    in a header
+          --showcase               Offer one of each thing that only some servers have
           --changed-schema         Offer `echo` with another description and schema, as an upgraded
                                    server would
           --sse-answers            Answer every POST as an event stream

@@ -15,6 +15,7 @@ mod flight;
 mod legacy;
 mod modern;
 mod news;
+mod older_words;
 mod pipe;
 mod questions;
 mod scene;

@@ -17,20 +17,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is known of an upstream's catalog, and how well.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Listing {
     pub(crate) catalog: Arc<Catalog>,
     /// Where it comes from.
     pub(crate) origin: Origin,
+    /// The era in which the server said it.
+    pub(crate) era: Era,
     /// Tools whose arguments are repeated in headers, in the modern era.
     pub(crate) param_headers: Arc<BTreeMap<String, ParamHeaders>>,
 }
 
 /// Where a listing comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Nowhere: nothing was ever listed.
-    #[default]
     Nothing,
     /// From the last run.
     Stored,
@@ -39,11 +40,11 @@ pub(crate) enum Origin {
 }
 
 impl Listing {
-    pub(crate) fn stored(catalog: Option<Catalog>) -> Self {
-        match catalog {
-            Some(catalog) => Self { catalog: Arc::new(catalog), origin: Origin::Stored, ..Self::default() },
-            None => Self::default(),
-        }
+    /// From the last run, when the server was spoken to in this era.
+    pub(crate) fn stored(catalog: Option<Catalog>, era: Era) -> Self {
+        let origin = if catalog.is_some() { Origin::Stored } else { Origin::Nothing };
+        let catalog = Arc::new(catalog.unwrap_or_default());
+        Self { catalog, origin, era, param_headers: Arc::default() }
     }
 }
 
@@ -75,6 +76,7 @@ impl Upstream {
         Ok(Listing {
             catalog: Arc::new(catalog),
             origin: Origin::Server,
+            era: live.session.era,
             param_headers: Arc::new(param_headers),
         })
     }

@@ -149,9 +149,11 @@ impl Upstream {
         let Parts { name, settings, clock, observer, dialer, shelf, bell } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), dialer.kind(), seed, clock.now());
+        let verdict = shelf.verdict();
+        let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
         let upstream = Arc::new(Self {
-            listing: watch::Sender::new(Listing::stored(shelf.catalog())),
-            verdict: Mutex::new(shelf.verdict()),
+            listing: watch::Sender::new(Listing::stored(shelf.catalog(), spoke)),
+            verdict: Mutex::new(verdict),
             name,
             settings,
             clock,

@@ -6,7 +6,7 @@ use gripfast_wire::era::{InitializeResult, ModernContext, probe};
 use gripfast_wire::headers::{Mirrored, ParamHeaders, decode_value, encode_value, standard_headers};
 use gripfast_wire::patch::{MessagePatch, Object, Patch};
 use gripfast_wire::results::{CallResult, List, Page};
-use gripfast_wire::{Outcome, RawValue, RequestId, batch};
+use gripfast_wire::{Outcome, RawValue, RequestId, batch, schema};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -36,10 +36,13 @@ proptest! {
     }
 
     #[test]
-    fn any_json_may_stand_where_a_schema_is_expected(schema in value(), arguments in value()) {
+    fn any_json_may_stand_where_a_schema_is_expected(json in value(), arguments in value()) {
         let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
-        if let Ok(tool) = ParamHeaders::from_input_schema(&raw(&schema)) {
+        if let Ok(tool) = ParamHeaders::from_input_schema(&raw(&json)) {
             let _ = tool.for_arguments(Some(&raw(&arguments)));
+        }
+        if let Ok(wrapped) = schema::wrapped(&raw(&json)) {
+            prop_assert!(schema::is_of_object(&wrapped));
         }
     }
 }

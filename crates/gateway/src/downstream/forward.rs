@@ -1,0 +1,79 @@
+//! A request on its way to the server that it is for, and what came of it. A modern server that wants input first
+//! is given it on behalf of a legacy client, by asking again.
+
+use super::Gateway;
+use super::ask::{Asked, Fault, Told, raw};
+use super::input::{self, Collected};
+use gripfast::wire::patch::NotAnObject;
+use gripfast::wire::{Era, codes};
+use gripfast::{Answer, CallOptions, RawValue};
+use std::sync::Arc;
+
+/// What a server answered, on its way to the client.
+pub(crate) struct PassedOn {
+    pub(super) answer: Answer,
+    /// Who answered.
+    pub(super) server: String,
+    /// What the client was told about the output of the tool that it called.
+    pub(super) output: Output,
+}
+
+/// What a client was told about the output of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// What the server says itself.
+    AsItIs,
+    /// That it is the member `result` of an object.
+    Wrapped,
+}
+
+impl PassedOn {
+    pub(super) fn with_wrapped_output(self) -> Self {
+        Self { output: Output::Wrapped, ..self }
+    }
+}
+
+/// How often a server may ask for more input before it answers.
+const ROUNDS: usize = 8;
+
+impl Gateway {
+    pub(super) async fn forward(
+        &self,
+        asked: &Asked<'_>,
+        server: &str,
+        params: Result<Box<RawValue>, NotAnObject>,
+    ) -> Told {
+        let mut params = match params {
+            Ok(params) => params,
+            Err(error) => return Fault::invalid(error.to_string()),
+        };
+        // A modern client has said in the request what it can be asked.
+        let capabilities = match asked.era {
+            Era::Modern => None,
+            Era::Legacy => Some(raw(&asked.client.abilities.to_capabilities())),
+        };
+        let log_level = asked.client.level.said().map(|severity| severity.name().to_owned());
+        for _ in 0..ROUNDS {
+            let options = CallOptions {
+                patience: None,
+                listener: Some(Arc::clone(&asked.ear)),
+                capabilities: capabilities.clone(),
+                log_level: log_level.clone(),
+            };
+            let answer =
+                match self.host.request_with(server, asked.method, Some(params.clone()), options).await {
+                    Ok(answer) => answer,
+                    Err(error) => return Told::Failed(error),
+                };
+            params = match input::collect(asked, &params, &answer).await {
+                Collected::NothingWanted => {
+                    let (server, output) = (server.to_owned(), Output::AsItIs);
+                    return Told::Answer(PassedOn { answer, server, output });
+                }
+                Collected::Retry(params) => params,
+                Collected::Refused(fault) => return Told::Fault(fault),
+            };
+        }
+        Told::Fault(Fault::new(codes::INTERNAL_ERROR, "the server asks for input again and again"))
+    }
+}

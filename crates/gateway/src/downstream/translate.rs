@@ -1,0 +1,113 @@
+//! What a server said, in the words of the client's era. Only what the eras say differently is touched; everything
+//! else stays as the server wrote it.
+
+use super::ask::{Fault, raw};
+use super::forward::{Output, PassedOn};
+use gripfast::wire::patch::{Object, Patch};
+use gripfast::wire::results::ResultType;
+use gripfast::wire::{Era, codes, schema};
+use gripfast::{CallError, Code, ErrorObject, Fate, RawValue};
+use serde_json::json;
+
+/// The result of `method` for a client of this era; `None` if it can stay as it is.
+pub(super) fn result(
+    era: Era,
+    method: &str,
+    result: &RawValue,
+    passed_on: &PassedOn,
+) -> Result<Option<Box<RawValue>>, Fault> {
+    let Ok(object) = Object::parse(result) else { return Ok(None) };
+    let patch = match era {
+        Era::Modern => with_modern_members(method, &object),
+        Era::Legacy => {
+            if matches!(ResultType::read(&object), ResultType::InputRequired) {
+                let text =
+                    "the server asks for input in a way that this client's protocol version does not have";
+                return Err(Fault::new(codes::INTERNAL_ERROR, text));
+            }
+            let patch = without_modern_members(&object);
+            match object.get("structuredContent").filter(|content| is_wrapped(method, content, passed_on)) {
+                Some(content) => patch.set_owned("structuredContent", schema::wrapped_value(content)),
+                None => patch,
+            }
+        }
+    };
+    Ok((!patch.is_empty()).then(|| patch.apply(&object)))
+}
+
+/// How an error is put to a client of the other era.
+pub(super) enum Translated {
+    /// As the server put it.
+    AsItIs,
+    /// Under another code, with the server's own text and data.
+    Code(i64),
+    /// As a failure of the call.
+    Failure(Box<CallError>),
+}
+
+/// The error for a client of this era: codes that mean something in one era only are translated.
+pub(super) fn error(era: Era, method: &str, said: &ErrorObject<'_>, passed_on: &PassedOn) -> Translated {
+    // The modern era has no code of its own for it; naming the URI tells it from other bad parameters.
+    let names_uri =
+        || said.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.get("uri").is_some());
+    match (era, said.code) {
+        (Era::Modern, codes::RESOURCE_NOT_FOUND) => Translated::Code(codes::INVALID_PARAMS),
+        (Era::Legacy, codes::INVALID_PARAMS)
+            if passed_on.answer.era() == Era::Modern && method == "resources/read" && names_uri() =>
+        {
+            Translated::Code(codes::RESOURCE_NOT_FOUND)
+        }
+        (Era::Legacy, codes::MISSING_CLIENT_CAPABILITY) if method == "tools/call" => {
+            Translated::Failure(Box::new(missing_ability(&passed_on.server, said)))
+        }
+        (Era::Legacy, code) if codes::is_modern(code) => Translated::Code(codes::INTERNAL_ERROR),
+        (Era::Modern | Era::Legacy, _) => Translated::AsItIs,
+    }
+}
+
+fn with_modern_members(method: &str, result: &Object<'_>) -> Patch<'static> {
+    let mut patch = Patch::new();
+    if result.get("resultType").is_none() {
+        patch = patch.set_text("resultType", "complete");
+    }
+    if method == "resources/read" && result.get("ttlMs").is_none() {
+        patch = patch.set_owned("ttlMs", raw(&json!(0))).set_text("cacheScope", "private");
+    }
+    patch
+}
+
+fn without_modern_members(result: &Object<'_>) -> Patch<'static> {
+    let modern = ["resultType", "ttlMs", "cacheScope"];
+    let foreign = modern.into_iter().filter(|member| result.get(member).is_some());
+    foreign.fold(Patch::new(), |patch, member| patch.remove(member))
+}
+
+/// Whether the output of a tool has to be put into an object: the client was told so, or it is nothing that the
+/// legacy era knows as output.
+fn is_wrapped(method: &str, content: &RawValue, passed_on: &PassedOn) -> bool {
+    let foreign = || passed_on.answer.era() == Era::Modern && !content.get().starts_with('{');
+    method == "tools/call" && (passed_on.output == Output::Wrapped || foreign())
+}
+
+/// A tool that cannot work with this client, in words that a model can act on.
+fn missing_ability(server: &str, said: &ErrorObject<'_>) -> CallError {
+    let data = said.data.and_then(|data| Object::parse(data).ok());
+    let required = data.as_ref().and_then(|data| data.object("requiredCapabilities"));
+    let names: Vec<String> = required
+        .iter()
+        .flat_map(Object::iter)
+        .map(|(name, inside)| {
+            let modes = Object::parse(inside).ok();
+            let modes: Vec<&str> = modes.iter().flat_map(Object::iter).map(|(mode, _)| mode).collect();
+            if modes.is_empty() { format!("`{name}`") } else { format!("`{name}` ({})", modes.join(", ")) }
+        })
+        .collect();
+    let what = if names.is_empty() { "a capability".to_owned() } else { names.join(" and ") };
+    let text = format!(
+        "this tool of `{server}` needs {what} of its client, which this client does not offer; nothing was done \
+         (the server said: {})",
+        said.message
+    );
+    CallError::new(Code::InvalidRequest, server, Fate::Refused, text)
+        .hint("calling it again will not help; use another tool, or a client that offers it")
+}

@@ -1,0 +1,117 @@
+//! All servers' catalogs as one menu, rendered once and served many times.
+//!
+//! Each item is the server's own bytes with its public name in place of its own, and a note in `_meta` of
+//! where it comes from. The menu is made anew when a catalog has changed and somebody asks.
+
+mod render;
+
+pub use render::{Rendered, Served};
+
+use crate::host::{Entry, Host};
+use crate::upstream::Origin;
+use gripfast_core::catalog::merge::{Menu, Source};
+use gripfast_wire::Era;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Rings when the menu may have changed.
+#[derive(Debug, Clone)]
+pub(crate) struct Bell(Arc<watch::Sender<u64>>);
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+
+    pub(crate) fn ring(&self) {
+        self.0.send_modify(|rung| *rung += 1);
+    }
+
+    pub(crate) fn rung(&self) -> u64 {
+        *self.0.borrow()
+    }
+
+    pub(crate) fn listen(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+/// The last menu that was made, and for which ring of the bell.
+#[derive(Debug, Default)]
+pub(crate) struct Kitchen {
+    made: Mutex<Option<(u64, Arc<Served>)>>,
+    revisions: AtomicU64,
+}
+
+impl Host {
+    /// Everything that all servers offer, under public names.
+    pub fn menu(&self) -> Arc<Served> {
+        let rung = self.bell().rung();
+        let mut made = self.kitchen().made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, served)) = &*made
+            && *at == rung
+        {
+            return Arc::clone(served);
+        }
+        let (sources, eras) = self.sources();
+        let mut served = render::render(Menu::merge(sources), &eras);
+        match &*made {
+            Some((_, before)) if before.reads_like(&served) => {
+                let before = Arc::clone(before);
+                *made = Some((rung, Arc::clone(&before)));
+                before
+            }
+            Some(_) | None => {
+                served.revision = self.kitchen().revisions.fetch_add(1, Ordering::Relaxed) + 1;
+                let served = Arc::new(served);
+                *made = Some((rung, Arc::clone(&served)));
+                served
+            }
+        }
+    }
+
+    /// Tells when the menu may have changed. Whoever is told asks for [`Host::menu`], whose revision tells
+    /// whether it did.
+    pub fn menu_changes(&self) -> watch::Receiver<u64> {
+        self.bell().listen()
+    }
+
+    /// Waits until every server that is started by itself has been listed once, or cannot be for now; at
+    /// most for `patience`.
+    pub async fn settled(&self, patience: Duration) {
+        let unknown = self.entries().into_iter().filter(|entry| entry.awaits_first_listing());
+        let listing = unknown.map(|entry| async move {
+            // Whatever comes of it: the others are not held up by this one.
+            let _ = self.catalog(&entry.name, patience).await;
+        });
+        futures_util::future::join_all(listing).await;
+    }
+
+    /// What each server offers, and the era in which it said so.
+    fn sources(&self) -> (Vec<Source>, Vec<Era>) {
+        let (mut sources, mut eras) = (Vec::new(), Vec::new());
+        for entry in self.entries() {
+            let Ok(upstream) = entry.upstream() else { continue };
+            let (catalog, era) = {
+                let listing = upstream.listing.borrow();
+                (Arc::clone(&listing.catalog), listing.era)
+            };
+            eras.push(era);
+            sources.push(Source {
+                server: entry.name.clone(),
+                prefix: entry.prefix.clone().unwrap_or_else(|| entry.name.clone()),
+                catalog: entry.visible(catalog),
+            });
+        }
+        (sources, eras)
+    }
+}
+
+impl Entry {
+    fn awaits_first_listing(&self) -> bool {
+        !self.lazy
+            && self.upstream().is_ok_and(|upstream| upstream.listing.borrow().origin == Origin::Nothing)
+    }
+}
