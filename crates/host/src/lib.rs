@@ -36,6 +36,7 @@ mod observe;
 mod status;
 pub mod store;
 pub mod transport;
+mod unlisted;
 mod upstream;
 
 pub use call::CallOptions;
@@ -54,4 +55,5 @@ pub use host::{Discovered, Host, HostBuilder, SpawnError, SpawnOptions};
 pub use menu::{Rendered, Served};
 pub use observe::{CallStats, UpstreamEvent};
 pub use status::ServerStatus;
+pub use unlisted::Wanted;
 pub use upstream::Answer;

@@ -10,6 +10,8 @@ pub const LONGEST: usize = 64;
 
 const SEPARATOR: &str = "__";
 const HASH_DIGITS: usize = 8;
+/// What is left of a name that has to carry a hash.
+const SHORTENED: usize = LONGEST - HASH_DIGITS - 1;
 
 /// The public name of `name` under `prefix`. An empty prefix leaves the name as the server has it.
 ///
@@ -20,24 +22,58 @@ pub fn public(prefix: &str, name: &str) -> String {
         return name.to_owned();
     }
     let whole = format!("{prefix}{SEPARATOR}{name}");
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if whole.len() <= LONGEST && whole.chars().all(plain) {
+    if whole.len() <= LONGEST && whole.chars().all(is_plain) {
         return whole;
     }
-    let kept: String =
-        whole.chars().map(|c| if plain(c) { c } else { '_' }).take(LONGEST - HASH_DIGITS - 1).collect();
+    let kept: String = plain_only(&whole).take(SHORTENED).collect();
     format!("{kept}_{}", hash(&whole))
 }
 
 /// A public name for what would otherwise collide: the same for the same server and name, always.
 pub fn distinguished(server: &str, name: &str) -> String {
-    let kept: String = public(server, name).chars().take(LONGEST - HASH_DIGITS - 1).collect();
+    let kept: String = public(server, name).chars().take(SHORTENED).collect();
     format!("{kept}_{}", hash(&format!("{server}\0{name}")))
+}
+
+/// How a public name fits a server of which nothing is listed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// The name carries the server's prefix, or its name.
+    ByName,
+    /// The server has no prefix: it may have anything.
+    Perhaps,
+    /// It is no name of this server's.
+    No,
+}
+
+/// Whether something of `server`, whose prefix this is, may be called `public`.
+pub fn fit(server: &str, prefix: &str, public: &str) -> Fit {
+    let carries = |prefix: &str| {
+        let whole = format!("{prefix}{SEPARATOR}");
+        let head: String = plain_only(&whole).take(SHORTENED).collect();
+        public.starts_with(&head)
+    };
+    // A name that gave way to another's has the server's own name in front.
+    if carries(server) || (!prefix.is_empty() && carries(prefix)) {
+        Fit::ByName
+    } else if prefix.is_empty() {
+        Fit::Perhaps
+    } else {
+        Fit::No
+    }
 }
 
 /// The public URI of a resource whose own URI another server has too.
 pub fn shared_uri(server: &str, uri: &str) -> String {
     format!("{server}+{uri}")
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+fn plain_only(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|c| if is_plain(c) { c } else { '_' })
 }
 
 fn hash(text: &str) -> String {
@@ -71,7 +107,26 @@ mod tests {
         assert!(public("s", "a.b").starts_with("s__a_b_"));
     }
 
+    #[test]
+    fn an_unprefixed_server_may_have_anything_and_a_prefixed_one_only_its_own() {
+        assert_eq!(fit("github", "github", "github__create_issue"), Fit::ByName);
+        assert_eq!(fit("github", "gh", "gh__create_issue"), Fit::ByName);
+        assert_eq!(fit("github", "gh", "github__create_issue"), Fit::ByName, "if it had to give way");
+        assert_eq!(fit("github", "", "create_issue"), Fit::Perhaps);
+        assert_eq!(fit("github", "github", "create_issue"), Fit::No);
+        assert_eq!(fit("git", "git", "github__create_issue"), Fit::No);
+    }
+
     proptest! {
+        #[test]
+        fn whatever_a_server_may_offer_fits_it(server in "[a-z.]{1,70}", prefix in "[a-z.]{0,70}", name in ".{0,80}") {
+            let [wanted, second] = [public(&prefix, &name), public(&server, &name)];
+            prop_assert!(fit(&server, &prefix, &wanted) != Fit::No);
+            for renamed in [second, distinguished(&server, &name)] {
+                prop_assert_eq!(fit(&server, &prefix, &renamed), Fit::ByName);
+            }
+        }
+
         #[test]
         fn a_prefixed_name_is_always_one_that_every_client_takes(prefix in "[a-z]{1,64}", name in ".{0,200}") {
             for name in [public(&prefix, &name), distinguished(&prefix, &name)] {

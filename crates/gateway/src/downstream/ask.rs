@@ -8,7 +8,7 @@ use gripfast::transport::Listener;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, ProtocolVersion, codes};
-use gripfast::{CallError, RawValue, Rendered, Served};
+use gripfast::{CallError, Destination, RawValue, Rendered, Served, Wanted};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -53,6 +53,9 @@ impl Fault {
         Told::Fault(Self::new(codes::INVALID_PARAMS, message))
     }
 }
+
+/// A server, and its own name for something.
+type Origin = (String, String);
 
 /// Items on one page: more than most clients will ever see, and still a bounded message.
 const PAGE: usize = 1000;
@@ -169,73 +172,91 @@ impl Gateway {
     }
 
     async fn call_tool(&self, asked: &Asked<'_>) -> Told {
-        self.settle().await;
-        let menu = self.host.menu();
         let name = match member(asked.params, "name") {
             Ok(name) => name,
             Err(told) => return told,
         };
-        let Some((destination, _)) = menu.menu.tool(&name) else { return unknown("tool", &name) };
-        let params =
-            patch_payload(asked.params, &Patch::new().set_text("name", destination.key), &Patch::new());
-        let told = self.forward(asked, destination.server, params).await;
-        match told {
-            Told::Answer(passed_on) if menu.wraps_output_for(asked.era, &name) => {
-                Told::Answer(passed_on.with_wrapped_output())
-            }
+        let look = |menu: &Served| {
+            let (to, _) = menu.menu.tool(&name)?;
+            Some((origin(to), menu.wraps_output_for(asked.era, &name)))
+        };
+        let ((server, key), wrapped) = match self.find("tool", Wanted::Name(&name), look).await {
+            Ok(found) => found,
+            Err(told) => return told,
+        };
+        let params = patch_payload(asked.params, &Patch::new().set_text("name", &key), &Patch::new());
+        match self.forward(asked, &server, params).await {
+            Told::Answer(passed_on) if wrapped => Told::Answer(passed_on.with_wrapped_output()),
             told => told,
         }
     }
 
     async fn get_prompt(&self, asked: &Asked<'_>) -> Told {
-        self.settle().await;
-        let menu = self.host.menu();
         let name = match member(asked.params, "name") {
             Ok(name) => name,
             Err(told) => return told,
         };
-        let Some((destination, _)) = menu.menu.prompt(&name) else { return unknown("prompt", &name) };
-        let params =
-            patch_payload(asked.params, &Patch::new().set_text("name", destination.key), &Patch::new());
-        self.forward(asked, destination.server, params).await
+        let (server, key) = match self.prompt(&name).await {
+            Ok(origin) => origin,
+            Err(told) => return told,
+        };
+        let params = patch_payload(asked.params, &Patch::new().set_text("name", &key), &Patch::new());
+        self.forward(asked, &server, params).await
     }
 
     async fn read(&self, asked: &Asked<'_>) -> Told {
-        self.settle().await;
-        let menu = self.host.menu();
         let uri = match member(asked.params, "uri") {
             Ok(uri) => uri,
             Err(told) => return told,
         };
-        let Some(destination) = menu.menu.resource(&uri) else { return unknown("resource", &uri) };
-        let params =
-            patch_payload(asked.params, &Patch::new().set_text("uri", destination.key), &Patch::new());
-        self.forward(asked, destination.server, params).await
+        let look = |menu: &Served| menu.menu.resource(&uri).map(origin);
+        let (server, key) = match self.find("resource", Wanted::Uri(&uri), look).await {
+            Ok(origin) => origin,
+            Err(told) => return told,
+        };
+        let params = patch_payload(asked.params, &Patch::new().set_text("uri", &key), &Patch::new());
+        self.forward(asked, &server, params).await
+    }
+
+    /// Whose a prompt is, and what its server calls it.
+    async fn prompt(&self, name: &str) -> Result<Origin, Told> {
+        let look = |menu: &Served| menu.menu.prompt(name).map(|(to, _)| origin(to));
+        self.find("prompt", Wanted::Name(name), look).await
+    }
+
+    /// Something on the menu, now or once a server that may have it was listed.
+    async fn find<T>(
+        &self,
+        what: &str,
+        wanted: Wanted<'_>,
+        look: impl Fn(&Served) -> Option<T>,
+    ) -> Result<T, Told> {
+        let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
+        let found = self.host.find(wanted, look).await.map_err(Told::Failed)?;
+        found.ok_or_else(|| unknown(what, name))
     }
 
     async fn complete(&self, asked: &Asked<'_>) -> Told {
-        self.settle().await;
-        let menu = self.host.menu();
         let params = asked.params.and_then(|params| Object::parse(params).ok());
         let Some(reference) = params.as_ref().and_then(|params| params.object("ref")) else {
             return Fault::invalid("`completion/complete` needs a `ref`");
         };
         let (name, uri) = (reference.text("name"), reference.text("uri"));
-        let (server, patched) = match (name, uri) {
-            (Some(name), _) => match menu.menu.prompt(&name) {
-                Some((to, _)) => {
-                    (to.server.to_owned(), Patch::new().set_text("name", to.key).apply(&reference))
-                }
-                None => return unknown("prompt", &name),
-            },
-            (None, Some(uri)) => match menu.menu.template_or_resource(&uri) {
-                Some(to) => (to.server.to_owned(), Patch::new().set_text("uri", to.key).apply(&reference)),
-                None => return unknown("resource", &uri),
-            },
+        let (found, member) = match (name, uri) {
+            (Some(name), _) => (self.prompt(&name).await, "name"),
+            (None, Some(uri)) => {
+                let look = |menu: &Served| menu.menu.template_or_resource(&uri).map(origin);
+                (self.find("resource", Wanted::Uri(&uri), look).await, "uri")
+            }
             (None, None) => {
                 return Fault::invalid("`ref` needs the `name` of a prompt or the `uri` of a resource");
             }
         };
+        let (server, key) = match found {
+            Ok(origin) => origin,
+            Err(told) => return told,
+        };
+        let patched = Patch::new().set_text(member, &key).apply(&reference);
         let params = patch_payload(asked.params, &Patch::new().set_owned("ref", patched), &Patch::new());
         self.forward(asked, &server, params).await
     }
@@ -317,6 +338,10 @@ fn member(params: Option<&RawValue>, name: &'static str) -> Result<String, Told>
     let value = object.get_deciding(name).map_err(|error| Fault::invalid(error.to_string()))?;
     let text = value.and_then(|_| object.text(name)).ok_or_else(missing)?;
     Ok(text.into_owned())
+}
+
+fn origin(destination: Destination<'_>) -> Origin {
+    (destination.server.to_owned(), destination.key.to_owned())
 }
 
 fn unknown(what: &str, name: &str) -> Told {

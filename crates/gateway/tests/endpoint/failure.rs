@@ -69,6 +69,69 @@ async fn c04_a_call_to_a_server_that_is_away_is_held_until_it_is_back() {
 }
 
 #[tokio::test]
+async fn c04_what_a_server_that_was_never_listed_may_have_is_held_and_not_called_unknown() {
+    let late = demo().await;
+    let (address, url) = (late.addr(), late.url());
+    late.stop().await;
+    let wait = "timeouts = { reconnect_wait = \"60s\" }";
+    let scene = Scene::unlisted(&at("late", &url, "legacy", &[wait])).await;
+    let (legacy, modern) = (Legacy::meets(&scene.http).await, Modern::of(&scene.http));
+    let completion = json!({ "type": "ref/prompt", "name": "late__greet" });
+    let completion = json!({ "ref": completion, "argument": { "name": "name", "value": "A" } });
+    let asked = Box::pin(async {
+        tokio::join!(
+            legacy.calls("late__echo", json!({ "text": "held" })),
+            modern.calls("late__echo", json!({ "text": "held too" })),
+            legacy.asks("tools/call", call("late__nothing", json!({}))),
+            modern.asks("prompts/get", call("late__greet", json!({ "name": "Ada" }))),
+            legacy.asks("resources/read", json!({ "uri": "demo://greeting" })),
+            modern.asks("completion/complete", completion),
+        )
+    });
+    let comes = async {
+        let late = gripfast_demo::start_http(address, Options::default()).await.unwrap();
+        scene.host.reconnect("late").unwrap();
+        late
+    };
+    let (said, late) = within("all requests", async { tokio::join!(asked, comes) }).await;
+    let (one, two, nothing, prompt, resource, completed) = said;
+    assert_eq!((&*one, &*two), ("held", "held too"));
+    assert_eq!(nothing["error"]["code"], -32602, "{nothing}");
+    for answer in [prompt, resource, completed] {
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    assert_eq!(late.calls(), 2, "what it does not have was not sent");
+}
+
+#[tokio::test]
+async fn c04_a_lazy_server_that_was_never_listed_starts_for_a_call_that_names_it() {
+    let config = child("lazy", &[], &["lazy = true"]) + &child("other", &[], &["lazy = true"]);
+    let scene = Scene::unlisted(&config).await;
+    let client = Legacy::meets(&scene.http).await;
+    let unknown = client.asks("tools/call", call("nobody__echo", json!({}))).await;
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+    assert_eq!(client.calls("lazy__echo", json!({ "text": "up" })).await, "up");
+    assert_eq!(scene.host.status_of("other").unwrap().supervision.state, State::Idle);
+}
+
+#[tokio::test]
+async fn c04_a_server_that_was_never_listed_and_does_not_come_is_a_failure_with_a_machine_part() {
+    let away = demo().await;
+    let url = away.url();
+    away.stop().await;
+    let none = "timeouts = { reconnect_wait = \"0s\" }";
+    let scene = Scene::unlisted(&at("away", &url, "legacy", &[none])).await;
+    let (legacy, modern) = (Legacy::meets(&scene.http).await, Modern::of(&scene.http));
+    let echo = call("away__echo", json!({ "text": "hi" }));
+    let part = failure(&legacy.asks("tools/call", echo.clone()).await, false);
+    assert_eq!((&part["code"], &part["outcome"]), (&json!("reconnecting"), &json!("not_sent")));
+    failure(&modern.asks("tools/call", echo).await, true);
+    let prompt = legacy.asks("prompts/get", call("away__greet", json!({}))).await;
+    assert_eq!(prompt["error"]["code"], -32603, "{prompt}");
+    assert_part(&prompt["error"]["data"]);
+}
+
+#[tokio::test]
 async fn b08_a_stopped_server_answers_at_once_and_the_others_do_not_notice() {
     let (away, here) = (demo().await, demo().await);
     let config = at("away", &away.url(), "legacy", &[]) + &at("here", &here.url(), "modern", &[]);

@@ -29,12 +29,17 @@ pub(crate) struct Scene {
 impl Scene {
     /// With the servers of this config, all of which are listed.
     pub(crate) async fn with(config: &str) -> Self {
-        Self::over(config, Arc::new(tempfile::tempdir().unwrap())).await
+        Self::over(config, Arc::new(tempfile::tempdir().unwrap()), PATIENCE).await
     }
 
-    async fn over(config: &str, state: Arc<TempDir>) -> Self {
+    /// With the servers of this config, none of which is waited for.
+    pub(crate) async fn unlisted(config: &str) -> Self {
+        Self::over(config, Arc::new(tempfile::tempdir().unwrap()), Duration::ZERO).await
+    }
+
+    async fn over(config: &str, state: Arc<TempDir>, patience: Duration) -> Self {
         let host = host_of(config, Some(state.path().to_owned()));
-        host.settled(PATIENCE).await;
+        host.settled(patience).await;
         let settings = Settings {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
@@ -56,7 +61,7 @@ impl Scene {
     pub(crate) async fn restart(mut self, config: &str) -> Self {
         let _ = self.stop.take().unwrap().send(());
         within("the gateway's end", &mut self.serving).await.unwrap();
-        Self::over(config, self.state).await
+        Self::over(config, self.state, PATIENCE).await
     }
 
     /// Waits for a state. Something has to happen before it can be there, and tells when it does.

@@ -30,7 +30,7 @@ use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use gripfast_core::supervise::status::State;
-use gripfast_core::supervise::upstream::{Ask, Input, Upstream as Machine};
+use gripfast_core::supervise::upstream::{Admission, Ask, CallEnd, Input, Upstream as Machine};
 use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, RawValue};
@@ -289,6 +289,16 @@ impl Upstream {
         if self.state() == State::Idle {
             self.ask(Ask::Reconnect);
         }
+    }
+
+    /// Somebody has a request for it that cannot be sent before it was listed. It counts as a call that asks
+    /// and leaves: a sleeping upstream is started for it, and a parked one is woken.
+    pub(crate) fn knock(&self) {
+        self.with(|machine, now| match machine.admit(now) {
+            Admission::Go(ticket) => machine.end(now, ticket, CallEnd::Abandoned),
+            Admission::Wait(place) => machine.leave(now, place),
+            Admission::Refuse(_) => {}
+        });
     }
 
     /// Ends when there is no hope for a listing without somebody's doing, with the reason.

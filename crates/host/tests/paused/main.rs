@@ -8,5 +8,6 @@ mod circuit;
 mod lifecycle;
 mod questions;
 mod sessions;
+mod unlisted;
 mod verbs;
 mod world;
