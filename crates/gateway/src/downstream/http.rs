@@ -5,12 +5,14 @@ use super::Gateway;
 use super::ask::{Asked, Fault, Told};
 use super::client::Client;
 use super::era::{self, Around};
+use super::heard::Heard;
 use super::herald::Marks;
 use super::modern;
 use super::outbox::{Next, Outbox};
 use super::questions::{Abilities, Questions};
 use super::respond::{self, Response as Wire};
 use super::session::Session;
+
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -127,6 +129,7 @@ async fn post_legacy(
     };
     match message {
         Message::Request(request) => {
+            session.heard().listed(&request.method, gateway.herald.marks());
             let outbox = Arc::new(Outbox::default());
             let id = request.id.to_request_id();
             let call = spawn_legacy(gateway, &session, session.client.clone(), body.clone(), &outbox);
@@ -258,44 +261,53 @@ fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
         return stream(outbox_events(outbox, place, number));
     }
     if let Some(marks) = last.and_then(Marks::from_event_id) {
-        *session.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = marks;
+        *session.heard() = Heard::of(marks);
     }
     stream(news(gateway, session))
 }
 
-/// What a legacy client has to be told about lists, now and from now on. What it was told is remembered
-/// with its session, so nothing is missed between two streams.
+/// What a legacy client has to be told about lists, now and from now on. What certainly reached it is
+/// remembered with its session, so nothing is missed between two streams.
 fn news(
     gateway: &Arc<Gateway>,
     session: Arc<Session>,
 ) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    let begin = (gateway.herald.follow(), session, gateway.leaving.clone());
-    futures_util::stream::unfold(begin, |(mut marks, session, leaving)| async move {
+    session.heard().take_back();
+    let begin = (gateway.herald.follow(), Telling(session), gateway.leaving.clone());
+    futures_util::stream::unfold(begin, |(mut marks, telling, leaving)| async move {
         loop {
+            let session = &telling.0;
             let now = *marks.borrow_and_update();
-            let told = {
-                let mut told = session.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                std::mem::replace(&mut *told, now)
-            };
-            let events: Vec<u8> = told
-                .news(now)
+            let news = session.heard().tell(now);
+            let events: Vec<u8> = news
                 .flat_map(|method| {
                     let message = envelope::notification(method, None);
                     sse::Writer::new().id(&now.to_event_id()).data(&message).finish()
                 })
                 .collect();
             if !events.is_empty() {
-                return Some((Bytes::from(events), (marks, session, leaving)));
+                return Some((Bytes::from(events), (marks, telling, leaving)));
             }
             let changed = tokio::select! {
                 changed = changed_or_due(&mut marks, &leaving) => changed?,
                 () = session.ended.cancelled() => return None,
             };
             if !changed {
-                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, session, leaving)));
+                // A client that hung up would have been noticed since.
+                session.heard().arrived(now);
+                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, telling, leaving)));
             }
         }
     })
+}
+
+/// A stream on which a session is told of changes; what it was told last may be lost with it.
+struct Telling(Arc<Session>);
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.0.heard().take_back();
+    }
 }
 
 /// Whether there is news (`true`) or it is time for a sign of life (`false`); `None` at the gateway's end.

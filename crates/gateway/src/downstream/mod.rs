@@ -11,6 +11,7 @@ mod cursor;
 mod era;
 mod forward;
 mod guard;
+mod heard;
 mod herald;
 mod http;
 mod input;
@@ -24,6 +25,7 @@ mod seal;
 mod session;
 mod stdio;
 mod suspended;
+
 mod translate;
 
 pub use guard::Guard;

@@ -2,10 +2,12 @@
 //! rest, calls under way and streams that may be picked up again, is kept here, bounded.
 
 use super::client::Client;
+use super::heard::Heard;
 use super::herald::Marks;
 use super::outbox::Outbox;
 use super::questions::{Abilities, Questions};
 use super::seal::Seal;
+
 use gripfast::wire::{ProtocolVersion, RequestId};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -58,8 +60,7 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     /// What it was asked and has not answered yet.
     pub(crate) questions: Arc<Questions>,
-    /// What the client was last told about the lists.
-    pub(crate) told: Mutex<Marks>,
+    heard: Mutex<Heard>,
     /// Once its client has ended it.
     pub(crate) ended: CancellationToken,
     state: Mutex<State>,
@@ -172,7 +173,7 @@ impl Session {
             version,
             client: Client::with(abilities),
             questions: Arc::default(),
-            told: Mutex::new(told),
+            heard: Mutex::new(Heard::of(told)),
             ended: CancellationToken::new(),
             state: Mutex::default(),
             used: AtomicU64::new(0),
@@ -216,6 +217,11 @@ impl Session {
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<Outbox>> {
         let state = self.lock();
         state.streams.iter().find(|(kept, _)| *kept == number).map(|(_, outbox)| Arc::clone(outbox))
+    }
+
+    /// What the client has heard about the lists.
+    pub(crate) fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cancel_all(&self) {

@@ -80,6 +80,28 @@ async fn a_client_that_did_not_listen_is_told_when_it_does() {
 }
 
 #[tokio::test]
+async fn what_was_written_on_a_stream_that_broke_is_told_on_the_next() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let (client, witness) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
+    let (lost, mut heard) = (client.listens(None).await, witness.listens(None).await);
+    demo.add_tool("new").await;
+    assert_eq!(heard.message().await["method"], CHANGED);
+    // The client's network is gone: what was sent to it was never read, so it cannot name it either.
+    drop(lost);
+    let mut next = client.listens(None).await;
+    assert_eq!(next.message().await["method"], CHANGED);
+    // Whoever has seen the list since need not be told of it.
+    drop(next);
+    client.asks("tools/list", json!({})).await;
+    let mut settled = client.listens(None).await;
+    demo.add_tool("newer").await;
+    assert_eq!(heard.message().await["method"], CHANGED);
+    assert_eq!(settled.message().await["method"], CHANGED);
+    assert!(settled.is_silent().await);
+}
+
+#[tokio::test]
 async fn a_modern_client_that_listens_is_told_what_it_asked_for() {
     let demo = demo().await;
     for protocol in ["legacy", "modern"] {
