@@ -422,7 +422,7 @@ pub(crate) fn peers_dir() -> PathBuf {
 }
 
 /// `CARGO_TARGET_DIR`, seen from the workspace's root; `target` by default.
-fn target_dir() -> PathBuf {
+pub(crate) fn target_dir() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target")))
 }

@@ -1,4 +1,5 @@
-//! The real MCP servers and clients that the tests talk to, installed into `target/peers` in exact versions.
+//! The real MCP servers and clients that the tests talk to, and the official conformance suite, installed into
+//! `target/peers` in exact versions.
 //!
 //! Each set has a stamp with all that it was made from; while the stamp fits, nothing is done. The fixtures themselves,
 //! and the versions, are in `crates/testkit/peers`; how a test starts one is in `crates/testkit/src`.
@@ -28,8 +29,8 @@ struct Peer {
     variant: &'static str,
 }
 
-/// Where the variants are: in `testkit::peers` and `testkit::packages`.
-const ENUMS: [&str; 2] = ["Peer", "Package"];
+/// Where the variants are: in `testkit::peers`, `testkit::packages` and `testkit::conformance`.
+const ENUMS: [&str; 3] = ["Peer", "Package", "Suite"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -45,6 +46,15 @@ const SETS: &[Set] = &[
             Peer { name: "typescript-v2", variant: "TypeScriptV2" },
         ],
         from: &["package.json", "package-lock.json"],
+        runtime: Runtime::Node,
+    },
+    Set {
+        dir: "conformance",
+        peers: &[
+            Peer { name: "conformance-0.1", variant: "V0_1" },
+            Peer { name: "conformance-0.2", variant: "V0_2" },
+        ],
+        from: &["conformance/package.json", "conformance/package-lock.json"],
         runtime: Runtime::Node,
     },
     Set {
@@ -144,7 +154,7 @@ impl Installed {
     }
 }
 
-/// Tests whose body says `Peer::Variant` or `Package::Variant`. Where a helper says it, any test of the file may be meant.
+/// Tests whose body says `Peer::Variant` or the like. Where a helper says it, any test of the file may be meant.
 fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
     let tests = tests_in(text);
     let tokens = tokens(text);

@@ -1,0 +1,44 @@
+//! The server of ours, asked directly: it passes everything, or nothing that follows would mean anything.
+
+use crate::set::{Set, imperfections};
+use gripfast_testkit::conformance::{Listening, Suite, require};
+use std::collections::BTreeSet;
+
+#[test]
+fn the_legacy_form_passes_every_scenario_of_the_older_suite() {
+    passes(Suite::V0_1, Set::Older);
+}
+
+#[test]
+fn the_legacy_form_passes_every_legacy_scenario_of_the_newer_suite() {
+    passes(Suite::V0_2, Set::Legacy);
+}
+
+#[test]
+fn the_modern_form_passes_every_modern_scenario_and_every_extension() {
+    passes(Suite::V0_2, Set::Modern);
+}
+
+fn passes(suite: Suite, set: Set) {
+    if !require(suite) {
+        return;
+    }
+    let server = Listening::start(set.era());
+    let results = set.run(server.url());
+    let ran: BTreeSet<String> = results.keys().cloned().collect();
+    assert_eq!(ran, set.scenarios(), "every scenario has to run");
+    let found = imperfections(&results);
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_scenario_is_left_out() {
+    for (suite, sets) in [(Suite::V0_1, &[Set::Older][..]), (Suite::V0_2, &[Set::Legacy, Set::Modern])] {
+        if !require(suite) {
+            return;
+        }
+        for (scenario, of) in suite.scenarios("--server") {
+            assert!(sets.iter().any(|set| set.has(&of)), "{scenario} of {} is in no set", suite.name());
+        }
+    }
+}
