@@ -29,6 +29,27 @@ pub enum Event {
         /// How long it was away.
         away: Duration,
     },
+    /// A link that works is being replaced: the new one is made first.
+    Replacing {
+        /// Why.
+        why: ReplaceCause,
+    },
+    /// A link that worked was replaced; calls that were under way finish on the old one.
+    Replaced,
+    /// The replacement could not be made; the present link stays.
+    ReplacementFailed {
+        /// What happened.
+        cause: String,
+    },
+    /// A spare is ready to take over.
+    SpareReady,
+    /// The spare takes over.
+    SpareUsed,
+    /// The spare could not be made, or was lost while it waited; another one is made.
+    SpareLost {
+        /// What happened.
+        cause: String,
+    },
     /// Its session was replaced; the link stayed.
     SessionRenewed,
     /// Its credential was replaced; the link stayed.
@@ -72,6 +93,20 @@ pub enum Event {
     },
 }
 
+/// Why a link that works is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplaceCause {
+    /// Somebody asked for it.
+    Asked,
+    /// It has lived as long as it may.
+    Age,
+    /// It holds more memory than it may.
+    Memory {
+        /// How much, in bytes.
+        resident: u64,
+    },
+}
+
 impl Event {
     /// The word for this kind of event in logs, metrics and feeds.
     pub const fn word(&self) -> &'static str {
@@ -79,6 +114,12 @@ impl Event {
             Self::StateChanged { .. } => "state_changed",
             Self::Restarting { .. } => "restarting",
             Self::Revived { .. } => "revived",
+            Self::Replacing { .. } => "replacing",
+            Self::Replaced => "replaced",
+            Self::ReplacementFailed { .. } => "replacement_failed",
+            Self::SpareReady => "spare_ready",
+            Self::SpareUsed => "spare_used",
+            Self::SpareLost { .. } => "spare_lost",
             Self::SessionRenewed => "session_renewed",
             Self::CredentialRenewed => "credential_renewed",
             Self::CircuitOpened { .. } => "circuit_opened",

@@ -25,3 +25,15 @@ impl fmt::Display for Epoch {
         write!(f, "#{}", self.0)
     }
 }
+
+/// The number of a second link of one upstream, made beside the present one. It only grows too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SecondId(u64);
+
+impl SecondId {
+    /// The number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}

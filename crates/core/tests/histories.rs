@@ -8,10 +8,10 @@ use gripfast_core::failure::{BlockCause, Failure};
 use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::keepalive::Probe;
-use gripfast_core::supervise::spec::SupervisionSpec;
+use gripfast_core::supervise::spec::{RecycleSpec, SupervisionSpec};
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Ticket,
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Role, Ticket,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -30,6 +30,9 @@ enum Step {
     CatalogListed,
     CatalogFailed(Failure),
     CatalogChanged,
+    SecondUp,
+    SecondDown(Failure),
+    Measured(u64),
     Stale(u8),
     Admit,
     Readmit(u8),
@@ -87,6 +90,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::CatalogListed),
         1 => failure().prop_map(Step::CatalogFailed),
         1 => Just(Step::CatalogChanged),
+        4 => Just(Step::SecondUp),
+        2 => failure().prop_map(Step::SecondDown),
+        1 => (0u64..200).prop_map(Step::Measured),
         1 => any::<u8>().prop_map(Step::Stale),
         8 => Just(Step::Admit),
         4 => any::<u8>().prop_map(Step::Readmit),
@@ -101,13 +107,15 @@ struct History {
     tickets: Vec<Ticket>,
     places: Vec<Place>,
     asked_to_stop: bool,
+    /// Links that were replaced.
+    replaced: usize,
 }
 
 impl History {
     fn new(kind: LinkKind, spec: SupervisionSpec) -> Self {
         let mut world = World::new(kind, spec);
         world.ask(Ask::Start);
-        Self { world, tickets: Vec::new(), places: Vec::new(), asked_to_stop: false }
+        Self { world, tickets: Vec::new(), places: Vec::new(), asked_to_stop: false, replaced: 0 }
     }
 
     fn live(&mut self, step: Step) {
@@ -158,7 +166,27 @@ impl History {
                 let epoch = world.epoch();
                 world.tell(Input::CatalogChanged { epoch });
             }
-            Step::LinkDown(_)
+            Step::SecondUp => match world.second() {
+                Some((_, Role::Spare)) => world.spare_up(),
+                Some((_, Role::Replacement)) => {
+                    let ready = world.machine.ready_epoch().is_some();
+                    let taken = world.take_over();
+                    assert!(ready || !taken, "only a working link is replaced");
+                    self.replaced += usize::from(taken);
+                }
+                None => {}
+            },
+            Step::SecondDown(failure) => {
+                if world.second().is_some() {
+                    world.second_down(failure);
+                }
+            }
+            Step::Measured(resident) if dialed(world) => {
+                let epoch = world.epoch();
+                world.tell(Input::Measured { epoch, resident });
+            }
+            Step::Measured(_)
+            | Step::LinkDown(_)
             | Step::Heard
             | Step::ProbeEnded(_)
             | Step::RenewalEnded(_)
@@ -235,6 +263,13 @@ impl History {
         if status.state == State::Stopped {
             assert!(self.asked_to_stop, "only a stop reaches stopped");
         }
+        let count =
+            |wanted: fn(&Action) -> bool| self.world.actions.iter().filter(|done| wanted(done)).count();
+        let hung_up = count(|action| matches!(action, Action::HangUpRetired { .. }));
+        assert!(hung_up <= self.replaced, "what was not replaced is not hung up");
+        if self.tickets.is_empty() {
+            assert_eq!(hung_up, self.replaced, "a replaced link without calls is let go");
+        }
         match status.state {
             State::Idle | State::Stopped => {}
             _ => assert!(status.next_wake.is_some(), "{:?} has no wake-up", status.state),
@@ -258,13 +293,21 @@ impl History {
                 let action = world.actions[answered];
                 answered += 1;
                 match action {
-                    Action::Dial { epoch } => world.tell(Input::LinkUp { epoch, probe: Probe::Ping }),
+                    Action::Dial { epoch } | Action::UseSpare { epoch, .. } => {
+                        world.tell(Input::LinkUp { epoch, probe: Probe::Ping });
+                    }
+                    Action::DialSecond { id, role: Role::Spare } => world.tell(Input::SpareUp { id }),
+                    Action::DialSecond { id, role: Role::Replacement } => {
+                        world.machine.take_over(world.now(), id, Probe::Ping);
+                        world.drain();
+                    }
+                    Action::Measure { epoch } => world.tell(Input::Measured { epoch, resident: 0 }),
                     Action::Probe { epoch, .. } => {
                         world.tell(Input::ProbeEnded { epoch, answer: ProbeAnswer::Alive });
                     }
                     Action::Renew { epoch, .. } => world.tell(Input::RenewalEnded { epoch, failure: None }),
                     Action::ListCatalog { epoch } => world.tell(Input::CatalogListed { epoch }),
-                    Action::HangUp(_) => {}
+                    Action::HangUp(_) | Action::DropSecond | Action::HangUpRetired { .. } => {}
                 }
             }
             match world.admit() {
@@ -287,18 +330,24 @@ fn take<T>(from: &mut Vec<T>, n: u8) -> Option<T> {
 }
 
 fn spec() -> impl Strategy<Value = SupervisionSpec> {
-    (any::<bool>(), any::<bool>(), 1u32..4, 0u32..4).prop_map(|(lazy, keepalive, in_flight, waiting)| {
-        let mut spec = SupervisionSpec {
-            lazy,
-            max_in_flight: in_flight,
-            max_waiting: waiting,
-            ..SupervisionSpec::default()
-        };
-        if !keepalive {
-            spec.keepalive.interval = None;
-        }
-        spec
-    })
+    let beside = (any::<bool>(), prop::option::of(1u64..600), prop::option::of(0u64..150));
+    (any::<bool>(), any::<bool>(), 1u32..4, 0u32..4, beside).prop_map(
+        |(lazy, keepalive, in_flight, waiting, beside)| {
+            let (spare, lifetime, max_rss) = beside;
+            let mut spec = SupervisionSpec {
+                lazy,
+                spare,
+                recycle: RecycleSpec { max_lifetime: lifetime.map(Duration::from_secs), max_rss },
+                max_in_flight: in_flight,
+                max_waiting: waiting,
+                ..SupervisionSpec::default()
+            };
+            if !keepalive {
+                spec.keepalive.interval = None;
+            }
+            spec
+        },
+    )
 }
 
 fn kind() -> impl Strategy<Value = LinkKind> {

@@ -55,6 +55,10 @@ pub(super) struct Ready {
     pub(super) catalog: CatalogState,
     /// The visible state until the catalog of this link was listed once (B05).
     pub(super) until_listed: State,
+    /// When it has lived long enough and is replaced.
+    pub(super) recycle_at: Option<Mono>,
+    /// When its memory is looked at next.
+    pub(super) measure_at: Option<Mono>,
 }
 
 /// What is known of the upstream's catalog.

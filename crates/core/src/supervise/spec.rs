@@ -24,6 +24,10 @@ pub struct SupervisionSpec {
     pub max_in_flight: u32,
     /// Requests that may wait (for a slot or for the link). More are refused as overloaded.
     pub max_waiting: u32,
+    /// Keep a second child ready, which takes over when the first one dies. For child processes only.
+    pub spare: bool,
+    /// When a link that works is replaced all the same.
+    pub recycle: RecycleSpec,
 }
 
 impl Default for SupervisionSpec {
@@ -38,6 +42,8 @@ impl Default for SupervisionSpec {
             timeouts: TimeoutSpec::default(),
             max_in_flight: 64,
             max_waiting: 1024,
+            spare: false,
+            recycle: RecycleSpec::default(),
         }
     }
 }
@@ -135,4 +141,13 @@ impl Default for TimeoutSpec {
             reconnect_wait: Duration::from_secs(15),
         }
     }
+}
+
+/// When a link that works is replaced all the same: for servers that leak. The new one is made first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecycleSpec {
+    /// Replace it after this time.
+    pub max_lifetime: Option<Duration>,
+    /// Replace it when the child and its offspring hold more memory than this, in bytes.
+    pub max_rss: Option<u64>,
 }

@@ -78,6 +78,30 @@ pub struct UpstreamStatus {
     pub waiting: u32,
     /// The number of the present link or session.
     pub epoch: u64,
+    /// The second child that would take over, where one is wanted.
+    pub spare: Option<SpareState>,
+}
+
+/// How far the second child is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpareState {
+    /// There is none at the moment.
+    Missing,
+    /// It is being started.
+    Starting,
+    /// It could take over now.
+    Ready,
+}
+
+impl SpareState {
+    /// The word in status.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+        }
+    }
 }
 
 /// The one thing a person could do about an upstream.

@@ -4,12 +4,12 @@
 
 use gripfast_core::event::Event;
 use gripfast_core::failure::Failure;
-use gripfast_core::ids::Epoch;
+use gripfast_core::ids::{Epoch, SecondId};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Refusal, Ticket, Upstream,
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Refusal, Role, Ticket, Upstream,
 };
 use gripfast_core::time::{Mono, Now, Wall};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) wall: Duration,
     pub(crate) actions: Vec<Action>,
     pub(crate) events: Vec<Event>,
+    /// The epoch of the newest replacement.
+    pub(crate) taken_over: Option<Epoch>,
 }
 
 impl World {
@@ -32,7 +34,7 @@ impl World {
         let (mono, wall) = (Duration::from_secs(1000), Duration::from_secs(1_800_000_000));
         let now = Now { mono: Mono::at(mono), wall: Wall::at(wall) };
         let machine = Upstream::new(spec, kind, 42, now);
-        Self { machine, mono, wall, actions: Vec::new(), events: Vec::new() }
+        Self { machine, mono, wall, actions: Vec::new(), events: Vec::new(), taken_over: None }
     }
 
     /// A started upstream that is up and listed.
@@ -97,10 +99,52 @@ impl World {
             .iter()
             .rev()
             .find_map(|action| match action {
-                Action::Dial { epoch } | Action::Renew { epoch, .. } => Some(*epoch),
-                Action::HangUp(_) | Action::Probe { .. } | Action::ListCatalog { .. } => None,
+                Action::Dial { epoch } | Action::Renew { epoch, .. } | Action::UseSpare { epoch, .. } => {
+                    Some(*epoch)
+                }
+                Action::HangUp(_)
+                | Action::Probe { .. }
+                | Action::ListCatalog { .. }
+                | Action::DialSecond { .. }
+                | Action::DropSecond
+                | Action::HangUpRetired { .. }
+                | Action::Measure { .. } => None,
             })
+            .into_iter()
+            .chain(self.taken_over)
+            .max()
             .expect("something was dialed")
+    }
+
+    /// The newest second link and what it is for.
+    pub(crate) fn second(&self) -> Option<(SecondId, Role)> {
+        self.actions.iter().rev().find_map(|action| match action {
+            Action::DialSecond { id, role } => Some((*id, *role)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn spare_up(&mut self) {
+        let (id, _) = self.second().expect("a spare is being made");
+        self.tell(Input::SpareUp { id });
+    }
+
+    pub(crate) fn second_down(&mut self, failure: Failure) {
+        let (id, _) = self.second().expect("a second link was made");
+        self.tell(Input::SecondDown { id, failure });
+    }
+
+    /// The replacement is connected and listed; whether it was wanted.
+    pub(crate) fn take_over(&mut self) -> bool {
+        let (id, _) = self.second().expect("a replacement is being made");
+        let epoch = self.machine.take_over(self.now(), id, Probe::Ping);
+        self.drain();
+        self.taken_over = self.taken_over.max(epoch);
+        epoch.is_some()
+    }
+
+    pub(crate) fn did(&self, action: Action) -> usize {
+        self.actions.iter().filter(|done| **done == action).count()
     }
 
     pub(crate) fn dials(&self) -> usize {

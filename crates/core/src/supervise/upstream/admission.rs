@@ -27,6 +27,7 @@ pub enum Admission {
 pub struct Ticket {
     call: u64,
     epoch: Epoch,
+    link: u64,
 }
 
 impl Ticket {
@@ -175,8 +176,9 @@ impl Upstream {
     pub fn end(&mut self, now: Now, ticket: Ticket, end: CallEnd) {
         self.look(now);
         let mono = now.mono;
-        let Ticket { call, epoch } = ticket;
+        let Ticket { call, epoch, link } = ticket;
         self.in_flight -= 1;
+        self.leave_link(link);
         self.used_at = mono;
         match end {
             // A caller's change of mind teaches nothing about the server.
@@ -311,7 +313,8 @@ impl Upstream {
         if trial {
             self.circuit.begin_trial(now, call);
         }
-        Ticket { call, epoch: self.ready_epoch().expect("a call is admitted to a usable link only") }
+        let epoch = self.ready_epoch().expect("a call is admitted to a usable link only");
+        Ticket { call, epoch, link: self.join_link() }
     }
 
     fn has_free_slot(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What people may ask for: start, stop, reconnect, reload.
 
 use super::{Action, Ask, Manner, Upstream};
-use crate::event::Event;
+use crate::event::{Event, ReplaceCause};
 use crate::supervise::link::Link;
 use crate::time::Mono;
 
@@ -25,12 +25,19 @@ impl Upstream {
             },
             Ask::Reconnect => self.redial(now),
             Ask::Reload => {
+                let works = self.works();
                 self.budget.forgive();
                 self.outage = None;
                 if self.circuit.close() {
                     self.events.push_back(Event::CircuitClosed);
                 }
-                self.redial(now);
+                // A spare may be older than what the reload is about.
+                self.drop_second();
+                if works {
+                    self.replace(now, ReplaceCause::Asked);
+                } else {
+                    self.redial(now);
+                }
             }
             Ask::CauseChanged => match self.link {
                 Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => self.dial(now),
@@ -78,18 +85,24 @@ impl Upstream {
             Link::Ready(_) | Link::Renewing { .. } => self.finish_drain(),
             Link::Connecting { .. } => {
                 self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                self.link = Link::Stopped;
+                self.be_stopped();
             }
             Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
-                self.link = Link::Stopped;
+                self.be_stopped();
             }
         }
+        self.drop_second();
         self.outage = None;
         self.cause = None;
     }
 
     pub(super) fn finish_drain(&mut self) {
         self.actions.push_back(Action::HangUp(Manner::Politely));
+        self.be_stopped();
+    }
+
+    fn be_stopped(&mut self) {
         self.link = Link::Stopped;
+        self.hang_up_retired();
     }
 }

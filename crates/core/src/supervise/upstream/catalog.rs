@@ -26,6 +26,7 @@ impl Upstream {
         if let Some(since) = self.away_since.take() {
             self.events.push_back(Event::Revived { away: now - since });
         }
+        self.tend_second(now);
     }
 
     pub(super) fn on_catalog_failed(&mut self, now: Mono, epoch: Epoch, failure: Failure) {

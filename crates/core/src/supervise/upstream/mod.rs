@@ -24,9 +24,11 @@ mod asks;
 mod catalog;
 mod outage;
 mod report;
+mod second;
 
 pub use super::link::Renewal;
 pub use admission::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
+pub use second::Role;
 
 use super::circuit::Circuit;
 use super::keepalive::{Keepalive, Probe};
@@ -36,10 +38,11 @@ use super::spec::{KeepaliveSpec, SupervisionSpec};
 use super::status::State;
 use crate::event::Event;
 use crate::failure::{BlockCause, Failure};
-use crate::ids::Epoch;
+use crate::ids::{Epoch, SecondId};
 use crate::jitter::Jitter;
 use crate::time::{Mono, Now, SleepWatch};
 use outage::Outage;
+use second::{Retired, SecondLink};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -50,6 +53,12 @@ pub struct Upstream {
     kind: LinkKind,
     link: Link,
     epoch: Epoch,
+    /// The number of the present link. A renewed session has a new epoch on the same link.
+    link_number: u64,
+    /// Calls under way on the present link.
+    on_link: u32,
+    second: SecondLink,
+    retired: Vec<Retired>,
     circuit: Circuit,
     budget: RestartBudget,
     outage: Option<Outage>,
@@ -138,6 +147,25 @@ pub enum Input {
         /// The epoch it is about.
         epoch: Epoch,
     },
+    /// The spare of this number is connected, its handshake done.
+    SpareUp {
+        /// The number that it was given.
+        id: SecondId,
+    },
+    /// The second link of this number could not be made, or was lost while it waited.
+    SecondDown {
+        /// The number that it was given.
+        id: SecondId,
+        /// What happened.
+        failure: Failure,
+    },
+    /// The child of this epoch and its offspring hold this much memory.
+    Measured {
+        /// The epoch it is about.
+        epoch: Epoch,
+        /// In bytes.
+        resident: u64,
+    },
     /// Somebody asks for something.
     Asked(Ask),
 }
@@ -160,7 +188,8 @@ pub enum Ask {
     Start,
     /// Replace the link now.
     Reconnect,
-    /// Forget all bad memories (circuit, restart budget) and replace the link now.
+    /// Forget all bad memories (circuit, restart budget) and replace the link: one that works stays in use
+    /// until the new one does.
     Reload,
     /// The cause of a block may be gone: the config changed, somebody logged in.
     CauseChanged,
@@ -174,6 +203,33 @@ pub enum Action {
     /// Connect or spawn, with the handshake; report `LinkUp` or `LinkDown` with this epoch.
     Dial {
         /// The number of the link to be.
+        epoch: Epoch,
+    },
+    /// Use the spare of this number as the link of this epoch; report as for a dial. If it is gone, dial.
+    UseSpare {
+        /// The number that it was given.
+        id: SecondId,
+        /// The number of the link to be.
+        epoch: Epoch,
+    },
+    /// Make a second link beside the present one, with the handshake; a replacement is listed too. Report
+    /// `SpareUp`, or call [`Upstream::take_over`]; or report `SecondDown`.
+    DialSecond {
+        /// Its number.
+        id: SecondId,
+        /// What it is for.
+        role: Role,
+    },
+    /// Drop the second link, made or being made.
+    DropSecond,
+    /// Drop the link of this epoch, which was replaced.
+    HangUpRetired {
+        /// Its last epoch.
+        epoch: Epoch,
+    },
+    /// Look how much memory the child holds; report `Measured`.
+    Measure {
+        /// The present epoch.
         epoch: Epoch,
     },
     /// Drop the link, or the dial that is under way.
@@ -227,6 +283,10 @@ impl Upstream {
             kind,
             link: Link::Dormant,
             epoch: Epoch::default(),
+            link_number: 0,
+            on_link: 0,
+            second: SecondLink::new(now.mono),
+            retired: Vec::new(),
             outage: None,
             away_since: None,
             cause: None,
@@ -265,6 +325,9 @@ impl Upstream {
             Input::CatalogListed { epoch } => self.on_catalog_listed(now, epoch),
             Input::CatalogFailed { epoch, failure } => self.on_catalog_failed(now, epoch, failure),
             Input::CatalogChanged { epoch } => self.on_catalog_changed(now, epoch),
+            Input::SpareUp { id } => self.on_spare_up(now, id),
+            Input::SecondDown { id, failure } => self.on_second_down(now, id, &failure),
+            Input::Measured { epoch, resident } => self.on_measured(now, epoch, resident),
             Input::Asked(ask) => self.on_asked(now, ask),
         }
         self.show(now);
@@ -274,6 +337,8 @@ impl Upstream {
     pub fn handle_timeout(&mut self, now: Now) {
         self.look(now);
         let now = now.mono;
+        self.tend_second(now);
+        self.tend_retired(now);
         match &self.link {
             Link::Dormant | Link::Stopped => {}
             Link::Connecting { give_up_at, .. } => {
@@ -316,6 +381,11 @@ impl Upstream {
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Mono> {
+        let beside = [self.second_due(), self.retired_due()];
+        beside.into_iter().flatten().chain(self.link_due()).min()
+    }
+
+    fn link_due(&self) -> Option<Mono> {
         match &self.link {
             Link::Dormant | Link::Stopped => None,
             Link::Connecting { give_up_at: due, .. }
@@ -336,6 +406,8 @@ impl Upstream {
                     ready.proven_at,
                     ready.suspect,
                     catalog_due,
+                    ready.recycle_at,
+                    ready.measure_at,
                     self.idle_stop_at(),
                 ];
                 due.into_iter().flatten().chain([self.glance_at]).min()
@@ -432,8 +504,10 @@ impl Upstream {
         if self.idle_stop_at().is_some_and(|at| at <= now) {
             self.actions.push_back(Action::HangUp(Manner::Politely));
             self.link = Link::Dormant;
+            self.drop_second();
             return;
         }
+        self.tend_age(now);
         let Link::Ready(ready) = &mut self.link else { return };
         if ready.keepalive.is_overdue(now) {
             let silent = Failure::TimedOut(self.spec.keepalive.timeout);
@@ -473,11 +547,12 @@ impl Upstream {
     fn on_link_up(&mut self, now: Mono, epoch: Epoch, probe: Probe) {
         // Anything else is a dial that was given up: the shell drops what it made.
         if matches!(&self.link, Link::Connecting { epoch: dialed, .. } if *dialed == epoch) {
-            self.become_ready(now, epoch, probe);
+            self.begin_link();
+            self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
         }
     }
 
-    fn become_ready(&mut self, now: Mono, epoch: Epoch, probe: Probe) {
+    fn become_ready(&mut self, now: Mono, epoch: Epoch, probe: Probe, catalog: CatalogState) {
         let prove_after =
             self.spec.keepalive.interval.or(KeepaliveSpec::default().interval).unwrap_or_default();
         self.link = Link::Ready(Ready {
@@ -486,8 +561,10 @@ impl Upstream {
             answered: false,
             proven_at: Some(now + prove_after),
             suspect: None,
-            catalog: CatalogState::FirstListing { again: false },
+            catalog,
             until_listed: if self.ever_up { State::Reconnecting } else { State::Starting },
+            recycle_at: self.recycle_at(now),
+            measure_at: self.measure_at(now),
         });
         self.ever_up = true;
         self.used_at = now;
@@ -570,7 +647,7 @@ impl Upstream {
                     Renewal::Session => Event::SessionRenewed,
                     Renewal::Credential => Event::CredentialRenewed,
                 });
-                self.become_ready(now, epoch, probe);
+                self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
             }
             Some(Failure::CredentialRefused(text)) => {
                 self.actions.push_back(Action::HangUp(Manner::AtOnce));

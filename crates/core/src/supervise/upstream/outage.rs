@@ -116,11 +116,13 @@ impl Upstream {
     }
 
     pub(super) fn park(&mut self, now: Mono) {
+        self.drop_second();
         let pause = self.jitter.around(self.spec.restart.parked_probe);
         self.link = Link::Parked { probe_at: now + pause };
     }
 
     pub(super) fn block(&mut self, now: Mono, cause: BlockCause) {
+        self.drop_second();
         self.cause = Some(cause.text().to_owned());
         self.outage = None;
         let pause = self.jitter.around(self.spec.restart.parked_probe);
@@ -147,7 +149,11 @@ impl Upstream {
         self.epoch = self.epoch.next();
         let give_up_at = now + self.spec.timeouts.connect;
         self.link = Link::Connecting { epoch: self.epoch, give_up_at, blocked: None, parked: false };
-        self.actions.push_back(Action::Dial { epoch: self.epoch });
+        let action = match self.take_spare() {
+            Some(id) => Action::UseSpare { id, epoch: self.epoch },
+            None => Action::Dial { epoch: self.epoch },
+        };
+        self.actions.push_back(action);
     }
 
     /// Looks whether the cause of a block is gone.

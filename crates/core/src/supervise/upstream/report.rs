@@ -43,6 +43,7 @@ impl Upstream {
             in_flight: self.in_flight,
             waiting: self.waiting,
             epoch: self.epoch.number(),
+            spare: self.spare_state(),
         }
     }
 
