@@ -151,6 +151,20 @@ impl fmt::Display for Event {
             }
             Self::Restarting { in_window } => write!(f, "restarts, {} within the window", times(*in_window)),
             Self::Revived { away } => write!(f, "is back after {}", duration(*away)),
+            Self::Replacing { why: ReplaceCause::Asked } => {
+                f.write_str("is being replaced, as somebody asked")
+            }
+            Self::Replacing { why: ReplaceCause::Age } => f.write_str("is being replaced: it is old enough"),
+            Self::Replacing { why: ReplaceCause::Memory { resident } } => {
+                write!(f, "is being replaced: it holds {} MiB", resident >> 20)
+            }
+            Self::Replaced => f.write_str("was replaced; calls under way finish on the old one"),
+            Self::ReplacementFailed { cause } => {
+                write!(f, "could not be replaced and stays as it is: {cause}")
+            }
+            Self::SpareReady => f.write_str("has a spare"),
+            Self::SpareUsed => f.write_str("goes on with its spare"),
+            Self::SpareLost { cause } => write!(f, "lost its spare: {cause}"),
             Self::SessionRenewed => f.write_str("forgot its session and has a new one"),
             Self::CredentialRenewed => f.write_str("has a new credential"),
             Self::CircuitOpened { failures, cooldown } => {

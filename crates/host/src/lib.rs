@@ -42,10 +42,10 @@ mod upstream;
 pub use call::CallOptions;
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
-pub use gripfast_core::event::Event;
+pub use gripfast_core::event::{Event, ReplaceCause};
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 pub use gripfast_core::supervise::circuit::CircuitView;
-pub use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
+pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;
 /// MCP as bytes, for programs that put a surface of their own in front of a host.
 pub use gripfast_wire as wire;

@@ -106,6 +106,7 @@ impl ServerStatus {
                 in_flight: 0,
                 waiting: 0,
                 epoch: 0,
+                spare: None,
             },
             transport: None,
             era: None,

@@ -2,7 +2,7 @@
 //! contract; what follows them may grow. Spans are in milliseconds: `next_attempt_ms` counts from the moment
 //! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
 
-use gripfast::{Event, NextAction, ServerStatus, UpstreamEvent};
+use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ pub(super) struct UpstreamView {
     session_age_ms: Option<u64>,
     restarts_in_window: u32,
     waiting: u32,
+    spare: Option<&'static str>,
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
 }
@@ -123,6 +124,7 @@ impl From<&ServerStatus> for UpstreamView {
             session_age_ms: status.session_age.map(millis),
             restarts_in_window: supervision.restarts_in_window,
             waiting: supervision.waiting,
+            spare: supervision.spare.map(SpareState::word),
             p50_ms: calls.p50.map(fine_millis),
             p95_ms: calls.p95.map(fine_millis),
         }
@@ -163,14 +165,22 @@ impl From<&Event> for Facts {
             Event::CircuitOpened { failures, cooldown } => {
                 Self { failures: Some(*failures), cooldown_ms: Some(millis(*cooldown)), ..none }
             }
-            Event::ProbeFailed { cause } | Event::CatalogFailed { cause } => {
-                Self { cause: Some(cause.clone()), ..none }
-            }
+            Event::ProbeFailed { cause }
+            | Event::CatalogFailed { cause }
+            | Event::ReplacementFailed { cause }
+            | Event::SpareLost { cause } => Self { cause: Some(cause.clone()), ..none },
             Event::CatalogChanged { added, removed, changed } => {
                 Self { added: Some(*added), removed: Some(*removed), changed: Some(*changed), ..none }
             }
             Event::JunkSkipped { lines, sample: _ } => Self { lines: Some(*lines), ..none },
-            Event::SessionRenewed | Event::CredentialRenewed | Event::CircuitClosed | Event::Slept => none,
+            Event::SessionRenewed
+            | Event::CredentialRenewed
+            | Event::CircuitClosed
+            | Event::Slept
+            | Event::Replacing { .. }
+            | Event::Replaced
+            | Event::SpareReady
+            | Event::SpareUsed => none,
         }
     }
 }

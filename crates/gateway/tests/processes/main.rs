@@ -15,6 +15,7 @@ mod environment;
 mod frames;
 mod neighbours;
 mod proc;
+mod seconds;
 mod silence;
 mod stage;
 mod starts;

@@ -124,7 +124,13 @@ fn write(server: &str, line: &Line) {
             let away_ms = away.as_millis() as u64;
             tracing::info!(server, away_ms, repeated, "`{server}` {event}{again}");
         }
-        Event::SessionRenewed | Event::CredentialRenewed | Event::CircuitClosed => {
+        Event::SessionRenewed
+        | Event::CredentialRenewed
+        | Event::CircuitClosed
+        | Event::Replacing { .. }
+        | Event::Replaced
+        | Event::SpareReady
+        | Event::SpareUsed => {
             tracing::info!(server, repeated, "`{server}` {event}{again}");
         }
         Event::CircuitOpened { failures, .. } => {
@@ -135,7 +141,7 @@ fn write(server: &str, line: &Line) {
         Event::CatalogChanged { added, removed, changed } => {
             tracing::info!(server, added, removed, changed, repeated, "`{server}` {event}{again}");
         }
-        Event::CatalogFailed { cause } => {
+        Event::CatalogFailed { cause } | Event::ReplacementFailed { cause } | Event::SpareLost { cause } => {
             tracing::warn!(server, cause, repeated, "`{server}` {event}{again}");
         }
         Event::JunkSkipped { lines, .. } => {

@@ -94,6 +94,12 @@ pub trait Link: Send + Sync + 'static {
 
     /// What can be told about it.
     fn facts(&self) -> LinkFacts;
+
+    /// The memory that the other end holds, in bytes, where that is a child of ours and the system tells.
+    /// It may block for a moment.
+    fn resident(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A stream of unasked messages; dropping it ends the stream.

@@ -122,6 +122,10 @@ impl Link for StdioLink {
     fn facts(&self) -> LinkFacts {
         LinkFacts { pid: Some(self.tree.pid()), url: None }
     }
+
+    fn resident(&self) -> Option<u64> {
+        self.tree.resident()
+    }
 }
 
 /// What is owed to the server when a caller loses interest: nothing if its request was never begun, and

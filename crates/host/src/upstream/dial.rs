@@ -17,8 +17,8 @@ use gripfast_wire::era::{Capabilities, DiscoverResult, InitializeResult, Request
 use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -58,6 +58,43 @@ pub(super) struct Dialed {
     pub(super) heard: Vec<Incoming>,
 }
 
+/// The link of a handshake under way, so that whoever gives the handshake up can wait for the link's end.
+#[derive(Clone, Default)]
+pub(super) struct Opening(Arc<Mutex<Option<Arc<dyn Link>>>>);
+
+impl Opening {
+    fn set(&self, link: Option<Arc<dyn Link>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+
+    pub(super) fn take(&self) -> Option<Arc<dyn Link>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Carries on with `work`, and takes what the server says meanwhile out of the way of its answers. What must
+/// not be missed is kept.
+pub(super) async fn while_hearing<T>(
+    inbox: &mut mpsc::Receiver<Incoming>,
+    heard: &mut Vec<Incoming>,
+    work: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            Some(incoming) = inbox.recv() => keep(heard, incoming),
+        }
+    }
+}
+
+/// Notifications can be missed: everything is listed afresh when a link is put to use.
+pub(super) fn keep(heard: &mut Vec<Incoming>, incoming: Incoming) {
+    if heard.len() < KEPT && !is_notification(&incoming) {
+        heard.push(incoming);
+    }
+}
+
 /// One attempt: this way, this era.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
@@ -88,14 +125,14 @@ const KEPT: usize = 256;
 
 impl Upstream {
     /// Makes a link of this epoch. Its time is bounded by the machine, which has it aborted.
-    pub(super) async fn dial(&self, epoch: Epoch) -> Result<Dialed, Failure> {
-        let dialed = self.try_each(epoch).await;
-        self.set_opening(None);
+    pub(super) async fn dial(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
+        let dialed = self.try_each(epoch, opening).await;
+        opening.set(None);
         dialed
     }
 
-    async fn try_each(&self, epoch: Epoch) -> Result<Dialed, Failure> {
-        let remembered = *self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    async fn try_each(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
+        let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let shy = self.ended_over_probe.load(Ordering::Relaxed);
         let gently = shy.then_some(Verdict { route: WireRoute::Stdio, modern: false });
         let first = remembered.or(gently);
@@ -106,7 +143,7 @@ impl Upstream {
         while let Some(step) = plan.pop_front() {
             let mut opened = match open.take().filter(|open| open.route == step.route) {
                 Some(opened) => opened,
-                None => match self.open(step.route).await {
+                None => match self.open(step.route, opening).await {
                     Ok(opened) => opened,
                     // It answers, but not this way.
                     Err(evidence) if is_no(&classify(&evidence)) => {
@@ -209,7 +246,7 @@ impl Upstream {
         Live { epoch, link, session, server, route, since, context, answers, _listening: listening }
     }
 
-    async fn open(&self, route: Route) -> Result<Opened, Evidence> {
+    async fn open(&self, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
         let (to, inbox) = Inbox::new();
         let surroundings = Surroundings {
             inbox: to,
@@ -217,38 +254,26 @@ impl Upstream {
             max_message: self.settings.max_message,
         };
         let link = self.dialer.open(route, surroundings).await?;
-        self.set_opening(Some(Arc::clone(&link)));
+        opening.set(Some(Arc::clone(&link)));
         Ok(Opened { route, link, inbox, heard: Vec::new() })
     }
 
     fn is_known_modern(&self) -> bool {
-        let remembered = self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let remembered = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.is_some_and(|verdict| verdict.modern)
     }
 
     fn remember(&self, verdict: Verdict) {
-        let mut remembered = self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut remembered = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
             self.shelf.keep_verdict(verdict);
         }
     }
 
-    /// Greets, and takes what the server says meanwhile out of the way of its answer. Its notifications
-    /// can be missed: everything is listed afresh after a handshake.
     async fn greet_and_hear(&self, opened: &mut Opened, step: Step) -> Result<(Session, ServerFacts), Miss> {
         let greeting = self.greet(&*opened.link, step);
-        tokio::pin!(greeting);
-        loop {
-            tokio::select! {
-                greeted = &mut greeting => return greeted,
-                Some(incoming) = opened.inbox.recv() => {
-                    if opened.heard.len() < KEPT && !is_notification(&incoming) {
-                        opened.heard.push(incoming);
-                    }
-                }
-            }
-        }
+        while_hearing(&mut opened.inbox, &mut opened.heard, greeting).await
     }
 
     async fn greet(&self, link: &dyn Link, step: Step) -> Result<(Session, ServerFacts), Miss> {

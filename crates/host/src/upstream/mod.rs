@@ -11,6 +11,7 @@ mod dial;
 mod exchange;
 mod listen;
 mod owner;
+mod second;
 
 pub(crate) use catalog::{Listing, Origin};
 pub(crate) use dial::Verdict;
@@ -53,8 +54,6 @@ pub(crate) struct Upstream {
     bell: Bell,
     machine: Mutex<Machine>,
     live: RwLock<Option<Arc<Live>>>,
-    /// The link of a handshake under way, so that giving it up can wait for its end.
-    opening: Mutex<Option<Arc<dyn Link>>>,
     verdict: Mutex<Option<Verdict>>,
     /// Its last start ended over the question about its era.
     ended_over_probe: AtomicBool,
@@ -165,7 +164,6 @@ impl Upstream {
             bell,
             machine: Mutex::new(machine),
             live: RwLock::default(),
-            opening: Mutex::default(),
             ended_over_probe: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             nudge: Notify::new(),
@@ -211,10 +209,6 @@ impl Upstream {
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
         self.with(|machine, _| machine.hold());
         Hold(Arc::clone(self))
-    }
-
-    fn set_opening(&self, link: Option<Arc<dyn Link>>) -> Option<Arc<dyn Link>> {
-        std::mem::replace(&mut *self.opening.lock().unwrap_or_else(PoisonError::into_inner), link)
     }
 
     fn tell(&self, input: Input) {

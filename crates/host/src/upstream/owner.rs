@@ -1,16 +1,17 @@
 //! The one task that owns an upstream. It performs what the machine decides, each thing in a task of its
 //! own so that it never waits, reports what came of it, and keeps one timer.
 
-use super::dial::Dialed;
+use super::dial::{Dialed, Opening};
+use super::second::{self, Retired, Second};
 use super::{Live, Upstream, catalog, micros};
 use crate::transport::{BoxFuture, Incoming, Link, Session};
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
-use gripfast_core::ids::Epoch;
+use gripfast_core::ids::{Epoch, SecondId};
 use gripfast_core::supervise::keepalive::Probe;
-use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal};
+use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal, Role};
 use gripfast_wire::envelope::Message;
 use gripfast_wire::{Outcome, codes};
 use std::sync::Arc;
@@ -19,29 +20,84 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// What came of an action.
-enum Report {
+pub(super) enum Report {
     Dialed { epoch: Epoch, outcome: Result<Box<Dialed>, Failure> },
     Renewed { epoch: Epoch, outcome: Result<Box<Live>, Failure> },
     Probed { epoch: Epoch, answer: ProbeAnswer },
     Listed { epoch: Epoch, outcome: Result<catalog::Listing, Failure> },
+    SecondMade { id: SecondId, role: Role, outcome: Result<Box<second::Made>, Failure> },
+    Measured { epoch: Epoch, resident: Option<u64> },
 }
 
-struct Owner {
-    upstream: Arc<Upstream>,
-    tasks: JoinSet<Report>,
+pub(super) struct Owner {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) tasks: JoinSet<Report>,
     /// The dial or renewal under way.
     making: Option<Making>,
-    /// Links that are being closed: the next one is made after them, and the owner leaves after them.
-    closing: Option<Shared<BoxFuture<'static, ()>>>,
-    inbox: Option<mpsc::Receiver<Incoming>>,
+    /// The link that was lost or given up and is being closed: the next one is made after it, and the owner
+    /// leaves after it.
+    closing: Closing,
+    pub(super) inbox: Option<mpsc::Receiver<Incoming>>,
     subscription: Option<AbortHandle>,
+    /// The link beside the present one.
+    pub(super) second: Option<Second>,
+    /// Links that were replaced, in use by the calls that began on them.
+    pub(super) retired: Vec<Retired>,
+    /// Second and retired links that are being closed. Nobody but the owner's own end waits for them.
+    pub(super) leaving: Closing,
 }
 
 /// A dial or a renewal under way.
-struct Making {
+pub(super) struct Making {
     task: AbortHandle,
     /// Closed when the task is over: it may be in the middle of starting a child when it is aborted.
     over: oneshot::Receiver<()>,
+    opening: Opening,
+}
+
+impl Making {
+    /// Gives it up. Ends when nothing of it is left.
+    pub(super) fn give_up(self) -> impl Future<Output = ()> + Send + 'static {
+        self.task.abort();
+        async move {
+            // Only then is it certain which link it has opened, if any.
+            let _ = self.over.await;
+            if let Some(opening) = self.opening.take() {
+                opening.close(None, Manner::AtOnce).await;
+            }
+        }
+    }
+}
+
+/// Links being closed, one after another.
+#[derive(Default)]
+pub(super) struct Closing(Option<Shared<BoxFuture<'static, ()>>>);
+
+impl Closing {
+    pub(super) fn add(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let earlier = self.0.take();
+        let closing = tokio::spawn(async move {
+            if let Some(earlier) = earlier {
+                earlier.await;
+            }
+            work.await;
+        });
+        let closed: BoxFuture<'static, ()> = Box::pin(async move {
+            let _ = closing.await;
+        });
+        self.0 = Some(closed.shared());
+    }
+
+    pub(super) fn close(&mut self, link: Arc<dyn Link>, session: Option<Arc<Session>>, manner: Manner) {
+        self.add(async move { link.close(session.as_deref(), manner).await });
+    }
+
+    /// Ends when all of them are closed.
+    async fn done(self) {
+        if let Some(closing) = self.0 {
+            closing.await;
+        }
+    }
 }
 
 /// Owns `upstream` until it is told to go, and returns when nothing of it is left behind.
@@ -50,9 +106,12 @@ pub(super) async fn own(upstream: Arc<Upstream>) {
         upstream,
         tasks: JoinSet::new(),
         making: None,
-        closing: None,
+        closing: Closing::default(),
         inbox: None,
         subscription: None,
+        second: None,
+        retired: Vec::new(),
+        leaving: Closing::default(),
     };
     owner.run().await;
 }
@@ -85,6 +144,7 @@ impl Owner {
                     }
                 }
                 incoming = heard(&mut self.inbox) => self.hear(incoming),
+                incoming = second::heard(&mut self.second) => self.hear_second(incoming),
                 () = gone.cancelled(), if !ending => {
                     ending = true;
                     self.upstream.ask(Ask::Stop);
@@ -94,13 +154,18 @@ impl Owner {
         self.tasks.abort_all();
         while let Some(done) = self.tasks.join_next().await {
             // Made the very moment it was not wanted any more, and nobody has taken it.
-            if let Ok(Report::Dialed { outcome: Ok(dialed), .. }) = done {
-                self.close(dialed.live.link, None, Manner::AtOnce);
+            match done {
+                Ok(Report::Dialed { outcome: Ok(dialed), .. }) => {
+                    self.closing.close(dialed.live.link, None, Manner::AtOnce);
+                }
+                Ok(Report::SecondMade { outcome: Ok(made), .. }) => {
+                    self.leaving.close(made.dialed.live.link, None, Manner::AtOnce);
+                }
+                Ok(_) | Err(_) => {}
             }
         }
-        if let Some(closing) = self.closing.take() {
-            closing.await;
-        }
+        std::mem::take(&mut self.closing).done().await;
+        std::mem::take(&mut self.leaving).done().await;
     }
 
     /// Notes when the timer will fire, so that whoever moves it earlier knows to say so.
@@ -117,19 +182,16 @@ impl Owner {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Dial { epoch } => {
-                let (upstream, closing) = (Arc::clone(&self.upstream), self.closing.clone());
-                let (until_over, over) = oneshot::channel();
-                let task = self.tasks.spawn(async move {
-                    let _until_over = until_over;
-                    if let Some(closing) = closing {
-                        closing.await;
-                    }
-                    Report::Dialed { epoch, outcome: upstream.dial(epoch).await.map(Box::new) }
-                });
-                self.making = Some(Making { task, over });
-            }
+            Action::Dial { epoch } => self.dial(epoch),
+            Action::UseSpare { id, epoch } => match self.spare(id) {
+                Some(dialed) => self.take_link(epoch, dialed),
+                None => self.dial(epoch),
+            },
             Action::HangUp(manner) => self.hang_up(manner),
+            Action::DialSecond { id, role } => self.dial_second(id, role),
+            Action::DropSecond => self.drop_second(),
+            Action::HangUpRetired { epoch } => self.hang_up_retired(epoch),
+            Action::Measure { epoch } => self.measure(epoch),
             Action::Probe { epoch, probe } => {
                 let upstream = Arc::clone(&self.upstream);
                 if let Some(live) = self.upstream.live() {
@@ -151,20 +213,7 @@ impl Owner {
 
     fn take(&mut self, report: Report) {
         match report {
-            Report::Dialed { epoch, outcome: Ok(dialed) } => {
-                let Dialed { live, inbox, heard } = *dialed;
-                if !self.upstream.with(|machine, _| machine.awaits(epoch)) {
-                    // Given up the very moment it succeeded.
-                    return self.close(live.link, None, Manner::AtOnce);
-                }
-                self.inbox = Some(inbox);
-                let probe = live.first_probe();
-                self.install(live);
-                self.upstream.tell(Input::LinkUp { epoch, probe });
-                for incoming in heard {
-                    self.upstream.heard(epoch, incoming);
-                }
-            }
+            Report::Dialed { epoch, outcome: Ok(dialed) } => self.take_link(epoch, *dialed),
             Report::Dialed { epoch, outcome: Err(failure) } => {
                 self.upstream.tell(Input::LinkDown { epoch, failure });
             }
@@ -189,6 +238,55 @@ impl Owner {
             Report::Listed { epoch, outcome: Err(failure) } => {
                 self.upstream.tell(Input::CatalogFailed { epoch, failure });
             }
+            Report::SecondMade { id, role, outcome } => self.take_second(id, role, outcome),
+            Report::Measured { epoch, resident } => {
+                if let Some(resident) = resident {
+                    self.upstream.tell(Input::Measured { epoch, resident });
+                }
+            }
+        }
+    }
+
+    fn dial(&mut self, epoch: Epoch) {
+        let closing = self.closing.0.clone();
+        let making = self.make(move |upstream, opening| async move {
+            if let Some(closing) = closing {
+                closing.await;
+            }
+            Report::Dialed { epoch, outcome: upstream.dial(epoch, &opening).await.map(Box::new) }
+        });
+        self.making = Some(making);
+    }
+
+    /// Begins to make something in a task of its own.
+    pub(super) fn make<F>(&mut self, work: impl FnOnce(Arc<Upstream>, Opening) -> F) -> Making
+    where
+        F: Future<Output = Report> + Send + 'static,
+    {
+        let opening = Opening::default();
+        let work = work(Arc::clone(&self.upstream), opening.clone());
+        let (until_over, over) = oneshot::channel::<()>();
+        let task = self.tasks.spawn(async move {
+            let _until_over = until_over;
+            work.await
+        });
+        Making { task, over, opening }
+    }
+
+    /// A link is made: put to use, if it is still wanted.
+    fn take_link(&mut self, epoch: Epoch, dialed: Dialed) {
+        let Dialed { mut live, inbox, heard } = dialed;
+        if !self.upstream.with(|machine, _| machine.awaits(epoch)) {
+            // Given up the very moment it succeeded.
+            return self.closing.close(live.link, None, Manner::AtOnce);
+        }
+        live.epoch = epoch;
+        self.inbox = Some(inbox);
+        let probe = live.first_probe();
+        self.install(live);
+        self.upstream.tell(Input::LinkUp { epoch, probe });
+        for incoming in heard {
+            self.upstream.heard(epoch, incoming);
         }
     }
 
@@ -196,6 +294,11 @@ impl Owner {
     fn install(&mut self, live: Live) {
         let live = Arc::new(live);
         self.upstream.set_live(Some(Arc::clone(&live)));
+        self.follow(live);
+    }
+
+    /// Listens to the link in use, and no longer to the one before.
+    pub(super) fn follow(&mut self, live: Arc<Live>) {
         let subscription = tokio::spawn(Arc::clone(&self.upstream).subscribe(live));
         if let Some(old) = self.subscription.replace(subscription.abort_handle()) {
             old.abort();
@@ -203,11 +306,8 @@ impl Owner {
     }
 
     fn renew(&mut self, epoch: Epoch, renewal: Renewal) {
-        let upstream = Arc::clone(&self.upstream);
         let Some(live) = self.upstream.live() else { return };
-        let (until_over, over) = oneshot::channel();
-        let task = self.tasks.spawn(async move {
-            let _until_over = until_over;
+        let making = self.make(move |upstream, _| async move {
             let outcome = match renewal {
                 Renewal::Session => upstream.renew_session(epoch, &live).await,
                 // Without a source of credentials there is only one thing to say: a person is needed.
@@ -217,46 +317,20 @@ impl Owner {
             };
             Report::Renewed { epoch, outcome: outcome.map(Box::new) }
         });
-        self.making = Some(Making { task, over });
+        self.making = Some(making);
     }
 
     fn hang_up(&mut self, manner: Manner) {
-        if let Some(Making { task, over }) = self.making.take() {
-            task.abort();
-            let upstream = Arc::clone(&self.upstream);
-            self.put_away(async move {
-                // Only then is it certain which link it has opened, if any.
-                let _ = over.await;
-                if let Some(opening) = upstream.set_opening(None) {
-                    opening.close(None, Manner::AtOnce).await;
-                }
-            });
+        if let Some(making) = self.making.take() {
+            self.closing.add(making.give_up());
         }
         if let Some(subscription) = self.subscription.take() {
             subscription.abort();
         }
         self.inbox = None;
         if let Some(live) = self.upstream.set_live(None) {
-            self.close(Arc::clone(&live.link), Some(Arc::clone(&live.session)), manner);
+            self.closing.close(Arc::clone(&live.link), Some(Arc::clone(&live.session)), manner);
         }
-    }
-
-    fn close(&mut self, link: Arc<dyn Link>, session: Option<Arc<Session>>, manner: Manner) {
-        self.put_away(async move { link.close(session.as_deref(), manner).await });
-    }
-
-    fn put_away(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let earlier = self.closing.take();
-        let closing = tokio::spawn(async move {
-            if let Some(earlier) = earlier {
-                earlier.await;
-            }
-            work.await;
-        });
-        let closed: BoxFuture<'static, ()> = Box::pin(async move {
-            let _ = closing.await;
-        });
-        self.closing = Some(closed.shared());
     }
 
     fn hear(&mut self, incoming: Option<Incoming>) {
@@ -275,7 +349,6 @@ impl Drop for Owner {
         if let Some(subscription) = self.subscription.take() {
             subscription.abort();
         }
-        self.upstream.set_opening(None);
         self.upstream.set_live(None);
     }
 }

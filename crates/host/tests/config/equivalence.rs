@@ -18,6 +18,8 @@ args = ["-y", "some-server"]
 env = { TOKEN = "${env:GITHUB_TOKEN}" }
 inherit_env = ["HTTPS_PROXY"]
 cwd = "/srv"
+spare = 1
+recycle = { max_rss = "512MiB" }
 
 [servers.docs]
 url = "https://example.com/mcp"
@@ -35,6 +37,7 @@ restart = { max = 6, window = "6m", backoff_min = "200ms", backoff_max = "31s", 
 timeouts = { connect = "31s", call = "301s", progress = "61s", reconnect_wait = "16s" }
 max_in_flight = 65
 max_waiting = 7
+recycle = { max_lifetime = "12h" }
 max_message = "1MiB"
 prefix = ""
 isolation = "per_client"
@@ -53,6 +56,8 @@ const IN_JSON: &str = r#"{
       "env": { "TOKEN": "${env:GITHUB_TOKEN}" },
       "inherit_env": ["HTTPS_PROXY"],
       "cwd": "/srv",
+      "spare": 1,
+      "recycle": { "max_rss": "512MiB" },
     },
     "docs": {
       "url": "https://example.com/mcp",
@@ -70,6 +75,7 @@ const IN_JSON: &str = r#"{
       "timeouts": { "connect": "31s", "call": "301s", "progress": "61s", "reconnect_wait": "16s" },
       "max_in_flight": 65,
       "max_waiting": 7,
+      "recycle": { "max_lifetime": "12h" },
       "max_message": 1048576,
       "prefix": "",
       "isolation": "per_client",
@@ -90,6 +96,8 @@ mcp_servers:
       TOKEN: ${env:GITHUB_TOKEN}
     inherit_env: [HTTPS_PROXY]
     cwd: /srv
+    spare: 1
+    recycle: { max_rss: 512MiB }
   docs:
     url: https://example.com/mcp
     transport: http
@@ -107,6 +115,7 @@ mcp_servers:
     timeouts: { connect: 31s, call: 301s, progress: 61s, reconnect_wait: 16s }
     max_in_flight: 65
     max_waiting: 7
+    recycle: { max_lifetime: 12h }
     max_message: 1 MiB
     prefix: ""
     isolation: per_client
@@ -133,6 +142,9 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:9000");
     assert_eq!(config.gateway.state_dir.as_deref(), Some(Path::new("/var/lib/gripfast")));
     assert_eq!(config.gateway.startup_wait, Duration::from_secs(3));
+    let github = config.servers[0].spec.as_ref().unwrap();
+    assert!(github.supervision.spare);
+    assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));
     insta::assert_snapshot!(format!("{:#?}", config.servers[1].spec), @r#"
     Ok(
         ServerSpec {
@@ -182,6 +194,13 @@ fn every_key_arrives_where_it_belongs() {
                 },
                 max_in_flight: 65,
                 max_waiting: 7,
+                spare: false,
+                recycle: RecycleSpec {
+                    max_lifetime: Some(
+                        43200s,
+                    ),
+                    max_rss: None,
+                },
             },
             prefix: Some(
                 "",

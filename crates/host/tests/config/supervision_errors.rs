@@ -261,3 +261,40 @@ circuit = true
           |           ^^^^
     ");
 }
+
+#[test]
+fn a_spare_of_something_that_is_not_started_here() {
+    let text = r#"[servers.docs]
+url = "https://example.com/mcp"
+spare = 1
+recycle = { max_rss = "1GiB", max_lifetime = "1d" }
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: `spare` needs a server with a `command`; this one has a `url`
+         --> gripfast.toml:1:10 (servers.docs.spare)
+          |
+        1 | [servers.docs]
+          |          ^^^^
+
+        error: `recycle.max_rss` needs a server with a `command`; this one has a `url`
+         --> gripfast.toml:1:10 (servers.docs.recycle.max_rss)
+          |
+        1 | [servers.docs]
+          |          ^^^^
+    ");
+}
+
+#[test]
+fn a_small_child() {
+    let text = r#"[servers.github]
+command = "npx"
+recycle = { max_rss = "10KiB" }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `10KiB` is out of range; allowed: 1MiB to 1024GiB
+         --> gripfast.toml:3:23 (servers.github.recycle.max_rss)
+          |
+        3 | recycle = { max_rss = "10KiB" }
+          |                       ^^^^^^^
+    "#);
+}

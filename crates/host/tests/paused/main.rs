@@ -7,6 +7,7 @@ mod calls;
 mod circuit;
 mod lifecycle;
 mod questions;
+mod seconds;
 mod sessions;
 mod unlisted;
 mod verbs;

@@ -77,6 +77,7 @@ struct Life {
     in_flight: u32,
     most_in_flight: u32,
     inbox: Option<Inbox>,
+    resident: Option<u64>,
 }
 
 impl Server {
@@ -100,6 +101,7 @@ impl Server {
             in_flight: 0,
             most_in_flight: 0,
             inbox: None,
+            resident: None,
         };
         Self {
             inner: Arc::new(Inner {
@@ -184,6 +186,11 @@ impl Server {
 
     pub(crate) fn offer(&self, names: &[&str]) {
         self.life(|life| life.tools = names.iter().map(|name| tool(name, json!({}))).collect());
+    }
+
+    /// It holds this much memory.
+    pub(crate) fn hold_memory(&self, bytes: u64) {
+        self.life(|life| life.resident = Some(bytes));
     }
 
     pub(crate) async fn say(&self, message: Value) {
@@ -319,6 +326,10 @@ impl Link for MemoryLink {
 
     fn facts(&self) -> LinkFacts {
         LinkFacts::default()
+    }
+
+    fn resident(&self) -> Option<u64> {
+        self.server.life(|life| life.resident)
     }
 }
 

@@ -55,6 +55,7 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
             "restarts",
             format!("{}, {} within the window", upstream.restarts, upstream.restarts_in_window),
         )),
+        known("spare", &upstream.spare),
     ]
     .into_iter()
     .flatten()

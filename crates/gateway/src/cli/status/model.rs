@@ -48,6 +48,7 @@ pub(crate) struct Upstream {
     pub(super) restarts_in_window: u64,
     #[serde(default)]
     pub(super) waiting: u64,
+    pub(super) spare: Option<String>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p95_ms: Option<f64>,
 }

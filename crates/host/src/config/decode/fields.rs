@@ -190,6 +190,24 @@ impl<'n> Field<'n> {
         }
     }
 
+    pub(super) fn size(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
+        let error = match &self.node.value {
+            Value::Str(text) | Value::Number(text) => match units::size(text) {
+                Some(size) if range.contains(&size) => return Some(size),
+                Some(_) => {
+                    let [least, most] = [*range.start(), *range.end()].map(units::show_size);
+                    self.error(format!("{} is out of range; allowed: {least} to {most}", quoted(text)))
+                }
+                None => self
+                    .error(format!("{} is not a size", quoted(text)))
+                    .with_hint("write a number of bytes, or a size such as \"16MiB\""),
+            },
+            _ => self.expected("a size such as \"16MiB\""),
+        };
+        problems.error(error);
+        None
+    }
+
     /// One of a few words.
     pub(super) fn choice<T: Copy>(
         &self,

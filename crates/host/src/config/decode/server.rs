@@ -4,11 +4,11 @@ use super::Origin;
 use super::fields::{Field, Fields, Problems};
 use super::supervision::supervision;
 use super::target::target;
-use super::units;
 use crate::config::ServerEntry;
-use crate::config::diagnostic::{Diagnostic, quoted};
+use crate::config::diagnostic::Diagnostic;
 use crate::config::node::{Key, Node, Value};
-use crate::config::spec::{Isolation, ProtocolChoice, ReplayRules, ServerSpec, ToolFilter};
+use crate::config::spec::{Isolation, ProtocolChoice, ReplayRules, ServerSpec, Target, ToolFilter};
+use gripfast_core::supervise::spec::SupervisionSpec;
 
 /// Decodes one server. What is wrong inside it stays with it; warnings are the file's.
 pub(super) fn entry(
@@ -64,6 +64,9 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     let max_message = max_message(&mut fields, problems);
     fields.finish(problems);
     let target = target?;
+    if let Target::Url { .. } = target {
+        children_only(&supervision, key, problems);
+    }
     Some(ServerSpec {
         target,
         protocol,
@@ -75,6 +78,15 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         replay,
         max_message,
     })
+}
+
+/// Some wishes make sense only for a process that gripfast starts itself.
+fn children_only(supervision: &SupervisionSpec, key: &Key, problems: &mut Problems) {
+    let wishes = [("spare", supervision.spare), ("recycle.max_rss", supervision.recycle.max_rss.is_some())];
+    for (wish, _) in wishes.into_iter().filter(|(_, wished)| *wished) {
+        let message = format!("`{wish}` needs a server with a `command`; this one has a `url`");
+        problems.error(Diagnostic::error(&format!("servers.{}.{wish}", key.name), key.at, message));
+    }
 }
 
 /// The names that clients see are `server__tool`, of letters that every client accepts. A name with `__` in
@@ -202,21 +214,8 @@ fn flat_list(
 }
 
 fn max_message(fields: &mut Fields<'_>, problems: &mut Problems) -> usize {
-    const LEAST: u64 = 1 << 10;
-    const MOST: u64 = 1 << 30;
-    let Some(field) = fields.take("max_message") else { return ServerSpec::DEFAULT_MAX_MESSAGE };
-    let error = match &field.node.value {
-        Value::Str(text) | Value::Number(text) => match units::size(text) {
-            Some(size @ LEAST..=MOST) => return usize::try_from(size).unwrap_or(usize::MAX),
-            Some(_) => field.error(format!("{} is out of range; allowed: 1KiB to 1GiB", quoted(text))),
-            None => field
-                .error(format!("{} is not a size", quoted(text)))
-                .with_hint("write a number of bytes, or a size such as \"16MiB\""),
-        },
-        _ => field.expected("a size such as \"16MiB\""),
-    };
-    problems.error(error);
-    ServerSpec::DEFAULT_MAX_MESSAGE
+    let size = fields.take("max_message").and_then(|field| field.size(1 << 10..=1 << 30, problems));
+    size.map_or(ServerSpec::DEFAULT_MAX_MESSAGE, |size| usize::try_from(size).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

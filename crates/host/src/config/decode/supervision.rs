@@ -26,6 +26,18 @@ pub(super) fn supervision(fields: &mut Fields<'_>, problems: &mut Problems) -> S
     fields.whole_number("max_in_flight", 1..=65_536, &mut spec.max_in_flight, problems);
     fields.whole_number("max_waiting", 0..=1_000_000, &mut spec.max_waiting, problems);
 
+    let mut spares = 0;
+    fields.whole_number("spare", 0..=1, &mut spares, problems);
+    spec.spare = spares == 1;
+    if let Some(mut recycle) = fields.table("recycle", problems) {
+        let lifetime = Span::at_least(Duration::from_secs(1));
+        spec.recycle.max_lifetime =
+            recycle.take("max_lifetime").and_then(|field| field.duration(lifetime, problems));
+        spec.recycle.max_rss =
+            recycle.take("max_rss").and_then(|field| field.size(1 << 20..=1 << 40, problems));
+        recycle.finish(problems);
+    }
+
     if let Some(mut circuit) = fields.table("circuit", problems) {
         circuit.whole_number("threshold", 1..=10_000, &mut spec.circuit.threshold, problems);
         circuit.duration("cooldown", PATIENT, &mut spec.circuit.cooldown, problems);

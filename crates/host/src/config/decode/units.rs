@@ -94,6 +94,15 @@ pub(super) fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(worth)
 }
 
+/// A whole number of the largest binary unit that fits.
+pub(super) fn show_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|(worth, _)| bytes >= *worth && bytes % worth == 0) {
+        Some((worth, unit)) => format!("{}{unit}", bytes / worth),
+        None => format!("{bytes}B"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +135,11 @@ mod tests {
         fn a_shown_duration_reads_back(millis in 0..u64::MAX / 2) {
             let whole = Duration::from_millis(millis);
             prop_assert_eq!(duration(&show(whole)), Some(whole));
+        }
+
+        #[test]
+        fn a_shown_size_reads_back(bytes: u64) {
+            prop_assert_eq!(size(&show_size(bytes)), Some(bytes));
         }
 
         #[test]

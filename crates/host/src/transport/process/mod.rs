@@ -96,6 +96,11 @@ impl ProcessTree {
         self.pid
     }
 
+    /// The memory that the child and its group hold, in bytes, where the system tells. Reads files.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        os::resident_in_group(self.pid)
+    }
+
     /// Sees the child's end.
     pub(crate) fn exit(&self) -> ExitWatch {
         self.exit.clone()

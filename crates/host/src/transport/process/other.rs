@@ -12,6 +12,10 @@ pub(super) fn kill_group(_leader: u32) {}
 
 pub(super) fn kill_tagged(_variable: &str, _tag: &str) {}
 
+pub(super) fn resident_in_group(_leader: u32) -> Option<u64> {
+    None
+}
+
 pub(super) fn is_not_a_program(_error: &std::io::Error) -> bool {
     false
 }

@@ -46,9 +46,62 @@ pub(super) fn kill_tagged(variable: &str, tag: &str) {
     }
 }
 
+/// The memory that the group of `leader` holds, in bytes. Where there is no `/proc`, it is not known.
+pub(super) fn resident_in_group(leader: u32) -> Option<u64> {
+    let processes = std::fs::read_dir("/proc").ok()?;
+    let mut total = None;
+    for process in processes.flatten() {
+        let directory = process.path();
+        let Ok(stat) = std::fs::read_to_string(directory.join("stat")) else { continue };
+        if group_of(&stat) != Some(leader) {
+            continue;
+        }
+        let Ok(status) = std::fs::read_to_string(directory.join("status")) else { continue };
+        total = Some(total.unwrap_or(0) + resident_of(&status).unwrap_or(0));
+    }
+    total
+}
+
+/// The third word after the command, which stands in brackets and may contain anything.
+fn group_of(stat: &str) -> Option<u32> {
+    let (_, after) = stat.rsplit_once(')')?;
+    after.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
+fn resident_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes << 10)
+}
+
 fn signal_group(leader: u32, signal: Signal) {
     if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
         // No such group any more is what we want.
         let _ = kill_process_group(group, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_is_found_behind_a_command_with_brackets_and_spaces() {
+        assert_eq!(group_of("12 (a) b) c) S 1 77 12 0 -1"), Some(77));
+        assert_eq!(group_of("no stat"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        assert_eq!(resident_of("Name:\tx\nVmRSS:\t    2048 kB\nThreads: 1"), Some(2 << 20));
+        assert_eq!(resident_of("Name:\tkthreadd"), None, "a kernel thread has none");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn our_own_group_holds_memory_and_an_unknown_one_does_not() {
+        let own = rustix::process::getpgrp().as_raw_pid().unsigned_abs();
+        assert!(resident_in_group(own).is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(resident_in_group(u32::MAX), None);
     }
 }

@@ -1,0 +1,216 @@
+//! The owner's second hand: the link beside the present one, and those that were replaced.
+
+use super::dial::{Dialed, keep, while_hearing};
+use super::listen::own_answer;
+use super::owner::{Making, Owner, Report};
+use super::{Listing, Live, Upstream};
+use crate::transport::Incoming;
+use gripfast_core::failure::Failure;
+use gripfast_core::failure::classify::classify;
+use gripfast_core::ids::{Epoch, SecondId};
+use gripfast_core::supervise::upstream::{Input, Manner, Role};
+use gripfast_wire::envelope::Message;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// A link beside the present one.
+pub(super) struct Second {
+    id: SecondId,
+    state: State,
+}
+
+enum State {
+    Making(Making),
+    /// A spare that waits to be needed.
+    Waiting(Box<Dialed>),
+}
+
+/// A link that was replaced, in use by the calls that began on it.
+pub(super) struct Retired {
+    live: Arc<Live>,
+    hearing: AbortHandle,
+}
+
+/// A second link that was just made.
+pub(super) struct Made {
+    pub(super) dialed: Dialed,
+    /// What it offers; a spare was not asked.
+    listing: Option<Listing>,
+}
+
+impl Owner {
+    pub(super) fn dial_second(&mut self, id: SecondId, role: Role) {
+        let making = self.make(move |upstream, opening| async move {
+            let outcome = match upstream.dial(Epoch::default(), &opening).await {
+                Ok(dialed) => upstream.prepare(dialed, role).await,
+                Err(failure) => Err(failure),
+            };
+            Report::SecondMade { id, role, outcome: outcome.map(Box::new) }
+        });
+        self.second = Some(Second { id, state: State::Making(making) });
+    }
+
+    /// A second link is made, or is not.
+    pub(super) fn take_second(&mut self, id: SecondId, role: Role, outcome: Result<Box<Made>, Failure>) {
+        let wanted = self.second.as_ref().is_some_and(|second| second.id == id);
+        match outcome {
+            // Given up the very moment it succeeded.
+            Ok(made) if !wanted => self.leaving.close(made.dialed.live.link, None, Manner::AtOnce),
+            Ok(made) => match role {
+                Role::Spare => {
+                    self.second = Some(Second { id, state: State::Waiting(Box::new(made.dialed)) });
+                    self.upstream.tell(Input::SpareUp { id });
+                }
+                Role::Replacement => {
+                    self.second = None;
+                    self.replace(id, *made);
+                }
+            },
+            Err(failure) => {
+                if wanted {
+                    self.second = None;
+                }
+                self.upstream.tell(Input::SecondDown { id, failure });
+            }
+        }
+    }
+
+    /// Puts a replacement to use in the same moment in which the machine hears of it: nobody is admitted to
+    /// the one and finds the other.
+    fn replace(&mut self, id: SecondId, made: Made) {
+        let Made { dialed: Dialed { mut live, inbox, heard }, listing } = made;
+        let probe = live.first_probe();
+        let switched = self.upstream.with(|machine, now| match machine.take_over(now, id, probe) {
+            Some(epoch) => {
+                live.epoch = epoch;
+                let live = Arc::new(live);
+                Ok((self.upstream.set_live(Some(Arc::clone(&live))), live))
+            }
+            None => Err(live),
+        });
+        let (old, live) = match switched {
+            Ok(switched) => switched,
+            Err(unwanted) => return self.leaving.close(unwanted.link, None, Manner::AtOnce),
+        };
+        if let Some(listing) = listing {
+            self.upstream.publish(listing);
+        }
+        if let (Some(old), Some(inbox)) = (old, self.inbox.replace(inbox)) {
+            let hearing = tokio::spawn(hear_out(Arc::clone(&old), inbox)).abort_handle();
+            self.retired.push(Retired { live: old, hearing });
+        }
+        let epoch = live.epoch;
+        self.follow(live);
+        for incoming in heard {
+            self.upstream.heard(epoch, incoming);
+        }
+    }
+
+    /// The spare of this number, if it still waits.
+    pub(super) fn spare(&mut self, id: SecondId) -> Option<Dialed> {
+        match self.second.take_if(|second| second.id == id)?.state {
+            State::Waiting(dialed) => Some(*dialed),
+            State::Making(making) => {
+                self.leaving.add(making.give_up());
+                None
+            }
+        }
+    }
+
+    pub(super) fn drop_second(&mut self) {
+        match self.second.take().map(|second| second.state) {
+            Some(State::Making(making)) => self.leaving.add(making.give_up()),
+            Some(State::Waiting(dialed)) => {
+                let Live { link, session, .. } = dialed.live;
+                self.leaving.close(link, Some(session), Manner::Politely);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn hang_up_retired(&mut self, epoch: Epoch) {
+        for Retired { live, hearing } in self.retired.extract_if(.., |retired| retired.live.epoch == epoch) {
+            hearing.abort();
+            self.leaving.close(Arc::clone(&live.link), Some(Arc::clone(&live.session)), Manner::Politely);
+        }
+    }
+
+    /// What a spare says while it waits. Questions wait for the link's turn; only its liveness is confirmed.
+    pub(super) fn hear_second(&mut self, incoming: Option<Incoming>) {
+        let Some(Second { id, state: State::Waiting(dialed) }) = &mut self.second else { return };
+        match incoming {
+            Some(Incoming::Lost(evidence)) => {
+                let (id, failure) = (*id, classify(&evidence));
+                if let Some(State::Waiting(dialed)) = self.second.take().map(|second| second.state) {
+                    self.leaving.close(dialed.live.link, None, Manner::AtOnce);
+                }
+                self.upstream.tell(Input::SecondDown { id, failure });
+            }
+            Some(incoming) if is_ping(&incoming) => reply(&dialed.live, &incoming),
+            Some(incoming) => keep(&mut dialed.heard, incoming),
+            // A link without a voice of its own; an inbox that stays open says nothing either.
+            None => dialed.inbox = mpsc::channel(1).1,
+        }
+    }
+
+    pub(super) fn measure(&mut self, epoch: Epoch) {
+        let Some(live) = self.upstream.live() else { return };
+        self.tasks.spawn(async move {
+            let link = Arc::clone(&live.link);
+            let resident = tokio::task::spawn_blocking(move || link.resident()).await;
+            Report::Measured { epoch, resident: resident.ok().flatten() }
+        });
+    }
+}
+
+impl Upstream {
+    /// Makes ready what was dialed for this role.
+    async fn prepare(&self, mut dialed: Dialed, role: Role) -> Result<Made, Failure> {
+        match role {
+            Role::Spare => Ok(Made { dialed, listing: None }),
+            Role::Replacement => {
+                let Dialed { live, inbox, heard } = &mut dialed;
+                match while_hearing(inbox, heard, self.list(live)).await {
+                    Ok(listing) => Ok(Made { dialed, listing: Some(listing) }),
+                    Err(failure) => {
+                        dialed.live.link.close(Some(&dialed.live.session), Manner::Politely).await;
+                        Err(failure)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the spare says, while there is one that waits.
+pub(super) async fn heard(second: &mut Option<Second>) -> Option<Incoming> {
+    match second {
+        Some(Second { state: State::Waiting(dialed), .. }) => dialed.inbox.recv().await,
+        Some(Second { state: State::Making(_), .. }) | None => std::future::pending().await,
+    }
+}
+
+/// Takes what a replaced link says unasked, so that it is never stuck with it.
+async fn hear_out(live: Arc<Live>, mut inbox: mpsc::Receiver<Incoming>) {
+    while let Some(incoming) = inbox.recv().await {
+        reply(&live, &incoming);
+    }
+}
+
+fn is_ping(incoming: &Incoming) -> bool {
+    let Incoming::Message(bytes) = incoming else { return false };
+    matches!(Message::parse(bytes), Ok(Message::Request(request)) if request.method == "ping")
+}
+
+/// Answers a question in our own name.
+fn reply(live: &Live, incoming: &Incoming) {
+    let Incoming::Message(bytes) = incoming else { return };
+    let Ok(Message::Request(request)) = Message::parse(bytes) else { return };
+    let answer = own_answer(&request);
+    let (link, session) = (Arc::clone(&live.link), Arc::clone(&live.session));
+    tokio::spawn(async move {
+        // A link that cannot take an answer is on its way out.
+        let _ = link.send(&session, answer).await;
+    });
+}
