@@ -106,6 +106,7 @@ impl ServerStatus {
                 in_flight: 0,
                 waiting: 0,
                 epoch: 0,
+                replacing: false,
                 spare: None,
             },
             transport: None,

@@ -78,6 +78,8 @@ pub struct UpstreamStatus {
     pub waiting: u32,
     /// The number of the present link or session.
     pub epoch: u64,
+    /// Whether a link that works is being replaced.
+    pub replacing: bool,
     /// The second child that would take over, where one is wanted.
     pub spare: Option<SpareState>,
 }

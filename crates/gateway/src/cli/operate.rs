@@ -47,7 +47,8 @@ pub(crate) fn run(
 ) -> Result<Exit, Stop> {
     let token = Token::of(config::state_dir_of_gateway(global)?);
     let told = fleet::runtime()?.block_on(tell(action, args, &token))?;
-    screen.talk(&format!("`{}` is {}", told.name, told.state_word()))?;
+    let replacing = if told.is_being_replaced() { ", and is being replaced by a new one" } else { "" };
+    screen.talk(&format!("`{}` is {}{replacing}", told.name, told.state_word()))?;
     Ok(Exit::Ok)
 }
 

@@ -81,7 +81,8 @@ async fn reconnect_and_reload_replace_the_process() {
         let before = scene.host.status_of("demo").unwrap().pid;
         let answered = scene.act(&format!("/api/v1/upstreams/demo/{action}")).await;
         assert_eq!(answered.status, StatusCode::ACCEPTED);
-        assert_ne!(answered.json()["state"], "ready", "it is told as it is");
+        let told = answered.json();
+        assert!(told["state"] != "ready" || told["replacing"] == true, "it is told as it is: {told}");
         scene.until("demo", "ready").await;
         let after = scene.host.status_of("demo").unwrap().pid;
         assert!(after.is_some() && after != before, "{action}: {before:?} and {after:?}");

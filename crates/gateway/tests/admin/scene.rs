@@ -103,7 +103,11 @@ impl Scene {
     pub(crate) async fn until(&self, server: &str, state: &str) {
         let mut events = self.host.events();
         let reached = async {
-            while self.host.status_of(server).unwrap().supervision.state.word() != state {
+            let there = || {
+                let supervision = self.host.status_of(server).unwrap().supervision;
+                supervision.state.word() == state && !supervision.replacing
+            };
+            while !there() {
                 events.recv().await.unwrap();
             }
         };

@@ -48,6 +48,8 @@ async fn the_fleet_is_told_as_the_contract_says() {
         ("errors", json!(0)),
         ("tool_errors", json!(1)),
         ("waiting", json!(0)),
+        ("replacing", json!(false)),
+        ("spare", Value::Null),
         ("restarts_in_window", json!(0)),
         ("next_action", Value::Null),
         ("hint", Value::Null),

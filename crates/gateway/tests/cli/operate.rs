@@ -40,6 +40,7 @@ fn f01_reconnect_and_reload() {
     for verb in ["reconnect", "reload"] {
         let before = pid();
         let ran = operate(&sandbox, &running, &[verb, "demo"]);
+        assert!(verb == "reconnect" || ran.stderr.contains("is being replaced"), "{ran}");
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran}");
         running.until("demo", "ready");
         assert!(pid().is_some() && pid() != before, "{verb}");

@@ -67,7 +67,11 @@ impl Running {
         self.hosting.block_on(async {
             let mut events = self.host.events();
             let reached = async {
-                while self.host.status_of(server).unwrap().supervision.state.word() != state {
+                let there = || {
+                    let supervision = self.host.status_of(server).unwrap().supervision;
+                    supervision.state.word() == state && !supervision.replacing
+                };
+                while !there() {
                     events.recv().await.unwrap();
                 }
             };

@@ -81,17 +81,14 @@ impl Owner {
     fn replace(&mut self, id: SecondId, made: Made) {
         let Made { dialed: Dialed { mut live, inbox, heard }, listing } = made;
         let probe = live.first_probe();
-        let switched = self.upstream.with(|machine, now| match machine.take_over(now, id, probe) {
-            Some(epoch) => {
-                live.epoch = epoch;
-                let live = Arc::new(live);
-                Ok((self.upstream.set_live(Some(Arc::clone(&live))), live))
-            }
-            None => Err(live),
+        let link = Arc::clone(&live.link);
+        let switched = self.upstream.with(|machine, now| {
+            live.epoch = machine.take_over(now, id, probe)?;
+            let live = Arc::new(live);
+            Some((self.upstream.set_live(Some(Arc::clone(&live))), live))
         });
-        let (old, live) = match switched {
-            Ok(switched) => switched,
-            Err(unwanted) => return self.leaving.close(unwanted.link, None, Manner::AtOnce),
+        let Some((old, live)) = switched else {
+            return self.leaving.close(link, None, Manner::AtOnce);
         };
         if let Some(listing) = listing {
             self.upstream.publish(listing);

@@ -43,6 +43,7 @@ impl Upstream {
             in_flight: self.in_flight,
             waiting: self.waiting,
             epoch: self.epoch.number(),
+            replacing: self.is_replacing(),
             spare: self.spare_state(),
         }
     }

@@ -191,6 +191,10 @@ impl Upstream {
         self.retired.iter().map(|retired| retired.until).min()
     }
 
+    pub(super) fn is_replacing(&self) -> bool {
+        matches!(self.second.state, Second::Making { role: Role::Replacement, .. })
+    }
+
     pub(super) fn spare_state(&self) -> Option<SpareState> {
         let wanted = self.spec.spare && self.kind == LinkKind::Process;
         wanted.then_some(match self.second.state {
@@ -295,8 +299,7 @@ impl Upstream {
 
     /// A link that is in doubt has other troubles than its age, and one replacement at a time is enough.
     fn may_recycle(&self, now: Mono) -> bool {
-        let replacing = matches!(self.second.state, Second::Making { role: Role::Replacement, .. });
-        !replacing && self.second.recycle_not_before <= now && self.works()
+        !self.is_replacing() && self.second.recycle_not_before <= now && self.works()
     }
 
     fn make_second(&mut self, now: Mono, role: Role) {

@@ -48,6 +48,8 @@ pub(crate) struct Upstream {
     pub(super) restarts_in_window: u64,
     #[serde(default)]
     pub(super) waiting: u64,
+    #[serde(default)]
+    pub(super) replacing: bool,
     pub(super) spare: Option<String>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p95_ms: Option<f64>,

@@ -21,6 +21,11 @@ impl Upstream {
         self.state.replace('_', " ")
     }
 
+    /// Whether a link that works is being replaced.
+    pub(crate) fn is_being_replaced(&self) -> bool {
+        self.replacing
+    }
+
     /// The state at a glance: `↻ reconnecting (next in 12s)`.
     pub(super) fn at_a_glance(&self) -> String {
         let (glyph, word) = (self.glyph(), self.state_word());

@@ -85,7 +85,7 @@ fn children_only(supervision: &SupervisionSpec, key: &Key, problems: &mut Proble
     let wishes = [("spare", supervision.spare), ("recycle.max_rss", supervision.recycle.max_rss.is_some())];
     for (wish, _) in wishes.into_iter().filter(|(_, wished)| *wished) {
         let message = format!("`{wish}` needs a server with a `command`; this one has a `url`");
-        problems.error(Diagnostic::error(&format!("servers.{}.{wish}", key.name), key.at, message));
+        problems.error(Diagnostic::error(format!("servers.{}.{wish}", key.name), key.at, message));
     }
 }
 

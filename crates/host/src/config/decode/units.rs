@@ -97,7 +97,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
 /// A whole number of the largest binary unit that fits.
 pub(super) fn show_size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(worth, _)| bytes >= *worth && bytes % worth == 0) {
+    match units.into_iter().find(|(worth, _)| bytes >= *worth && bytes.is_multiple_of(*worth)) {
         Some((worth, unit)) => format!("{}{unit}", bytes / worth),
         None => format!("{bytes}B"),
     }
