@@ -98,6 +98,8 @@ fn counter() -> Value {
     let arguments = json!({
         "by": { "type": "integer", "minimum": 0, "default": 1, "description": "How much to add." },
         "key": { "type": "string", "description": "A name for this call, kept beside the count." },
+        "ms": { "type": "integer", "minimum": 0, "default": 0,
+                "description": "How long to wait before it answers; it has counted by then." },
     });
     json!({
         "name": "counter",
@@ -161,8 +163,11 @@ fn misbehave() -> Value {
         "how": { "enum": crate::misbehave::WAYS, "description": "Which bad habit to show." },
         "size": { "type": "integer", "minimum": 0, "description": "Bytes, for huge_frame and stderr_flood." },
         "ms": { "type": "integer", "minimum": 0,
-                "description": "Pause of slow_drip; length of stop_reading and black_hole (for good if absent)." },
-        "name": { "type": "string", "description": "The tool of add_tool, remove_tool and change_tool." },
+                "description": "Pause of slow_drip; length of stop_reading, black_hole and refuse (for good if absent)." },
+        "name": { "type": "string",
+                  "description": "The tool of add_tool, remove_tool and change_tool; the token of demand_token." },
+        "status": { "type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status of refuse." },
+        "retry_after": { "type": "integer", "minimum": 0, "description": "Seconds in the Retry-After of refuse." },
         "own_group": { "type": "boolean", "description": "Puts the grandchild into its own process group." },
         "before": { "type": "boolean", "description": "Lets reset come before any byte of the answer." },
     });

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     frame::{Delivery, Frame, Part, Then},
     methods::Reply,
+    options::{Faults, Lasts, Refusal},
     peer::Request,
     process::{self, Group},
     rpc::RpcError,
@@ -17,12 +18,13 @@ use crate::{
 };
 
 /// The ways, as the tool's schema lists them.
-pub(crate) const WAYS: [&str; 18] = [
+pub(crate) const WAYS: [&str; 20] = [
     "add_tool",
     "ask",
     "black_hole",
     "change_tool",
     "cut_sse",
+    "demand_token",
     "env",
     "forget_sessions",
     "grandchild",
@@ -30,6 +32,7 @@ pub(crate) const WAYS: [&str; 18] = [
     "hang",
     "huge_frame",
     "junk",
+    "refuse",
     "remove_tool",
     "reset",
     "slow_drip",
@@ -87,6 +90,19 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request, arguments: &Valu
         }
         "black_hole" => {
             world.set_flow(Flow::BlackHole, time);
+            Ok(done()).into()
+        }
+        "refuse" => {
+            let status = arguments["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+            let lasts = time.map_or(Lasts::Ever, Lasts::For);
+            let retry_after = arguments["retry_after"].as_u64().map(Duration::from_secs);
+            let refuse = Some(Refusal { status: status.unwrap_or(500), lasts });
+            world.set_faults(Faults { refuse, retry_after, ..(*world.faults()).clone() });
+            Ok(done()).into()
+        }
+        "demand_token" => {
+            let require_bearer = name.map(str::to_owned);
+            world.set_faults(Faults { require_bearer, ..(*world.faults()).clone() });
             Ok(done()).into()
         }
         "add_tool" => {

@@ -125,6 +125,9 @@ async fn counter(world: &World, arguments: &Value) -> Result<Value, RpcError> {
         Err(error) => return Ok(failure(&format!("the counter file cannot be written: {error}"))),
     };
     world.announce(Change::Resource(COUNTER.to_owned())).await;
+    if let Some(ms) = arguments["ms"].as_u64() {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
     Ok(structured(&value.to_string(), json!({ "value": value })))
 }
 

@@ -206,6 +206,39 @@ async fn a_token_is_demanded_with_and_without_a_challenge() {
 }
 
 #[tokio::test]
+async fn a_call_makes_it_refuse_for_a_while_or_demand_another_token() {
+    let server = start(Options::default()).await;
+    let session = Session::open(&server).await;
+    let token = json!({"how": "demand_token", "name": "s3cret"});
+    assert_eq!(session.call(1, "misbehave", token).await.status, 200);
+    assert_eq!(session.ask(2, "ping", json!({})).await.status, 401);
+
+    server.set_faults(Faults::default());
+    let refuse = json!({"how": "refuse", "status": 429, "ms": 600_000, "retry_after": 7});
+    assert_eq!(session.call(3, "misbehave", refuse).await.status, 200);
+    let refused = session.ask(4, "ping", json!({})).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("7")));
+    let lasts = server.faults().refuse.map(|refusal| refusal.lasts);
+    assert_eq!(lasts, Some(Lasts::For(Duration::from_secs(600))));
+}
+
+#[tokio::test]
+async fn a_slow_counter_has_counted_before_it_answers() {
+    let server = start(Options::default()).await;
+    let session = Session::open(&server).await;
+    let slow = session.call(1, "counter", json!({"key": "slow", "ms": 600_000}));
+    let counted = async {
+        while server.counter() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = slow => panic!("ten minutes are not over"),
+        () = counted => assert_eq!(server.counter_keys(), ["slow"]),
+    }
+}
+
+#[tokio::test]
 async fn connections_are_dropped_after_they_were_accepted() {
     let faults = Faults { drop_after_accept: true, ..Faults::default() };
     let server = start(Options { faults, ..Options::default() }).await;
