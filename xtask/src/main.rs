@@ -10,6 +10,7 @@
 )]
 
 mod behaviours;
+mod chaos;
 mod layers;
 mod source;
 mod test;
@@ -30,6 +31,12 @@ The chores of this project.
                             them are named and left out
           -- FILTER…        passed to nextest; runs those tests and what they need, and nothing else, for example
                             `cargo xtask test -- circuit` or `cargo xtask test -- -E 'package(gripfast-core)'`
+
+    cargo xtask chaos [--fault NAME] [--transport T] [--seed N] [--repeats N] [--long] [-o json]
+                      [--against COMMAND --url URL] [--write FILE]
+        Breaks servers under a live gateway and counts what its clients lose: a table, and the figures to reach.
+        `cargo xtask chaos --write docs/recovery.md` renews that page; `cargo xtask chaos --help` says more. The same
+        faults run in `cargo xtask test` with shorter waits.
 
     cargo xtask layers
         Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
@@ -60,14 +67,15 @@ fn run(args: &[String]) -> Result<(), String> {
         print!("{HELP}");
         return Ok(());
     };
-    if matches!(command.as_str(), "help" | "--help" | "-h")
-        || rest.iter().any(|arg| arg == "--help" || arg == "-h")
-    {
+    let asks_for_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
+    // Chaos has a help of its own.
+    if matches!(command.as_str(), "help" | "--help" | "-h") || (asks_for_help && command != "chaos") {
         print!("{HELP}");
         return Ok(());
     }
     match command.as_str() {
         "test" => test::run(&Workspace::find()?, &test::Options::parse(rest)?),
+        "chaos" => chaos::run(&Workspace::find()?, rest),
         "layers" => {
             no_arguments(command, rest)?;
             println!("{}", layers::check(&Workspace::find()?)?);

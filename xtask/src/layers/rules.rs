@@ -48,6 +48,12 @@ pub(super) const CRATES: &[CrateRule] = &[
         why: "the gateway goes through the library like anybody who embeds it, and not past it to core or wire",
     },
     CrateRule {
+        name: "gripfast-chaos",
+        knows: &[],
+        outside: Outside::Any,
+        why: "chaos judges the gateway from outside, by its command line and by MCP, as it would judge any other",
+    },
+    CrateRule {
         name: "gripfast-testkit",
         knows: &[],
         outside: Outside::Any,

@@ -1,0 +1,69 @@
+//! What came of a run: for people, for programs, and for the documentation.
+
+mod page;
+mod place;
+mod table;
+
+use serde::Serialize;
+
+use crate::figure::Figure;
+use crate::fleet::Neighbours;
+use crate::renewal::Renewal;
+use crate::row::{Order, Row};
+use place::Place;
+
+/// Everything that came of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Where, when and by which command.
+    place: Place,
+    /// The command of the gateway that was in the place of ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
+    /// One fault on one transport each.
+    pub rows: Vec<Row>,
+    /// The session that expired under many calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<Renewal>,
+    /// The server that flapped among others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<Neighbours>,
+    /// What was to be reached, of what was run.
+    pub figures: Vec<Figure>,
+}
+
+impl Report {
+    /// An empty one. Taken before the run, whose own load is not of interest.
+    #[must_use]
+    pub fn begin(order: &Order) -> Self {
+        Self {
+            place: Place::here(),
+            against: order.subject.peer.as_ref().map(|peer| peer.command.clone()),
+            rows: Vec::new(),
+            renewal: None,
+            neighbours: None,
+            figures: Vec::new(),
+        }
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let figures = self.figures.iter().map(|Figure { goal, measured, met }| {
+            format!("{} {goal}\n       {measured}\n", if *met { "met   " } else { "MISSED" })
+        });
+        format!("{}\n{}", table::text(&self.rows), figures.collect::<String>())
+    }
+
+    /// For the documentation.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        page::page(self)
+    }
+}

@@ -1,0 +1,321 @@
+//! One fault on one transport, from an empty directory to the count of what is left behind.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::fault::{Act, Allowed, Callers, Fault, Form, Transport};
+use crate::gateway::{LOOK_AGAIN, Subject};
+use crate::ledger::{self, Counts, Window};
+use crate::load::Load;
+use crate::proc::Footprint;
+use crate::scene::Scene;
+use crate::strike::Strike;
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The gateway.
+    pub subject: Subject,
+    /// How thoroughly.
+    pub form: Form,
+    /// How often, if not as often as the form has it.
+    pub repeats: Option<usize>,
+    /// Decides when calls begin.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The fault.
+    pub fault: &'static str,
+    /// The transport.
+    pub transport: Transport,
+    /// How often it struck.
+    pub repeats: usize,
+    /// How often tools were not back in time, after which nothing more was tried.
+    pub never_back: usize,
+    /// From the moment when the server could serve again until a call was answered.
+    pub back: Times,
+    /// From the blow until a call was answered.
+    pub away: Times,
+    /// What the server takes to start, to be greeted and to be listed, without a gateway.
+    pub alone: Times,
+    /// What became of the calls.
+    pub calls: Counts,
+    /// Sessions with the gateway that its clients had to replace.
+    pub sessions_lost: u64,
+    /// What is left.
+    pub left: Left,
+    /// What would explain a bad number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+}
+
+/// Times in milliseconds, over the repeats.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Times {
+    /// The one in the middle.
+    pub p50: f64,
+    /// The one that 99 of 100 do not exceed.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// What is there that was not there before.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Left {
+    /// Processes beyond those from before the fault, while the gateway still runs, and any once it has ended.
+    pub processes: usize,
+    /// Children that were not reaped.
+    pub zombies: usize,
+    /// Open files beyond those from before.
+    pub files: usize,
+    /// Growth of the gateway's memory in percent, and its highest ever in MiB.
+    pub memory_percent: f64,
+    /// The most memory that the gateway ever occupied, in MiB.
+    pub peak_mib: f64,
+}
+
+impl Times {
+    /// Of these.
+    #[must_use]
+    pub fn of(times: &[Duration]) -> Self {
+        let mut millis: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1000.0).collect();
+        millis.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| {
+            let place = (share * millis.len() as f64).ceil() as usize;
+            millis.get(place.max(1) - 1).copied().unwrap_or_default()
+        };
+        Self { p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+/// How long tools may be away after the fault has passed before they count as gone for good.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(90);
+/// The load before the first blow, and between two.
+const WARM_UP: Duration = Duration::from_millis(400);
+const SETTLE: Duration = Duration::from_millis(150);
+/// What is over may take this long to be cleared away.
+const CLEARED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Runs one fault on one transport.
+///
+/// # Errors
+/// The harness itself is in trouble; what the gateway does badly is in the row.
+pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> Result<Row> {
+    let mut scene = Scene::set(fault, transport, order.form, &order.subject).await?;
+    let (tools, eras) = (scene.tools().await?, order.subject.eras());
+    let tag = format!("{transport}-{}", fault.name);
+    let load = Load::begin(scene.gateway.url(), eras, tools, &tag, scene.stage.pace, order.seed).await?;
+    let before = if fault.act == Act::StartLate {
+        Held::by(&scene)
+    } else {
+        tokio::time::sleep(WARM_UP).await;
+        load.pause().await;
+        Held::by(&scene)
+    };
+    if fault.callers != Callers::Rest {
+        load.resume();
+    }
+    let mut course = Course::default();
+    for number in 0..repeats(fault, order) {
+        let strike = Strike { act: fault.act, form: order.form, number, limit: GIVE_UP_AFTER };
+        course.alone.push(scene.alone().await?);
+        course.repeat(strike, fault, &mut scene, &load).await?;
+        if course.never_back > 0 {
+            break;
+        }
+    }
+    let sessions_lost = load.renewals();
+    let deadline = scene.stage.pace.deadline;
+    let calls = load.end().await;
+    let verdict = ledger::judge(&calls, &course.windows, &scene.effects(), deadline);
+    let mut left = before.compare(&scene).await;
+    let mut remarks = verdict.remarks;
+    let log = tail(&scene.log());
+    if !log.is_empty() && (!remarks.is_empty() || course.never_back > 0) {
+        remarks.push(format!("the gateway said:\n{log}"));
+    }
+    let processes = scene.close().await?;
+    left.processes += processes.len();
+    remarks.extend(processes.into_iter().map(|line| format!("left behind: {line}")));
+    Ok(Row {
+        fault: fault.name,
+        transport,
+        repeats: course.windows.len(),
+        never_back: course.never_back,
+        back: Times::of(&course.back),
+        away: Times::of(&course.away),
+        alone: Times::of(&course.alone),
+        calls: verdict.counts,
+        sessions_lost,
+        left,
+        remarks,
+    })
+}
+
+impl Row {
+    /// What must not be, whatever the machine: the counts that hold in every run.
+    #[must_use]
+    pub fn complaints(&self, fault: &Fault) -> Vec<String> {
+        let Counts { answered, lost, unknown, cut, hung, duplicated, untrue, refused: _ } = self.calls;
+        let never = |allowed, count| if allowed == Allowed::Never { count } else { 0 };
+        let cut = if fault.act == Act::KillGateway { 0 } else { cut };
+        let counted = [
+            ("times its tools did not come back", self.never_back),
+            ("calls lost", never(fault.lost, lost)),
+            ("calls of unknown outcome", never(fault.unknown, unknown)),
+            ("calls cut off", cut),
+            ("calls hung", hung),
+            ("calls carried out twice", duplicated),
+            ("calls with an untrue answer", untrue),
+            ("client sessions lost", usize::try_from(self.sessions_lost).unwrap_or(usize::MAX)),
+            ("processes left behind", self.left.processes),
+            ("zombies", self.left.zombies),
+            ("open files left behind", self.left.files),
+        ];
+        let bad = counted.into_iter().filter(|(_, count)| *count > 0);
+        let mut complaints: Vec<String> = bad.map(|(what, count)| format!("{count} {what}")).collect();
+        if answered == 0 {
+            complaints.push("no call was answered".to_owned());
+        }
+        complaints
+    }
+}
+
+/// What is measured from repeat to repeat.
+#[derive(Default)]
+struct Course {
+    windows: Vec<Window>,
+    back: Vec<Duration>,
+    away: Vec<Duration>,
+    alone: Vec<Duration>,
+    never_back: usize,
+}
+
+impl Course {
+    async fn repeat(&mut self, strike: Strike, fault: &Fault, scene: &mut Scene, load: &Load) -> Result<()> {
+        let began = Instant::now();
+        let struck = strike.blow(scene, load).await?;
+        let (healed, back) = if fault.act == Act::OtherTools {
+            let healed = strike.heal(scene, struck).await?;
+            (healed, until_listed(scene, strike).await)
+        } else {
+            let (healed, back) = tokio::join!(strike.heal(scene, struck), load.until_back(GIVE_UP_AFTER));
+            (healed?, back)
+        };
+        self.windows.push(Window {
+            from: load.since_began(began),
+            to: load.since_began(back.unwrap_or_else(Instant::now).max(healed)),
+        });
+        match back {
+            Some(back) => {
+                self.back.push(back.saturating_duration_since(healed));
+                self.away.push(back - struck);
+            }
+            None => self.never_back += 1,
+        }
+        if fault.act == Act::KillOver {
+            return Ok(());
+        }
+        // What waited is served first, so that the next blow finds the load as this one did.
+        load.pause().await;
+        load.resume();
+        tokio::time::sleep(SETTLE).await;
+        if fault.callers == Callers::Rest {
+            load.pause().await;
+        }
+        Ok(())
+    }
+}
+
+async fn until_listed(scene: &Scene, strike: Strike) -> Option<Instant> {
+    let began = Instant::now();
+    while began.elapsed() < GIVE_UP_AFTER {
+        if scene.names().await.is_some_and(|names| strike.is_listed(&names)) {
+            return Some(Instant::now());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    None
+}
+
+fn repeats(fault: &Fault, order: &Order) -> usize {
+    let many = match fault.act {
+        // The gateway is started for it; once it runs, that is over.
+        Act::StartLate => return 1,
+        Act::KillOver => match order.form {
+            Form::Short => 25,
+            Form::Ordinary | Form::Long => 1000,
+        },
+        Act::Kill | Act::KillParent | Act::ExpireSession | Act::BreakAnswers(_) => match order.form {
+            Form::Short => 2,
+            Form::Ordinary => 100,
+            Form::Long => 1000,
+        },
+        _ => match order.form {
+            Form::Short => 1,
+            Form::Ordinary => 5,
+            Form::Long => 10,
+        },
+    };
+    order.repeats.unwrap_or(many)
+}
+
+/// What is there at one moment.
+struct Held {
+    processes: usize,
+    footprint: Footprint,
+}
+
+impl Held {
+    fn by(scene: &Scene) -> Self {
+        Self { processes: scene.processes().len(), footprint: Footprint::of(scene.gateway.pid()) }
+    }
+
+    /// What is there in addition, once there was time to clear up.
+    async fn compare(&self, scene: &Scene) -> Left {
+        let began = Instant::now();
+        loop {
+            let now = Self::by(scene);
+            let (old, new) = (self.footprint, now.footprint);
+            let left = Left {
+                processes: now.processes.saturating_sub(self.processes),
+                zombies: new.zombies,
+                files: new.files.saturating_sub(old.files),
+                memory_percent: (new.memory as f64 / old.memory as f64 - 1.0) * 100.0,
+                peak_mib: new.peak_memory as f64 / f64::from(1 << 20),
+            };
+            let clear = left.processes + left.zombies + left.files == 0;
+            if clear || began.elapsed() > CLEARED_WITHIN {
+                return left;
+            }
+            tokio::time::sleep(LOOK_AGAIN * 10).await;
+        }
+    }
+}
+
+/// The last lines of a log.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_times_that_were_measured() {
+        let times: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
+        let Times { p50, p99, max } = Times::of(&times);
+        assert_eq!((p50, p99, max), (100.0, 198.0, 200.0));
+        let Times { p50, p99, max } = Times::of(&times[..1]);
+        assert_eq!((p50, p99, max), (1.0, 1.0, 1.0));
+        assert_eq!(Times::of(&[]).max, 0.0);
+    }
+}
