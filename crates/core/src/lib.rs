@@ -6,11 +6,13 @@
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod cache;
 pub mod catalog;
 pub mod event;
 pub mod failure;
 pub mod ids;
 pub mod jitter;
+pub mod json;
 pub mod policy;
 pub mod repeats;
 pub mod supervise;

@@ -1,0 +1,92 @@
+//! JSON of which only the meaning counts: one form for all spellings (RFC 8785), and its digest.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// The SHA-256 digest of a text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest of what a JSON text means, however it is spelled; `None` if it is not JSON.
+    pub fn of_meaning(json: &str) -> Option<Self> {
+        Some(Self::of(canonical(&serde_json::from_str(json).ok()?)?.as_bytes()))
+    }
+}
+
+/// The one form of a value. `None` for numbers that the form cannot hold.
+pub fn canonical(value: &Value) -> Option<String> {
+    serde_json_canonicalizer::to_string(value).ok()
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        const WRONG: &str = "not a digest of 64 hexadecimal digits";
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(WRONG);
+        }
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| WRONG)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn g04_order_of_keys_spelling_and_space_do_not_matter_but_meaning_does() {
+        let same = [r#"{"b":1,"a":[1.0,"\u0041"]}"#, r#"{ "a" : [1, "A"], "b": 1e0 }"#];
+        let digests = same.map(|json| Digest::of_meaning(json).unwrap());
+        assert_eq!(digests[0], digests[1]);
+        for other in [r#"{"b":1,"a":[1,"a"]}"#, r#"{"b":2,"a":[1,"A"]}"#, r#"{"b":1,"a":["A",1]}"#] {
+            assert_ne!(Digest::of_meaning(other).unwrap(), digests[0], "{other}");
+        }
+        assert_eq!(Digest::of_meaning("{"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_digest_reads_back(bytes: Vec<u8>) {
+            let digest = Digest::of(&bytes);
+            prop_assert_eq!(Digest::try_from(digest.to_string()), Ok(digest));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,80}") {
+            let _ = (Digest::try_from(text.clone()), Digest::of_meaning(&text));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Schema pins: what a tool said about itself when it was first seen is what was approved. A tool that says
+//! something else later is quarantined until a person has looked.
+//!
+//! What counts is the meaning of name, title, description, schemas and annotations, not how it is spelled.
+//! What clients are shown is the server's own bytes, in the approved version.
+
+use super::difference::{Difference, differences};
+use super::suspicion::{Suspicion, suspicions};
+use crate::json::{Digest, canonical};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is done about a changed tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// It is quarantined.
+    #[default]
+    Enforce,
+    /// It is told and used.
+    Warn,
+    /// Nothing is pinned.
+    Off,
+}
+
+/// The members that are pinned. Others, such as icons, may change as they like.
+const PINNED: &[&str] = &["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+
+/// One tool as it was approved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Pin {
+    /// Of everything that is pinned.
+    digest: Digest,
+    /// Of the same without the name: a tool under another name is recognised by it.
+    body: Digest,
+    /// The tool in the server's own bytes.
+    raw: Box<RawValue>,
+}
+
+impl Pin {
+    /// The pin of a tool in the server's own bytes; `None` if that is not a JSON object.
+    fn of(raw: &RawValue) -> Option<Self> {
+        let tool = pinned_members(raw)?;
+        let digest = Digest::of(canonical(&tool)?.as_bytes());
+        let mut body = tool;
+        body.as_object_mut()?.remove("name");
+        let body = Digest::of(canonical(&body)?.as_bytes());
+        Some(Self { digest, body, raw: raw.to_owned() })
+    }
+
+    /// What was approved, in short.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The tool as it was approved, in the server's own bytes.
+    pub fn raw(&self) -> &RawValue {
+        &self.raw
+    }
+}
+
+fn pinned_members(raw: &RawValue) -> Option<Value> {
+    let mut tool: Value = serde_json::from_str(raw.get()).ok()?;
+    tool.as_object_mut()?.retain(|key, _| PINNED.contains(&key.as_str()));
+    Some(tool)
+}
+
+/// All pins of one server, by the name of the tool.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Pins(BTreeMap<String, Pin>);
+
+/// A tool that a person has to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Quarantined {
+    /// Its name, as it was approved.
+    pub tool: String,
+    /// Its name now, if it is offered under another one.
+    pub renamed_to: Option<String>,
+    /// What changed.
+    pub differences: Vec<Difference>,
+    /// What to look at twice in its new words.
+    pub suspicions: Vec<Suspicion>,
+}
+
+/// What came of a listing.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Tools that were seen for the first time, and are approved by that.
+    pub fresh: Vec<String>,
+    /// Tools that a person has to look at, with the pins that hold for them.
+    pub quarantined: Vec<Quarantined>,
+    /// Names that are not to be offered: the new names of approved tools.
+    pub hidden: BTreeSet<String>,
+}
+
+impl Pins {
+    /// Looks at a listing: `(name, the server's own bytes)`. New tools are pinned.
+    pub fn judge<'t>(&mut self, listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>) -> Judged {
+        let mut judged = Judged::default();
+        let listing: Vec<_> = listing.into_iter().collect();
+        let offered: BTreeSet<&str> = listing.iter().map(|(name, _)| *name).collect();
+        // Approved tools that are offered no more: one of them may be back under another name.
+        let missing: BTreeMap<Digest, String> = self
+            .0
+            .iter()
+            .filter(|(name, _)| !offered.contains(name.as_str()))
+            .map(|(name, pin)| (pin.body, name.clone()))
+            .collect();
+        for (name, raw) in listing {
+            match self.0.get(name) {
+                Some(pin) if pin.raw.get() == raw.get() => {}
+                Some(pin) => judged.quarantined.extend(changed(name, pin, raw)),
+                None => {
+                    let Some(pin) = Pin::of(raw) else { continue };
+                    match missing.get(&pin.body) {
+                        Some(approved) => {
+                            judged.hidden.insert(name.to_owned());
+                            judged.quarantined.push(Quarantined {
+                                tool: approved.clone(),
+                                renamed_to: Some(name.to_owned()),
+                                differences: Vec::new(),
+                                suspicions: suspicions(&Value::from(name)),
+                            });
+                        }
+                        None => {
+                            self.0.insert(name.to_owned(), pin);
+                            judged.fresh.push(name.to_owned());
+                        }
+                    }
+                }
+            }
+        }
+        judged
+    }
+
+    /// A person approves what `tool` says now, in the server's own bytes. Answers whether that was news.
+    pub fn approve(&mut self, tool: &str, now_named: &str, raw: &RawValue) -> bool {
+        let Some(pin) = Pin::of(raw) else { return false };
+        if tool != now_named {
+            self.0.remove(tool);
+        }
+        let before = self.0.insert(now_named.to_owned(), pin.clone());
+        before.is_none_or(|before| before.digest != pin.digest)
+    }
+
+    /// The pin of a tool.
+    pub fn get(&self, tool: &str) -> Option<&Pin> {
+        self.0.get(tool)
+    }
+
+    /// All pins, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Pin)> {
+        self.0.iter().map(|(name, pin)| (name.as_str(), pin))
+    }
+
+    /// How many tools are pinned.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is pinned.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What changed about a pinned tool, if it means something.
+fn changed(name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
+    let now = pinned_members(raw)?;
+    if canonical(&now).is_some_and(|form| Digest::of(form.as_bytes()) == pin.digest) {
+        return None;
+    }
+    let approved = pinned_members(&pin.raw).unwrap_or_default();
+    Some(Quarantined {
+        tool: name.to_owned(),
+        renamed_to: None,
+        differences: differences(&approved, &now),
+        suspicions: suspicions(&now),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    fn judge(pins: &mut Pins, tools: &[(&str, &str)]) -> Judged {
+        let tools: Vec<_> = tools.iter().map(|(name, json)| (*name, raw(json))).collect();
+        pins.judge(tools.iter().map(|(name, json)| (*name, &**json)))
+    }
+
+    const READ: &str = r#"{"name":"read","description":"Reads","inputSchema":{"type":"object"}}"#;
+    const RENAMED: &str = r#"{"name":"fetch","description":"Reads","inputSchema":{"type":"object"}}"#;
+    const CHANGED: &str =
+        r#"{"name":"read","description":"Reads. <IMPORTANT>","inputSchema":{"type":"object"}}"#;
+
+    #[test]
+    fn g02_the_first_use_is_trusted_and_what_is_said_the_same_way_again_is_fine() {
+        let mut pins = Pins::default();
+        assert_eq!(judge(&mut pins, &[("read", READ)]).fresh, ["read"]);
+        let again = judge(&mut pins, &[("read", READ)]);
+        assert!(again.fresh.is_empty() && again.quarantined.is_empty());
+    }
+
+    #[test]
+    fn g02_another_order_of_keys_is_no_change_nor_is_an_icon() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("read", READ)]);
+        let respelled = r#"{ "inputSchema": {"type": "object"}, "icons": [], "description": "Read\u0073", "name":"read" }"#;
+        assert_eq!(judge(&mut pins, &[("read", respelled)]).quarantined, []);
+    }
+
+    #[test]
+    fn g02_a_changed_tool_is_quarantined_with_its_difference_until_it_is_approved() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("read", READ)]);
+        for _ in 0..2 {
+            let judged = judge(&mut pins, &[("read", CHANGED)]);
+            let [quarantined] = judged.quarantined.as_slice() else { panic!("{judged:?}") };
+            assert_eq!(quarantined.differences[0].path, "description");
+            assert_eq!(quarantined.suspicions[0].what, "it says \"<important>\"");
+            assert_eq!(pins.get("read").unwrap().raw().get(), READ, "the approved form stays");
+        }
+        assert!(pins.approve("read", "read", &raw(CHANGED)));
+        assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined, []);
+        assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined.len(), 1, "the way back is a change too");
+    }
+
+    #[test]
+    fn g02_a_tool_that_was_away_and_comes_back_changed_is_quarantined() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("read", READ)]);
+        judge(&mut pins, &[]);
+        assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined.len(), 1);
+    }
+
+    #[test]
+    fn g02_a_renamed_tool_is_recognised_and_hidden_until_it_is_approved() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("read", READ)]);
+        let judged = judge(&mut pins, &[("fetch", RENAMED)]);
+        assert!(judged.fresh.is_empty() && judged.hidden.contains("fetch"));
+        assert_eq!(judged.quarantined[0].tool, "read");
+        assert_eq!(judged.quarantined[0].renamed_to.as_deref(), Some("fetch"));
+        assert!(pins.approve("read", "fetch", &raw(RENAMED)));
+        let judged = judge(&mut pins, &[("fetch", RENAMED)]);
+        assert!(judged.quarantined.is_empty() && judged.hidden.is_empty());
+        assert!(pins.get("read").is_none());
+    }
+
+    #[test]
+    fn a_new_tool_beside_its_likeness_is_new() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("read", READ)]);
+        let judged = judge(&mut pins, &[("read", READ), ("fetch", RENAMED)]);
+        assert_eq!((judged.fresh.as_slice(), judged.quarantined.len()), (["fetch".to_owned()].as_slice(), 0));
+    }
+
+    #[test]
+    fn g02_pins_survive_being_written_down() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("read", READ)]);
+        let mut again: Pins = serde_json::from_str(&serde_json::to_string(&pins).unwrap()).unwrap();
+        assert_eq!(judge(&mut again, &[("read", READ)]).fresh, Vec::<String>::new());
+        assert_eq!(judge(&mut again, &[("read", CHANGED)]).quarantined.len(), 1);
+    }
+}
