@@ -50,6 +50,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         Just(Failure::Busy { retry_after: Some(Duration::from_secs(9)), text: "HTTP 429".into() }),
         Just(Failure::ServerFault("HTTP 500".into())),
         Just(Failure::Nonsense("not JSON".into())),
+        Just(Failure::Outdated("HTTP 400: Mcp-Param-Region is missing".into())),
         Just(Failure::Declined("no (-32602)".into())),
         Just(Failure::Blocked(BlockCause::UnsetVariable("TOKEN".into()))),
     ]

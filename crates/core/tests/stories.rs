@@ -614,6 +614,35 @@ fn d02_fifty_calls_that_hit_an_expired_session_cause_one_renewal() {
 }
 
 #[test]
+fn c05_fifty_calls_with_outdated_headers_are_answers_and_have_the_catalog_listed_anew() {
+    let mut world = World::ready(LinkKind::Remote);
+    let outdated = || CallEnd::Failed(Failure::Outdated("Mcp-Param-Region is missing".to_owned()));
+    let listings = |world: &World| {
+        world.actions.iter().filter(|action| matches!(action, Action::ListCatalog { .. })).count()
+    };
+    let (before, epoch) = (listings(&world), world.epoch());
+    assert!(!world.machine.is_listing(epoch));
+    let tickets: Vec<_> = (0..50).map(|_| world.go()).collect();
+    for ticket in tickets {
+        world.end(ticket, outdated());
+    }
+    assert_eq!(listings(&world), before + 1);
+    assert!(world.machine.is_listing(epoch));
+    // Some were refused while it was being listed: that listing may be older than their refusal.
+    world.tell(Input::CatalogListed { epoch });
+    assert_eq!(listings(&world), before + 2);
+    world.tell(Input::CatalogListed { epoch });
+    assert!(!world.machine.is_listing(epoch));
+    assert_eq!((world.state(), world.status().consecutive_failures), (State::Ready, 0));
+    let straggler = world.go();
+    world.link_down(killed());
+    world.come_up();
+    let before = listings(&world);
+    world.end(straggler, outdated());
+    assert_eq!(listings(&world), before, "a straggler of an older link changes nothing");
+}
+
+#[test]
 fn d02_a_renewal_that_fails_becomes_a_reconnect() {
     let mut world = World::ready(LinkKind::Remote);
     world.fail_call(expired());

@@ -115,11 +115,12 @@ impl Host {
             listener: options.listener,
             capabilities: options.capabilities,
             log_level: options.log_level,
-            param_headers: Vec::new(),
+            tool: None,
         };
         if method == "tools/call" {
             let tool = tool_name(&order, &entry.name)?;
             self.decide(entry, upstream, &tool, &mut order).await?;
+            order.tool = Some(tool);
         }
         Ok(Resolved { upstream, order })
     }
@@ -143,11 +144,6 @@ impl Host {
         }
         let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
         order.safety = Safety::of_tool(hints, entry.replay.rule_for(tool));
-        if let Some(headers) = listing.param_headers.get(tool) {
-            let arguments = order.params.as_deref().and_then(|params| Object::parse(params).ok());
-            let arguments = arguments.and_then(|params| params.get("arguments"));
-            order.param_headers = headers.for_arguments(arguments).unwrap_or_default();
-        }
         Ok(())
     }
 

@@ -195,7 +195,7 @@ impl CallError {
                 format!("upstream `{server}` answered with something that is not MCP: {failure}"),
             )
             .hint(format!("`gripfast logs {server}` shows what it wrote")),
-            Failure::Declined(_) => Self::new(
+            Failure::Outdated(_) | Failure::Declined(_) => Self::new(
                 Code::InvalidRequest,
                 server,
                 outcome,
@@ -283,6 +283,7 @@ mod tests {
             Failure::Busy { retry_after: Some(Duration::from_secs(9)), text: "HTTP 429".into() },
             Failure::ServerFault("HTTP 500".into()),
             Failure::Nonsense("not JSON".into()),
+            Failure::Outdated("HTTP 400: Mcp-Param-Region is missing".into()),
             Failure::Declined("unknown tool (-32602)".into()),
             Failure::Blocked(BlockCause::MissingExecutable("`npx` was not found on PATH".into())),
             Failure::Blocked(BlockCause::UnsetVariable("variable `TOKEN` is not set".into())),

@@ -68,6 +68,9 @@ fn http(during: During, answer: &HttpAnswer) -> Failure {
     if is_session_gone(during, answer) {
         return Failure::SessionExpired(said(answer));
     }
+    if is_outdated(during, answer) {
+        return Failure::Outdated(said(answer));
+    }
     match answer.status {
         401 => Failure::CredentialRefused(said(answer)),
         403 => match (during, &answer.challenge) {
@@ -131,6 +134,14 @@ fn is_of_another_era(had_session: bool, error: &RpcError) -> bool {
         // A legacy server that is spoken to in the modern way, in the words of the TypeScript SDK.
         _ => !had_session && error.message.to_lowercase().contains("unsupported protocol version"),
     }
+}
+
+/// Whether the server wants other headers than we have sent. In the modern era the code says so, and says that
+/// nothing was done; a legacy server may mean anything by it.
+fn is_outdated(during: During, answer: &HttpAnswer) -> bool {
+    const HEADER_MISMATCH: i64 = -32020;
+    let said = answer.rpc.as_ref().is_some_and(|rpc| rpc.code == HEADER_MISMATCH);
+    during == During::Call && answer.modern && answer.status == 400 && said
 }
 
 fn rpc(during: During, error: &RpcError) -> Failure {
@@ -316,5 +327,18 @@ mod tests {
             told(Some(1), None, Some("Error: Cannot find module")),
             "exited with code 1; it last said: Error: Cannot find module"
         );
+    }
+
+    #[test]
+    fn c05_headers_that_a_modern_server_refuses_are_outdated_and_the_same_code_of_a_legacy_one_is_not() {
+        let refused = |during, status, modern| {
+            let rpc = Some(RpcError { code: -32020, message: "Mcp-Param-Region is missing".to_owned() });
+            let answer = HttpAnswer { status, rpc, modern, ..HttpAnswer::default() };
+            classify(&Evidence::sent(during, Observed::Http(answer)))
+        };
+        assert!(matches!(refused(During::Call, 400, true), Failure::Outdated(_)));
+        assert!(matches!(refused(During::Call, 400, false), Failure::Declined(_)));
+        assert!(matches!(refused(During::Probe, 400, true), Failure::Declined(_)));
+        assert!(matches!(refused(During::Call, 500, true), Failure::ServerFault(_)));
     }
 }

@@ -116,6 +116,8 @@ pub struct HttpAnswer {
     pub rpc: Option<RpcError>,
     /// Whether the request carried a session.
     pub had_session: bool,
+    /// Whether the request was of the modern era, where some codes have one meaning for everybody.
+    pub modern: bool,
 }
 
 /// The part of a JSON-RPC error that decisions need.

@@ -40,6 +40,9 @@ pub enum Failure {
     ServerFault(String),
     /// What came back is not MCP.
     Nonsense(String),
+    /// The server refused the request before acting: the headers that repeat its arguments are not those that it
+    /// asks for now. What we know of its tools is older than the server.
+    Outdated(String),
     /// The server understood and said no: a JSON-RPC application error. The path works.
     Declined(String),
     /// Retrying cannot mend it.
@@ -83,6 +86,7 @@ impl fmt::Display for Failure {
             | Self::CredentialRefused(text)
             | Self::ServerFault(text)
             | Self::Nonsense(text)
+            | Self::Outdated(text)
             | Self::Declined(text)
             | Self::Busy { text, .. } => f.write_str(text),
             Self::TimedOut(after) => write!(f, "no answer within {}", crate::text::duration(*after)),

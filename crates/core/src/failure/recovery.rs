@@ -75,13 +75,17 @@ pub struct Replays {
     session: bool,
     credential: bool,
     patience: bool,
+    headers: bool,
     other: bool,
 }
 
 impl Replays {
     /// How many times the request went out again.
     pub fn count(&self) -> u32 {
-        [self.session, self.credential, self.patience, self.other].into_iter().map(u32::from).sum()
+        [self.session, self.credential, self.patience, self.headers, self.other]
+            .into_iter()
+            .map(u32::from)
+            .sum()
     }
 }
 
@@ -92,6 +96,8 @@ pub enum Next {
     Again,
     /// The same, but not before this pause has passed.
     AgainAfter(Duration),
+    /// The same, but not before what the server offers was listed anew.
+    AgainOnceListed,
     /// Tell the caller, with this outcome.
     GiveUp(Outcome),
 }
@@ -110,6 +116,7 @@ pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replay
             let pause = retry_after.unwrap_or(UNSPECIFIED_PATIENCE);
             grant(&mut replays.patience, Next::AgainAfter(pause), refused)
         }
+        Failure::Outdated(_) => grant(&mut replays.headers, Next::AgainOnceListed, refused),
         Failure::Unreachable(_) | Failure::Lost(_) | Failure::ServerFault(_) => match (sent, safety) {
             // Waiting and dialing are not replays: the caller's patience bounds them.
             (Sent::No, _) => Next::Again,
@@ -132,9 +139,13 @@ pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replay
 pub fn fate_of(failure: &Failure, sent: Sent) -> Option<Outcome> {
     match (sent, failure) {
         (Sent::No, _) => None,
-        (Sent::Yes, Failure::SessionExpired(_) | Failure::CredentialRefused(_) | Failure::Busy { .. }) => {
-            Some(Outcome::Refused)
-        }
+        (
+            Sent::Yes,
+            Failure::SessionExpired(_)
+            | Failure::CredentialRefused(_)
+            | Failure::Busy { .. }
+            | Failure::Outdated(_),
+        ) => Some(Outcome::Refused),
         (
             Sent::Yes,
             Failure::Unreachable(_)
@@ -193,6 +204,16 @@ mod tests {
     }
 
     #[test]
+    fn c05_a_call_with_outdated_headers_goes_once_more_after_a_fresh_listing() {
+        let mut replays = Replays::default();
+        let outdated = Failure::Outdated("Mcp-Param-Region is missing".to_owned());
+        let next = after(&outdated, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, Next::AgainOnceListed);
+        let next = after(&outdated, Sent::Yes, Safety::AtMostOnce, &mut replays);
+        assert_eq!(next, Next::GiveUp(Outcome::Refused));
+    }
+
+    #[test]
     fn c05_a_busy_server_is_asked_once_more_after_the_time_it_named() {
         let mut replays = Replays::default();
         let busy = Failure::Busy { retry_after: Some(Duration::from_secs(3)), text: String::new() };
@@ -246,6 +267,7 @@ mod tests {
             Just(Failure::Busy { retry_after: None, text: String::new() }),
             Just(Failure::ServerFault(String::new())),
             Just(Failure::Nonsense(String::new())),
+            Just(Failure::Outdated(String::new())),
             Just(Failure::Declined(String::new())),
         ]
     }
@@ -260,16 +282,19 @@ mod tests {
             for failure in &history {
                 let refused = matches!(
                     failure,
-                    Failure::SessionExpired(_) | Failure::CredentialRefused(_) | Failure::Busy { .. }
+                    Failure::SessionExpired(_)
+                        | Failure::CredentialRefused(_)
+                        | Failure::Busy { .. }
+                        | Failure::Outdated(_)
                 );
                 executions += u32::from(!refused);
                 match after(failure, Sent::Yes, Safety::AtMostOnce, &mut replays) {
-                    Next::Again | Next::AgainAfter(_) => {}
+                    Next::Again | Next::AgainAfter(_) | Next::AgainOnceListed => {}
                     Next::GiveUp(_) => break,
                 }
             }
             prop_assert!(executions <= 1, "{history:?}");
-            prop_assert!(replays.count() <= 3);
+            prop_assert!(replays.count() <= 4);
         }
     }
 }

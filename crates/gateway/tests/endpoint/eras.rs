@@ -147,6 +147,34 @@ async fn a_modern_server_is_told_its_context_on_behalf_of_a_legacy_client() {
 }
 
 #[tokio::test]
+async fn a_call_whose_headers_a_modern_server_refuses_goes_once_more_after_a_fresh_listing() {
+    let listed = |annotation: &str| {
+        let schema =
+            format!(r#"{{"type":"object","properties":{{"region":{{"type":"string"{annotation}}}}}}}"#);
+        format!(
+            r#"{{"tools":[{{"name":"t","inputSchema":{schema}}}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}}"#
+        )
+    };
+    let (older, newer) = (listed(""), listed(r#","x-mcp-header":"Region""#));
+    let refused = r#"{"code":-32020,"message":"Mcp-Param-Region is missing"}"#;
+    let called = r#"{"content":[{"type":"text","text":"at last"}],"resultType":"complete"}"#;
+    let answers =
+        [("tools/list", &*older), ("tools/list", &newer), ("tools/call", refused), ("tools/call", called)];
+    for legacy in [true, false] {
+        let script = Script::starts(&answers).await;
+        let scene = Scene::with(&at("raw", &script.url, "modern", &[])).await;
+        let region = json!({ "region": "eu" });
+        let said = match legacy {
+            true => Legacy::meets(&scene.http).await.calls("raw__t", region).await,
+            false => Modern::of(&scene.http).calls("raw__t", region).await,
+        };
+        assert_eq!(said, "at last");
+        let heard = script.everything();
+        assert_eq!(heard.iter().filter(|body| body.contains("tools/call")).count(), 2);
+    }
+}
+
+#[tokio::test]
 async fn a_resource_that_the_server_does_not_find_has_the_code_of_the_clients_era() {
     let legacy = server_of(EraChoice::Legacy).await;
     let modern = server_of(EraChoice::Modern).await;

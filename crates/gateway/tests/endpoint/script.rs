@@ -24,11 +24,11 @@ const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools
 const DISCOVERED: &str = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{},"prompts":{}},"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
 
 impl Script {
-    /// Answers each method with the result beside it, or with an error: text that begins with `{"code"`.
+    /// Answers each method with the result beside it, or with an error: text that begins with `{"code"`. Several
+    /// answers of one method are given in turn, and the last one from then on.
     pub(crate) async fn starts(answers: &[(&'static str, &str)]) -> Self {
-        let mut known = vec![("initialize", GREETING.to_owned()), ("server/discover", DISCOVERED.to_owned())];
-        known.extend(answers.iter().map(|(method, answer)| (*method, (*answer).to_owned())));
-        let shared = Arc::new(Shared { answers: known, heard: Mutex::default() });
+        let answers = answers.iter().map(|(method, answer)| (*method, (*answer).to_owned())).collect();
+        let shared = Arc::new(Shared { answers, heard: Mutex::default() });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -50,6 +50,21 @@ impl Script {
     }
 }
 
+impl Shared {
+    /// What is said to a method that was just asked for.
+    fn answer(&self, asked: &str) -> Option<&str> {
+        let times = self.heard.lock().unwrap().iter().filter(|(method, _)| method == asked).count();
+        let known =
+            || self.answers.iter().filter(|(method, _)| *method == asked).map(|(_, answer)| &**answer);
+        let own = known().nth(times - 1).or_else(|| known().last());
+        own.or(match asked {
+            "initialize" => Some(GREETING),
+            "server/discover" => Some(DISCOVERED),
+            _ => None,
+        })
+    }
+}
+
 async fn answer(State(shared): State<Arc<Shared>>, method: Method, body: Bytes) -> Response {
     if method != Method::POST {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
@@ -59,12 +74,15 @@ async fn answer(State(shared): State<Arc<Shared>>, method: Method, body: Bytes) 
     let asked = message["method"].as_str().unwrap_or_default().to_owned();
     shared.heard.lock().unwrap().push((asked.clone(), body));
     let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
-    let known = shared.answers.iter().rev().find(|(method, _)| *method == asked);
-    let outcome = match known {
-        Some((_, error)) if error.starts_with(r#"{"code""#) => format!(r#""error":{error}"#),
-        Some((_, result)) => format!(r#""result":{result}"#),
-        None => r#""error":{"code":-32601,"message":"method not found"}"#.to_owned(),
+    let (outcome, status) = match shared.answer(&asked) {
+        Some(error) if error.starts_with(r#"{"code""#) => {
+            let modern = error.starts_with(r#"{"code":-3202"#);
+            let status = if modern { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+            (format!(r#""error":{error}"#), status)
+        }
+        Some(result) => (format!(r#""result":{result}"#), StatusCode::OK),
+        None => (r#""error":{"code":-32601,"message":"method not found"}"#.to_owned(), StatusCode::OK),
     };
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},{outcome}}}"#);
-    ([("content-type", "application/json")], body).into_response()
+    (status, [("content-type", "application/json")], body).into_response()
 }

@@ -1,7 +1,7 @@
 //! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries everything the server says,
 //! its first event names the address for our POSTs.
 
-use super::http::{Ask, EVENTS, Events, HttpClient, JSON, kind_of, refusal, without_secrets};
+use super::http::{Ask, Asked, EVENTS, Events, HttpClient, JSON, kind_of, refusal, without_secrets};
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::{FrameFate, Pending};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
@@ -50,7 +50,7 @@ impl LegacySseLink {
         let ask = Ask { method: Method::GET, url: url.clone(), headers, body: Bytes::new() };
         let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
         if !response.status().is_success() {
-            return Err(refusal(response, false, During::Handshake).await.0.observed);
+            return Err(refusal(response, Asked::WithoutSession, During::Handshake).await.0.observed);
         }
         if !matches!(kind_of(&response), super::http::Kind::Events) {
             return Err(Observed::Garbled("its answer to GET is not an event stream".to_owned()));
@@ -90,7 +90,7 @@ impl LegacySseLink {
             return Ok(());
         }
         // The session is in the address, so every POST carries one.
-        let (evidence, answer) = refusal(response, true, during).await;
+        let (evidence, answer) = refusal(response, Asked::WithSession, during).await;
         Err(Box::new(Trouble { evidence, answer }))
     }
 }

@@ -10,6 +10,7 @@ use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
     CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
 };
+use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::upstream::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
 use gripfast_core::text;
 use gripfast_core::time::Mono;
@@ -36,8 +37,8 @@ pub(crate) struct Order {
     pub(crate) capabilities: Option<Box<RawValue>>,
     /// The least severe log message that the caller wants, if it said so.
     pub(crate) log_level: Option<String>,
-    /// The `Mcp-Param-*` headers of the modern era, encoded.
-    pub(crate) param_headers: Vec<(String, String)>,
+    /// The tool that it calls, by the server's own name.
+    pub(crate) tool: Option<String>,
 }
 
 /// What a server answered: a result, or an error of its own.
@@ -104,8 +105,9 @@ impl Upstream {
                 (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,
                 _ => CallEnd::Failed(failure.clone()),
             });
-            if let (Failure::Declined(_), Some(message)) = (&failure, trouble.answer) {
-                return Ok(Answer { message, era: live.session.era });
+            let answer = trouble.answer.map(|message| Answer { message, era: live.session.era });
+            if let (Failure::Declined(_), Some(answer)) = (&failure, &answer) {
+                return Ok(answer.clone());
             }
             let fate = recovery::fate_of(&failure, trouble.evidence.sent);
             attempted = attempted.filter(|known| *known == Fate::Unknown).or(fate);
@@ -116,7 +118,32 @@ impl Upstream {
                         return Err(CallError::from_failure(&self.name, &failure, Fate::Refused));
                     }
                 }
-                Next::GiveUp(fate) => return Err(CallError::from_failure(&self.name, &failure, fate)),
+                Next::AgainOnceListed => self.listed(live.epoch, patience.deadline).await,
+                Next::GiveUp(fate) => {
+                    return match (failure, answer) {
+                        // It says itself what is wrong with the request.
+                        (Failure::Outdated(_), Some(answer)) => Ok(answer),
+                        (failure, _) => Err(CallError::from_failure(&self.name, &failure, fate)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Waits while the catalog is being listed. Its failure ends that too.
+    async fn listed(&self, epoch: Epoch, deadline: Option<Mono>) {
+        let limit = self.clock.now().mono + self.settings.supervision.timeouts.connect;
+        let until = self.clock.instant(deadline.map_or(limit, |deadline| deadline.min(limit)));
+        loop {
+            let turn = self.changed.notified();
+            tokio::pin!(turn);
+            turn.as_mut().enable();
+            if !self.with(|machine, _| machine.is_listing(epoch)) {
+                return;
+            }
+            tokio::select! {
+                () = turn => {}
+                () = tokio::time::sleep_until(until) => return,
             }
         }
     }
@@ -234,7 +261,7 @@ impl Upstream {
             Era::Modern => {
                 let standard =
                     headers::standard_headers(&order.method, params).map_err(|error| unusable(&error))?;
-                (standard.name.map(Into::into), order.param_headers.clone())
+                (standard.name.map(Into::into), self.param_headers(order))
             }
             Era::Legacy => (None, Vec::new()),
         };
@@ -248,6 +275,15 @@ impl Upstream {
             sent: Arc::clone(mark),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),
         })
+    }
+
+    /// The `Mcp-Param-*` headers of the modern era, as the last listing wants them.
+    fn param_headers(&self, order: &Order) -> Vec<(String, String)> {
+        let wanted = Arc::clone(&self.listing.borrow().param_headers);
+        let Some(headers) = order.tool.as_ref().and_then(|tool| wanted.get(tool)) else { return Vec::new() };
+        let params = order.params.as_deref().and_then(|params| Object::parse(params).ok());
+        let arguments = params.and_then(|params| params.get("arguments"));
+        headers.for_arguments(arguments).unwrap_or_default()
     }
 
     fn refused(&self, refusal: &Refusal) -> CallError {
@@ -458,7 +494,7 @@ struct OpenTicket<'a> {
 }
 
 impl OpenTicket<'_> {
-    fn epoch(&self) -> gripfast_core::ids::Epoch {
+    fn epoch(&self) -> Epoch {
         self.ticket.as_ref().expect("a ticket is taken only at its end").epoch()
     }
 

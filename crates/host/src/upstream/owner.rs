@@ -234,6 +234,7 @@ impl Owner {
                     self.upstream.publish(listing);
                 }
                 self.upstream.tell(Input::CatalogListed { epoch });
+                self.upstream.changed.notify_waiters();
             }
             Report::Listed { epoch, outcome: Err(failure) } => {
                 self.upstream.tell(Input::CatalogFailed { epoch, failure });

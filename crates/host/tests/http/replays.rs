@@ -1,7 +1,7 @@
 //! At most once: what is sent again, and what never is.
 
-use crate::script::{Act, Script, good_manners, response, say_text};
-use crate::stage::{call, count, echo, legacy, modern, ready_host, serve, spec, status};
+use crate::script::{Act, Script, good_manners, response, say_json, say_result, say_text};
+use crate::stage::{call, count, echo, legacy, modern, ready_host, said, serve, spec, status};
 use gripfast::{Code, Fate};
 use gripfast_demo::{Faults, Lasts, Options, Refusal, RunningServer};
 use serde_json::json;
@@ -157,4 +157,56 @@ async fn c05_a_replay_has_an_id_of_its_own() {
     let ids: Vec<_> = script.calls_of("tools/call").iter().map(|heard| heard.json()["id"].clone()).collect();
     assert_eq!(ids.len(), 2);
     assert_ne!(ids[0], ids[1]);
+}
+
+/// Stands in front of a server whose tool `route` wants a header, and at first lists it without saying so.
+async fn upgraded(server: &RunningServer) -> Script {
+    let (addr, listed) = (server.addr(), AtomicUsize::new(0));
+    Script::new(move |heard| match heard.rpc().as_str() {
+        "tools/list" if listed.fetch_add(1, Ordering::Relaxed) == 0 => {
+            let schema = json!({ "type": "object", "properties": { "region": { "type": "string" } } });
+            let tools = json!([{ "name": "route", "inputSchema": schema }]);
+            say_result(
+                heard,
+                json!({ "tools": tools, "resultType": "complete", "ttlMs": 0, "cacheScope": "private" }),
+            )
+        }
+        _ => Act::PassOn(addr),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn c05_a_call_whose_headers_are_refused_goes_once_more_with_those_of_a_fresh_listing() {
+    let server = serve(Options { param_headers: true, ..modern() }).await;
+    let tap = upgraded(&server).await;
+    let host = ready_host(spec(&tap.url())).await;
+    let routed = call(&host, "route", json!({ "region": "eu" })).await.unwrap();
+    assert_eq!(said(&routed), "routed to eu");
+    let headers = |calls: Vec<crate::script::Heard>| -> Vec<Option<String>> {
+        calls.iter().map(|heard| heard.header("mcp-param-region").map(str::to_owned)).collect()
+    };
+    assert_eq!(headers(tap.calls_of("tools/call")), [None, Some("eu".to_owned())]);
+    assert_eq!(server.calls(), 1, "the refused one was never carried out");
+    call(&host, "route", json!({ "region": "us" })).await.unwrap();
+    assert_eq!(tap.calls_of("tools/call").len(), 3, "the next one knows");
+}
+
+#[tokio::test]
+async fn c05_headers_that_are_refused_twice_end_with_the_servers_own_words() {
+    let server = serve(modern()).await;
+    let addr = server.addr();
+    let script = Script::new(move |heard| match heard.rpc().as_str() {
+        "tools/call" => {
+            let error = json!({ "code": -32020, "message": "never right" });
+            say_json(400, &json!({ "jsonrpc": "2.0", "id": heard.json()["id"], "error": error }))
+        }
+        _ => Act::PassOn(addr),
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let answer = call(&host, "echo", json!({ "text": "hi" })).await.unwrap();
+    assert_eq!(answer.result().unwrap_err(), (-32020, "never right".to_owned()));
+    assert_eq!(script.calls_of("tools/call").len(), 2);
+    assert_eq!(status(&host).supervision.consecutive_failures, 0);
 }

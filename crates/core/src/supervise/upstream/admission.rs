@@ -205,8 +205,13 @@ impl Upstream {
     }
 
     fn learn_failure(&mut self, now: Mono, call: u64, epoch: Epoch, failure: Failure) {
-        if matches!(failure, Failure::Declined(_)) {
-            return self.learn_success(now, epoch);
+        if matches!(failure, Failure::Declined(_) | Failure::Outdated(_)) {
+            self.learn_success(now, epoch);
+            if matches!(failure, Failure::Outdated(_)) {
+                // Whoever comes next would be refused for the same reason.
+                self.on_catalog_changed(now, epoch);
+            }
+            return;
         }
         let Some(ready) = self.ready_at(epoch) else {
             // It raced a reconnect that is known already, or speaks of a link that is gone.
@@ -334,6 +339,7 @@ fn counts(failure: &Failure) -> bool {
         Failure::SessionExpired(_)
         | Failure::CredentialRefused(_)
         | Failure::Busy { .. }
+        | Failure::Outdated(_)
         | Failure::Declined(_) => false,
     }
 }

@@ -4,11 +4,29 @@ use super::{Action, Upstream};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
-use crate::supervise::link::CatalogState;
+use crate::supervise::link::{CatalogState, Link};
 use crate::time::Mono;
 use std::time::Duration;
 
 impl Upstream {
+    /// Whether the catalog is being listed on the link of this epoch.
+    pub fn is_listing(&self, epoch: Epoch) -> bool {
+        match &self.link {
+            Link::Ready(ready) if ready.epoch == epoch => {
+                matches!(ready.catalog, CatalogState::FirstListing { .. } | CatalogState::Listing { .. })
+            }
+            Link::Ready(_)
+            | Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => false,
+        }
+    }
+
     pub(super) fn on_catalog_listed(&mut self, now: Mono, epoch: Epoch) {
         let Some(ready) = self.ready_at(epoch) else { return };
         ready.keepalive.heard(now);

@@ -582,7 +582,8 @@ impl Upstream {
     fn on_probe_ended(&mut self, now: Mono, epoch: Epoch, answer: ProbeAnswer) {
         let Some(ready) = self.ready_at(epoch) else { return };
         match answer {
-            ProbeAnswer::Alive | ProbeAnswer::Failed(Failure::Declined(_) | Failure::Busy { .. }) => {
+            ProbeAnswer::Alive
+            | ProbeAnswer::Failed(Failure::Declined(_) | Failure::Outdated(_) | Failure::Busy { .. }) => {
                 ready.keepalive.answered(now);
                 ready.answered = true;
                 ready.suspect = None;
@@ -602,6 +603,7 @@ impl Upstream {
                     | Failure::ServerFault(_)
                     | Failure::Nonsense(_)
                     | Failure::Blocked(_)
+                    | Failure::Outdated(_)
                     | Failure::Declined(_)
                     | Failure::Busy { .. } => self.lose_link(now, failure),
                 }

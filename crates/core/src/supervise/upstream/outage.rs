@@ -56,7 +56,7 @@ impl Upstream {
             // A reverse proxy says so while the server behind it restarts.
             Failure::ServerFault(_) => self.doubt(now),
             Failure::TimedOut(_) | Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
-            Failure::Busy { .. } | Failure::Declined(_) => {}
+            Failure::Busy { .. } | Failure::Outdated(_) | Failure::Declined(_) => {}
         }
     }
 
@@ -97,6 +97,7 @@ impl Upstream {
             | Failure::SessionExpired(_)
             | Failure::ServerFault(_)
             | Failure::Nonsense(_)
+            | Failure::Outdated(_)
             | Failure::Declined(_) => Duration::ZERO,
         };
         self.cause = Some(failure.to_string());

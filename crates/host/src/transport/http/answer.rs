@@ -1,10 +1,11 @@
 //! Reading what a server answers to a POST: JSON or an event stream, bounded in size; and turning
 //! refusals into evidence.
 
+use crate::transport::Session;
 use bytes::{Bytes, BytesMut};
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_wire::envelope::{Message, Response as RpcResponse};
-use gripfast_wire::{Outcome, sse};
+use gripfast_wire::{Era, Outcome, sse};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
@@ -117,10 +118,31 @@ impl Events {
     }
 }
 
+/// How a request was put that a server refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::transport) enum Asked {
+    /// In the modern era, which has no sessions.
+    Modern,
+    /// In the legacy era, within a session.
+    WithSession,
+    /// In the legacy era, without one.
+    WithoutSession,
+}
+
+impl Asked {
+    pub(in crate::transport) fn with(session: &Session) -> Self {
+        match (session.era, &session.id) {
+            (Era::Modern, _) => Self::Modern,
+            (Era::Legacy, Some(_)) => Self::WithSession,
+            (Era::Legacy, None) => Self::WithoutSession,
+        }
+    }
+}
+
 /// What a refusal says: its status, its headers, and the beginning of its body.
 pub(in crate::transport) async fn refusal(
     response: Response<Incoming>,
-    had_session: bool,
+    asked: Asked,
     during: During,
 ) -> (Evidence, Option<Bytes>) {
     const LIMIT: usize = 64 << 10;
@@ -138,7 +160,8 @@ pub(in crate::transport) async fn refusal(
         challenge: text_of(&head.headers, &WWW_AUTHENTICATE),
         body: String::from_utf8_lossy(&body).chars().take(500).collect(),
         rpc: rpc.clone(),
-        had_session,
+        had_session: asked == Asked::WithSession,
+        modern: asked == Asked::Modern,
     };
     let message = rpc.is_some().then_some(body);
     (Evidence::sent(during, Observed::Http(answer)), message)

@@ -6,7 +6,7 @@ mod client;
 mod connect;
 mod stream;
 
-pub(super) use answer::{Events, Kind, kind_of, refusal};
+pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
 pub(super) use client::{Ask, HttpClient};
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
@@ -87,7 +87,7 @@ impl HttpLink {
         let during = request.during;
         let response = self.post(session, &mut request).await?;
         if !response.status().is_success() {
-            let (evidence, answer) = refusal(response, session.id.is_some(), during).await;
+            let (evidence, answer) = refusal(response, Asked::with(session), during).await;
             return Err(Box::new(Trouble { evidence, answer }));
         }
         let session_id = answer::text_of(response.headers(), &SESSION_ID);
@@ -221,7 +221,7 @@ impl HttpLink {
         if response.status().is_success() {
             return Ok(());
         }
-        let (evidence, _) = refusal(response, session.id.is_some(), During::Call).await;
+        let (evidence, _) = refusal(response, Asked::with(session), During::Call).await;
         Err(evidence)
     }
 }

@@ -1,7 +1,7 @@
 //! The GET stream of the legacy era: what the server says unasked. It is followed for as long as the
 //! session lives, and picked up after its last event when it is cut.
 
-use super::answer::{self, Events, Kind};
+use super::answer::{self, Asked, Events, Kind};
 use super::{EVENTS, HttpLink, LAST_EVENT_ID};
 use crate::transport::Session;
 use crate::transport::inbox::Incoming as News;
@@ -39,7 +39,7 @@ pub(super) async fn follow(link: &HttpLink, session: &Session) {
                 }
                 // A gateway on the way has a bad moment, or does not wait for a stream that is silent.
                 (408 | 409 | 425 | 429 | 500 | 502..=599, _) => {
-                    let (evidence, _) = answer::refusal(response, session.id.is_some(), During::Probe).await;
+                    let (evidence, _) = answer::refusal(response, Asked::with(session), During::Probe).await;
                     link.inbox.put(News::StreamRefused(evidence)).await;
                     None
                 }
@@ -52,7 +52,7 @@ pub(super) async fn follow(link: &HttpLink, session: &Session) {
                     return link.inbox.put(News::Lost(Evidence::sent(During::Probe, gone))).await;
                 }
                 _ => {
-                    let (evidence, _) = answer::refusal(response, session.id.is_some(), During::Probe).await;
+                    let (evidence, _) = answer::refusal(response, Asked::with(session), During::Probe).await;
                     return link.inbox.put(News::StreamRefused(evidence)).await;
                 }
             },
