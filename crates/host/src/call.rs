@@ -12,6 +12,7 @@ use gripfast_core::failure::recovery::{Safety, ToolHints};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
+use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::{Outcome, RawValue};
 use std::sync::Arc;
@@ -28,8 +29,9 @@ pub struct CallOptions {
     /// What the caller can be asked, as the capabilities of an MCP client, for servers that want to see it
     /// in each request. Unless said here or in the parameters, it is what the host can be asked.
     pub capabilities: Option<Box<RawValue>>,
-    /// The least severe log message that the caller wants, for servers that want to know it in each request.
-    pub log_level: Option<String>,
+    /// The least severe log message that the caller wants. A server of the modern era is told with the request; a
+    /// legacy one serves all callers in one session and is told of the mildest level that any of them has asked for.
+    pub log_level: Option<LogLevel>,
 }
 
 impl std::fmt::Debug for CallOptions {

@@ -15,7 +15,7 @@ use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Ask;
 use gripfast_core::time::Mono;
-use gripfast_wire::{Era, RawValue};
+use gripfast_wire::RawValue;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -386,14 +386,10 @@ impl Host {
         }
     }
 
-    /// The servers that are up and send log messages, and whether they have to be told a level for the
-    /// whole session: those of the legacy era do.
-    pub fn logging(&self) -> Vec<(String, Era)> {
-        let logging = self.entries().into_iter().filter_map(|entry| {
-            let live = entry.upstream().ok()?.live()?;
-            live.server.capabilities.logging.then(|| (entry.name.clone(), live.session.era))
-        });
-        logging.collect()
+    /// Whether any of the servers that are up sends log messages.
+    pub fn logs(&self) -> bool {
+        let live = |entry: &Arc<Entry>| entry.upstream().ok()?.live();
+        self.entries().iter().filter_map(live).any(|live| live.server.capabilities.logging)
     }
 
     /// What the servers that are up tell their users, by server.

@@ -16,6 +16,7 @@
 //! | [`headers`] | the HTTP headers that mirror a message, and whether they tell the truth |
 //! | [`results`] | the few fields of results, lists and notifications that a host decides on |
 //! | [`schema`] | the schema of a tool's output as the legacy era takes it |
+//! | [`log`] | how severe a log message is |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
 //! Nesting depth is bounded by memory only, never by the stack: values are skipped by an iterative scanner
@@ -29,6 +30,7 @@ pub mod codes;
 pub mod envelope;
 pub mod era;
 pub mod headers;
+pub mod log;
 pub mod patch;
 mod raw;
 pub mod results;

@@ -1,10 +1,12 @@
 //! Who answers a request, and under which name: the gateway itself, the menu, or one of the servers.
 
 use super::Gateway;
-use super::client::{Client, Severity};
+use super::client::Client;
 use super::cursor::{Edition, Place};
 use super::forward::PassedOn;
 use gripfast::transport::Listener;
+use gripfast::wire::era::meta;
+use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, ProtocolVersion, codes};
@@ -106,7 +108,7 @@ impl Gateway {
             "resultType": "complete",
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
+            "_meta": who_answers(),
         });
         if let Some(instructions) = self.instructions() {
             answer["instructions"] = instructions.into();
@@ -128,7 +130,7 @@ impl Gateway {
         if !menu.prompts.is_empty() || !menu.templates.is_empty() {
             capabilities["completions"] = json!({});
         }
-        if !self.host.logging().is_empty() {
+        if self.host.logs() {
             capabilities["logging"] = json!({});
         }
         capabilities
@@ -261,22 +263,12 @@ impl Gateway {
         self.forward(asked, &server, params).await
     }
 
-    /// A client says how severe a log message must be. Servers with sessions are shared, so they are told
-    /// of the most talkative wish; what a client did not wish for is kept from it.
+    /// A client says how severe a log message must be. Its next request brings that to the server that it is for.
     fn set_level(&self, asked: &Asked<'_>) -> Told {
-        let Some(severity) = Severity::in_params(asked.params) else {
+        let Some(level) = LogLevel::in_params(asked.params) else {
             return Fault::invalid("`level` is not one that the protocol knows");
         };
-        asked.client.level.set(severity);
-        let Some(wish) = self.talk.lower_to(severity) else { return result(&json!({})) };
-        let params = raw(&json!({ "level": wish.name() }));
-        for (server, era) in self.host.logging() {
-            if era == Era::Legacy {
-                let (host, params) = (self.host.clone(), params.clone());
-                // A server that is away meanwhile says more or less than wished for; nobody waits for it.
-                tokio::spawn(async move { host.request(&server, "logging/setLevel", Some(params)).await });
-            }
-        }
+        asked.client.level.set(level);
         result(&json!({}))
     }
 
@@ -324,7 +316,8 @@ fn page(menu: &Served, list: List, edition: Edition, from: usize, era: Era) -> B
         text.push('"');
     }
     if era == Era::Modern {
-        text.push_str(",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\"");
+        text.push_str(",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\",\"_meta\":");
+        text.push_str(&who_answers().to_string());
     }
     text.push('}');
     RawValue::from_string(text).expect("a page is JSON")
@@ -358,6 +351,11 @@ fn result(value: &Value) -> Told {
 
 fn server_info() -> Value {
     json!({ "name": "gripfast", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// The `_meta` in which a modern result says who made it.
+pub(super) fn who_answers() -> Value {
+    json!({ meta::SERVER_INFO: server_info() })
 }
 
 pub(crate) fn raw(value: &Value) -> Box<RawValue> {

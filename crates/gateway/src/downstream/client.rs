@@ -1,9 +1,10 @@
 //! What a client said about itself, and what it wants to hear.
 
 use super::questions::Abilities;
-use gripfast::wire::RawValue;
+use gripfast::RawValue;
 use gripfast::wire::envelope::Message;
-use gripfast::wire::patch::Object;
+use gripfast::wire::era::ModernContext;
+use gripfast::wire::log::{self, LogLevel};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -17,81 +18,64 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// A legacy client, which hears what servers say until it says how much it wants to hear.
     pub(crate) fn with(abilities: Abilities) -> Self {
         Self { abilities, level: Arc::default() }
     }
 
+    /// A modern client for one request, as the request itself says. If it names no level, the client wants to hear
+    /// no log messages.
+    pub(crate) fn of_request(params: Option<&RawValue>) -> Self {
+        let context = ModernContext::from_params(params).ok();
+        let level = context.as_ref().and_then(|context| context.log_level.as_deref());
+        let least = LeastSevere(AtomicU8::new(LeastSevere::SILENT));
+        if let Some(level) = level.and_then(LogLevel::named) {
+            least.set(level);
+        }
+        let abilities = Abilities::read(context.map(|context| context.capabilities));
+        Self { abilities, level: Arc::new(least) }
+    }
+
     /// Whether the client wants to hear this message: everything but log messages below its level.
     pub(crate) fn wants(&self, message: &[u8]) -> bool {
-        let Ok(Message::Notification(said)) = Message::parse(message) else { return true };
-        if said.method != LOG_MESSAGE {
-            return true;
-        }
-        let level =
-            said.params.and_then(|params| Object::parse(params).ok()).and_then(|params| params.text("level"));
-        match level.and_then(|level| Severity::named(&level)) {
-            Some(severity) => self.level.said().is_none_or(|least| severity >= least),
-            // A level of the future is better heard than not.
-            None => true,
+        match Message::parse(message) {
+            Ok(Message::Notification(said)) if said.method == log::MESSAGE => {
+                self.level.admits(LogLevel::in_params(said.params))
+            }
+            Ok(_) | Err(_) => true,
         }
     }
 }
 
-pub(crate) const LOG_MESSAGE: &str = "notifications/message";
-
-/// How severe a log message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Severity(u8);
-
-impl Severity {
-    const NAMES: [&'static str; 8] =
-        ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        let at = Self::NAMES.iter().position(|known| *known == name)?;
-        u8::try_from(at).ok().map(Self)
-    }
-
-    /// The one in the parameters of `logging/setLevel`.
-    pub(crate) fn in_params(params: Option<&RawValue>) -> Option<Self> {
-        let level = Object::parse(params?).ok()?.text("level")?.into_owned();
-        Self::named(&level)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES[usize::from(self.0).min(Self::NAMES.len() - 1)]
-    }
-}
-
-/// The least severe message that is wanted; everything until somebody says otherwise. Zero is unsaid.
+/// The least severe message that is wanted: [`Self::UNSAID`], [`Self::SILENT`], or one more than the place of the
+/// level among all.
 #[derive(Debug, Default)]
 pub(crate) struct LeastSevere(AtomicU8);
 
 impl LeastSevere {
-    pub(crate) fn set(&self, severity: Severity) {
-        self.0.store(severity.0 + 1, Ordering::Relaxed);
+    /// Nobody said anything: whatever the server says is heard.
+    const UNSAID: u8 = 0;
+    /// No log message is wanted.
+    const SILENT: u8 = u8::MAX;
+
+    pub(crate) fn set(&self, level: LogLevel) {
+        self.0.store(level as u8 + 1, Ordering::Relaxed);
     }
 
     /// What somebody said, if anybody did.
-    pub(crate) fn said(&self) -> Option<Severity> {
-        self.0.load(Ordering::Relaxed).checked_sub(1).map(Severity)
+    pub(crate) fn said(&self) -> Option<LogLevel> {
+        let place = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        LogLevel::ALL.get(usize::from(place)).copied()
     }
-}
 
-/// The most talkative wish of all clients.
-#[derive(Debug)]
-pub(crate) struct Talk(AtomicU8);
-
-impl Default for Talk {
-    fn default() -> Self {
-        Self(AtomicU8::new(u8::MAX))
-    }
-}
-
-impl Talk {
-    /// Takes note of a wish; answers with it if it is more talkative than all before.
-    pub(crate) fn lower_to(&self, severity: Severity) -> Option<Severity> {
-        (self.0.fetch_min(severity.0, Ordering::Relaxed) > severity.0).then_some(severity)
+    fn admits(&self, level: Option<LogLevel>) -> bool {
+        match (self.0.load(Ordering::Relaxed), self.said(), level) {
+            (Self::SILENT, _, _) => false,
+            (Self::UNSAID, _, _) => true,
+            (_, Some(least), Some(level)) => level >= least,
+            // A level of the future is better heard than not.
+            (_, _, _) => true,
+        }
     }
 }
 
@@ -109,11 +93,26 @@ mod tests {
     fn a_client_hears_what_is_severe_enough_and_everything_before_it_says_so() {
         let client = Client::default();
         assert!(client.wants(message("debug").as_bytes()));
-        client.level.set(Severity::named("warning").unwrap());
+        client.level.set(LogLevel::Warning);
         assert!(!client.wants(message("notice").as_bytes()));
         assert!(client.wants(message("warning").as_bytes()) && client.wants(message("emergency").as_bytes()));
         assert!(client.wants(message("cosmic").as_bytes()), "a level of the future");
         assert!(client.wants(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
-        assert_eq!(Severity::named("alert").unwrap().name(), "alert");
+        assert_eq!(client.level.said(), Some(LogLevel::Warning));
+    }
+
+    #[test]
+    fn a_modern_request_that_names_no_level_wants_no_log_messages() {
+        let asked = |meta: &str| {
+            let context = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+            let params = format!(r#"{{"_meta":{{{context}{meta}}}}}"#);
+            Client::of_request(Some(&RawValue::from_string(params).unwrap()))
+        };
+        let silent = asked("");
+        assert!(!silent.wants(message("emergency").as_bytes()));
+        assert_eq!(silent.level.said(), None);
+        assert!(silent.wants(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
+        let asking = asked(r#","io.modelcontextprotocol/logLevel":"error""#);
+        assert!(asking.wants(message("alert").as_bytes()) && !asking.wants(message("info").as_bytes()));
     }
 }

@@ -137,7 +137,10 @@ impl Conversation {
         let (gateway, out, running) =
             (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
         // A modern client cannot be asked on a pipe: it would have to be told to come back.
-        let client = if era == Era::Legacy { self.client.clone() } else { Client::default() };
+        let client = match era {
+            Era::Legacy => self.client.clone(),
+            Era::Modern => Client { abilities: Abilities::default(), ..Client::of_request(request.params) },
+        };
         let questions = Arc::clone(&self.questions);
         // Held until the call is noted: one that is answered at once must not be noted after its end.
         let mut noted = self.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@ use super::ask::Fault;
 use gripfast::wire::batch::NotABatch;
 use gripfast::wire::envelope::{Malformed, Request};
 use gripfast::wire::era::{ContextFault, ModernContext};
+use gripfast::wire::log::LogLevel;
 use gripfast::wire::{Era, ProtocolVersion, codes};
 use serde_json::json;
 
@@ -19,7 +20,12 @@ pub(super) enum Around {
 /// The era of a request. A modern one has to be whole, and of a version that is spoken here.
 pub(super) fn of(request: &Request<'_>, around: Around) -> Result<Era, Fault> {
     match ModernContext::from_params(request.params) {
-        Ok(context) if context.version == ProtocolVersion::MODERN => Ok(Era::Modern),
+        Ok(context) if context.version == ProtocolVersion::MODERN => match context.log_level.as_deref() {
+            Some(level) if LogLevel::named(level).is_none() => {
+                Err(Fault::new(codes::INVALID_PARAMS, format!("`{level}` is not a log level")))
+            }
+            Some(_) | None => Ok(Era::Modern),
+        },
         Ok(context) => Err(Fault {
             code: codes::UNSUPPORTED_PROTOCOL_VERSION,
             message: format!("protocol version {} is not spoken here", context.version),

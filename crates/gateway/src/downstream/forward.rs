@@ -52,13 +52,13 @@ impl Gateway {
             Era::Modern => None,
             Era::Legacy => Some(raw(&asked.client.abilities.to_capabilities())),
         };
-        let log_level = asked.client.level.said().map(|severity| severity.name().to_owned());
+        let log_level = asked.client.level.said();
         for _ in 0..ROUNDS {
             let options = CallOptions {
                 patience: None,
                 listener: Some(Arc::clone(&asked.ear)),
                 capabilities: capabilities.clone(),
-                log_level: log_level.clone(),
+                log_level,
             };
             let answer =
                 match self.host.request_with(server, asked.method, Some(params.clone()), options).await {

@@ -31,7 +31,6 @@ mod translate;
 pub use guard::Guard;
 pub use seal::Seal;
 
-use client::Talk;
 use gripfast::Host;
 use herald::Herald;
 use session::Sessions;
@@ -48,7 +47,6 @@ pub struct Gateway {
     pub(crate) sessions: Sessions,
     pub(crate) herald: Herald,
     pub(crate) waiting: Waiting,
-    pub(crate) talk: Talk,
     /// The end is near: streams that only listen are over.
     pub(crate) leaving: CancellationToken,
     startup_wait: Duration,
@@ -66,7 +64,6 @@ impl Gateway {
             host,
             sessions: Sessions::new(seal),
             waiting: Waiting::default(),
-            talk: Talk::default(),
             leaving: CancellationToken::new(),
             herald,
             startup_wait,

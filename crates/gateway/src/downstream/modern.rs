@@ -2,12 +2,11 @@
 //! question that has to be answered first. Going away is cancelling.
 
 use super::Gateway;
-use super::ask::Fault;
+use super::ask::{Fault, who_answers};
 use super::client::Client;
 use super::http::{First, KEEP_ALIVE, changed_or_due, first, json_response, plain, spawn_call, stream, wire};
 use super::listen::Subscription;
 use super::outbox::{Next, Outbox};
-use super::questions::Abilities;
 use super::respond;
 use super::suspended::{Inputs, ModernEar, Suspended};
 use axum::response::Response;
@@ -15,7 +14,6 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use gripfast::RawValue;
 use gripfast::wire::envelope::{self, Message, Request};
-use gripfast::wire::era::ModernContext;
 use gripfast::wire::headers::{Mirrored, ParamHeaders};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, Id, RequestId, codes, sse};
@@ -59,18 +57,10 @@ fn annotated(gateway: &Gateway, request: &Request<'_>) -> Option<ParamHeaders> {
 }
 
 fn begin(gateway: &Arc<Gateway>, request: &Request<'_>, body: &Bytes) -> Suspended {
-    let context = ModernContext::from_params(request.params).ok();
-    let abilities = Abilities::read(context.map(|context| context.capabilities));
+    let client = Client::of_request(request.params);
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
-    let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), abilities };
-    let call = spawn_call(
-        gateway,
-        Era::Modern,
-        body.clone(),
-        Arc::clone(&outbox),
-        Arc::new(ear),
-        Client::with(abilities),
-    );
+    let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
+    let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox), Arc::new(ear), client);
     Suspended::new(outbox, inputs, call)
 }
 
@@ -151,8 +141,9 @@ fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended) -> Bytes {
         return fault("the call cannot be suspended");
     };
     let result = format!(
-        "{{\"resultType\":\"input_required\",\"inputRequests\":{requests},\"requestState\":{}}}",
-        serde_json::Value::from(state)
+        "{{\"resultType\":\"input_required\",\"inputRequests\":{requests},\"requestState\":{},\"_meta\":{}}}",
+        serde_json::Value::from(state),
+        who_answers()
     );
     match RawValue::from_string(result) {
         Ok(result) => {

@@ -1,7 +1,7 @@
 //! The only file that turns outcomes into wire form: results and errors in the client's era, failures as
 //! clients and models can read them. What a server of the other era said is put by `translate`.
 
-use super::ask::{Fault, Told, raw};
+use super::ask::{Fault, Told, raw, who_answers};
 use super::forward::PassedOn;
 use super::translate::{self, Translated};
 use gripfast::wire::{Era, Id, Outcome, codes, envelope};
@@ -79,8 +79,9 @@ fn failed(era: Era, method: &str, id: Id<'_>, failure: &CallError) -> Response {
             let mut result = json!({
                 "content": [{ "type": "text", "text": text }],
                 "isError": true,
-                "_meta": { "gripfast/failure": part },
+                "_meta": if era == Era::Modern { who_answers() } else { json!({}) },
             });
+            result["_meta"]["gripfast/failure"] = part;
             if era == Era::Modern {
                 result["resultType"] = "complete".into();
             }

@@ -3,8 +3,8 @@
 //! A modern client cannot be asked: it is told "input required", and comes back with the answers in a new
 //! request. Meanwhile the call goes on behind us, held here under a state that only we can have given out.
 
+use super::client::Client;
 use super::outbox::Outbox;
-use super::questions::Abilities;
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
@@ -124,18 +124,21 @@ impl Inputs {
 pub(crate) struct ModernEar {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) inputs: Arc<Inputs>,
-    pub(crate) abilities: Abilities,
+    pub(crate) client: Client,
 }
 
 impl Listener for ModernEar {
     fn said(&self, message: &[u8]) {
-        self.outbox.push(Bytes::copy_from_slice(message));
+        if self.client.wants(message) {
+            self.outbox.push(Bytes::copy_from_slice(message));
+        }
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
         let Ok(Message::Request(asked)) = Message::parse(&request) else { return None };
-        if !self.abilities.allow(&asked) {
-            return self.abilities.decline(&asked);
+        let abilities = self.client.abilities;
+        if !abilities.allow(&asked) {
+            return abilities.decline(&asked);
         }
         let is_form = asked.method == "elicitation/create";
         let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked)?);
@@ -211,6 +214,7 @@ fn lock(waiting: &Mutex<VecDeque<Held>>) -> std::sync::MutexGuard<'_, VecDeque<H
 
 #[cfg(test)]
 mod tests {
+    use super::super::questions::Abilities;
     use super::*;
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
@@ -220,7 +224,11 @@ mod tests {
         let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = Abilities::read(Some(&can));
-        let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), abilities };
+        let ear = ModernEar {
+            outbox: Arc::clone(&outbox),
+            inputs: Arc::clone(&inputs),
+            client: Client::with(abilities),
+        };
         let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
         let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
         let call = tokio::spawn(async move {

@@ -228,28 +228,3 @@ async fn between_modern_peers_a_question_and_its_answer_go_through() {
     let told = ask(json!({ "inputResponses": answers, "requestState": asked["requestState"] })).await;
     assert_eq!(told["content"][0]["text"], "the answer was yes", "{told}");
 }
-
-#[tokio::test]
-async fn log_messages_of_a_call_reach_its_client_if_they_are_severe_enough() {
-    for (era, protocol) in [(EraChoice::Legacy, "legacy"), (EraChoice::Modern, "modern")] {
-        let demo = server_of(era).await;
-        let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
-        let (client, silent) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
-        let echo = request(7, "tools/call", &call("demo__echo", json!({ "text": "hi" })));
-        silent.asks("logging/setLevel", json!({ "level": "error" })).await;
-        let set = client.asks("logging/setLevel", json!({ "level": "info" })).await;
-        assert_eq!(set["result"], json!({}), "{set}");
-        // A server with sessions is told in passing.
-        let heard = loop {
-            let answered = client.post(&echo).await;
-            if answered.is_events() {
-                break answered.text;
-            }
-        };
-        assert!(heard.contains("notifications/message") && heard.contains(r#""level":"info""#), "{heard}");
-        assert!(heard.contains(r#""id":7"#), "the answer comes last: {heard}");
-        assert!(!silent.post(&echo).await.is_events(), "whoever wants errors only hears nothing");
-        let wrong = client.asks("logging/setLevel", json!({ "level": "loud" })).await;
-        assert_eq!(wrong["error"]["code"], -32602, "{wrong}");
-    }
-}

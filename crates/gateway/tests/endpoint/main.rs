@@ -13,6 +13,7 @@ mod failure;
 mod fidelity;
 mod flight;
 mod legacy;
+mod logs;
 mod modern;
 mod news;
 mod older_words;

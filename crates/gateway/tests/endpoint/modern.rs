@@ -32,7 +32,10 @@ async fn every_result_says_its_kind_and_every_list_how_long_it_holds() {
     let client = Modern::of(&scene.http);
     let lists = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
     for list in lists {
-        assert_cacheable(&client.asks(list, json!({})).await["result"]);
+        let answer = client.asks(list, json!({})).await;
+        assert_cacheable(&answer["result"]);
+        let who = &answer["result"]["_meta"]["io.modelcontextprotocol/serverInfo"];
+        assert_eq!(who["name"], "gripfast", "who made the list: {answer}");
     }
     let read = client.asks("resources/read", json!({ "uri": "demo://greeting" })).await;
     assert_cacheable(&read["result"]);

@@ -56,7 +56,7 @@ impl Shared {
         let times = self.heard.lock().unwrap().iter().filter(|(method, _)| method == asked).count();
         let known =
             || self.answers.iter().filter(|(method, _)| *method == asked).map(|(_, answer)| &**answer);
-        let own = known().nth(times - 1).or_else(|| known().last());
+        let own = known().nth(times - 1).or_else(|| known().next_back());
         own.or(match asked {
             "initialize" => Some(GREETING),
             "server/discover" => Some(DISCOVERED),

@@ -1,7 +1,7 @@
 //! Requests that wait for their answers on a link that multiplexes by id.
 
 use super::inbox::{Inbox, Incoming};
-use super::{Listener, Reply, SentMark, Trouble};
+use super::{Listener, Reply, SentMark, Trouble, is_about_a_call};
 use crate::clock::Clock;
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
@@ -90,6 +90,12 @@ impl Pending {
                 Some(listener) => listener.said(&bytes),
                 None => inbox.put(Incoming::Message(bytes.clone())).await,
             },
+            // The same holds for a log message, which only the call that it comes with may show to anybody.
+            Message::Notification(said) if is_about_a_call(&said.method) => {
+                if let Some(listener) = self.only_listener() {
+                    listener.said(&bytes);
+                }
+            }
             Message::Notification(_) => inbox.put(Incoming::Message(bytes.clone())).await,
         }
         Ok(())

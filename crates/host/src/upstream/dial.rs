@@ -4,6 +4,7 @@
 //! away is not, for silence proves nothing about the way it speaks.
 
 use super::answers::Answers;
+use super::level::SessionLevel;
 use super::{Live, ServerCapabilities, ServerFacts, Upstream};
 use crate::config::ProtocolChoice;
 use crate::transport::{Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble};
@@ -243,7 +244,8 @@ impl Upstream {
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
         let since = self.clock.now().mono;
         let server = Arc::new(server);
-        Live { epoch, link, session, server, route, since, context, answers, _listening: listening }
+        let level = SessionLevel::default();
+        Live { epoch, link, session, server, route, since, context, level, answers, _listening: listening }
     }
 
     async fn open(&self, route: Route, opening: &Opening) -> Result<Opened, Evidence> {

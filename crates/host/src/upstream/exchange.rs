@@ -16,6 +16,7 @@ use gripfast_core::text;
 use gripfast_core::time::Mono;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::era::meta;
+use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::CallResult;
 use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
@@ -36,7 +37,7 @@ pub(crate) struct Order {
     /// What the caller can be asked, if it is not what the host can be asked.
     pub(crate) capabilities: Option<Box<RawValue>>,
     /// The least severe log message that the caller wants, if it said so.
-    pub(crate) log_level: Option<String>,
+    pub(crate) log_level: Option<LogLevel>,
     /// The tool that it calls, by the server's own name.
     pub(crate) tool: Option<String>,
 }
@@ -88,6 +89,7 @@ impl Upstream {
                 drop(ticket);
                 continue;
             };
+            self.tell_level(&live, order.log_level).await;
             let mark = Arc::new(SentMark::default());
             let trouble = match self.send(&live, order, &mark, patience.deadline).await {
                 Ok(reply) => match judge(reply, &live) {
@@ -407,8 +409,8 @@ fn modern_context<'a>(live: &'a Live, order: &'a Order) -> Patch<'a> {
         let capabilities = order.capabilities.as_deref().unwrap_or(&context.capabilities);
         patch = patch.set(meta::CLIENT_CAPABILITIES, capabilities);
     }
-    if let Some(level) = order.log_level.as_deref().filter(|_| unsaid(meta::LOG_LEVEL)) {
-        patch = patch.set_text(meta::LOG_LEVEL, level);
+    if let Some(level) = order.log_level.filter(|_| unsaid(meta::LOG_LEVEL)) {
+        patch = patch.set_text(meta::LOG_LEVEL, level.name());
     }
     match &context.client_info {
         Some(info) if unsaid(meta::CLIENT_INFO) => patch.set(meta::CLIENT_INFO, info),

@@ -9,6 +9,7 @@ mod call_watch;
 mod catalog;
 mod dial;
 mod exchange;
+mod level;
 mod listen;
 mod owner;
 mod second;
@@ -92,6 +93,8 @@ pub(crate) struct Live {
     pub(crate) since: Mono,
     /// What goes into every modern request.
     context: RequestContext,
+    /// Which log messages a legacy server was asked for.
+    level: level::SessionLevel,
     /// The way of our answers to its questions.
     answers: Answers,
     /// Ends with the session it listens to.
