@@ -1,7 +1,7 @@
 //! The process around a gateway: it listens, serves until it is told to stop, and leaves in order.
 
 use crate::admin::Admin;
-use crate::downstream::{Gateway, Guard, Seal};
+use crate::downstream::{Gateway, Guard, Seal, Terms};
 use axum::serve::ListenerExt;
 use gripfast::Host;
 use std::io;
@@ -18,8 +18,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Where keys and tokens are kept; without it they live as long as the process.
     pub state_dir: Option<PathBuf>,
-    /// How long the first list waits for servers that were never listed.
-    pub startup_wait: Duration,
+    /// The terms under which clients are served.
+    pub terms: Terms,
 }
 
 /// A gateway that listens and does not serve yet.
@@ -67,7 +67,7 @@ impl Server {
         let refused = |source| CannotListen::Refused { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
-        let gateway = Gateway::new(host.clone(), seal(settings)?, settings.startup_wait);
+        let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         let admin =
             Arc::new(Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?);
         let guard = Guard::loopback(bound);
@@ -91,7 +91,7 @@ impl Server {
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let Self { host, listener, router, gateway, admin } = self;
         admin.set_serving();
-        let leaving = Arc::clone(&admin);
+        let (leaving, going) = (Arc::clone(&admin), Arc::clone(&gateway));
         // Small answers must not wait for more to send.
         let listener = listener.tap_io(|connection| {
             let _ = connection.set_nodelay(true);
@@ -101,7 +101,7 @@ impl Server {
             stop.await;
             // Streams that only listen end now; they would outlast any patience.
             leaving.set_leaving();
-            gateway.leave();
+            going.leave();
             let _ = told.send(());
         });
         let too_long = async {
@@ -112,6 +112,7 @@ impl Server {
             served = serving => served,
             () = too_long => Ok(()),
         };
+        gateway.note_sessions().await;
         host.shutdown().await;
         served
     }

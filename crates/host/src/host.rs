@@ -401,6 +401,11 @@ impl Host {
         said.collect()
     }
 
+    /// Where this host keeps what outlives it, for what a program has to keep beside.
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner.store)
+    }
+
     /// Follows what happens to the servers from now on.
     pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.inner.feed.follow()

@@ -10,6 +10,7 @@ use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
 use gripfast::config::{Config, GatewayConfig};
+use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
 use std::error::Error;
 use std::net::SocketAddr;
@@ -89,7 +90,7 @@ impl Plan {
         Settings {
             listen: listen.unwrap_or(self.gateway.listen),
             state_dir: self.state_dir.clone(),
-            startup_wait: self.gateway.startup_wait,
+            terms: Terms::from(&self.gateway),
         }
     }
 }

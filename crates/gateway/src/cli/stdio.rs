@@ -24,7 +24,7 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
         |error: std::io::Error| Failure::new(Exit::General, format!("stdin or stdout broke: {error}"));
     // There are no session ids on a pipe; the seal is for whoever asks.
     let seal = Seal::of_this_process().map_err(broken)?;
-    let gateway = Gateway::new(host.clone(), seal, plan.settings(None).startup_wait);
+    let gateway = Gateway::new(host.clone(), seal, &plan.settings(None).terms);
     let served = tokio::select! {
         served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(broken),
         _ = signals.next() => Ok(()),

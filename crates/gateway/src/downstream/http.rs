@@ -11,7 +11,7 @@ use super::modern;
 use super::outbox::{Next, Outbox};
 use super::questions::{Abilities, Questions};
 use super::respond::{self, Response as Wire};
-use super::session::Session;
+use super::session::{InUse, Session};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -56,10 +56,10 @@ async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         },
         // The modern era has neither streams to open nor sessions to end.
         Method::GET | Method::DELETE if says_modern(&head.headers) => not_allowed("POST"),
-        Method::GET => get(&gateway, &head.headers),
-        Method::DELETE => match find_session(&gateway, &head.headers) {
+        Method::GET => get(&gateway, &head.headers).await,
+        Method::DELETE => match find_session(&gateway, &head.headers).await {
             Ok(session) => {
-                gateway.sessions.end(&session);
+                gateway.sessions.end(session.session()).await;
                 plain(StatusCode::OK, "")
             }
             Err(refusal) => *refusal,
@@ -123,16 +123,17 @@ async fn post_legacy(
     {
         return initialize(gateway, request.id, request.params).await;
     }
-    let session = match find_session(gateway, headers) {
-        Ok(session) => session,
+    let in_use = match find_session(gateway, headers).await {
+        Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
+    let session = in_use.session();
     match message {
         Message::Request(request) => {
             session.heard().listed(&request.method, gateway.herald.marks());
             let outbox = Arc::new(Outbox::default());
             let id = request.id.to_request_id();
-            let call = spawn_legacy(gateway, &session, session.client.clone(), body.clone(), &outbox);
+            let call = spawn_legacy(gateway, session, session.client.clone(), body.clone(), &outbox);
             session.running(id, call, &outbox);
             let begun = first(&outbox, 0).await;
             match begun {
@@ -140,12 +141,12 @@ async fn post_legacy(
                 // Whoever loses the stream may come back for the rest: the call goes on without it.
                 First::Stream => {
                     let number = session.keep_stream(Arc::clone(&outbox));
-                    stream(outbox_events(outbox, 0, number))
+                    stream(outbox_events(outbox, 0, number, in_use))
                 }
             }
         }
         Message::Notification(notification) => {
-            notice(&session, notification);
+            notice(session, notification);
             plain(StatusCode::ACCEPTED, "")
         }
         Message::Response(_) => {
@@ -176,10 +177,11 @@ fn notice(session: &Session, notification: &envelope::Notification<'_>) {
 }
 
 async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -> Response {
-    let session = match find_session(gateway, headers) {
-        Ok(session) => session,
+    let in_use = match find_session(gateway, headers).await {
+        Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
+    let session = in_use.session();
     let refuse = |fault: &Fault| wire(respond::error(Era::Legacy, None, fault), StatusCode::BAD_REQUEST);
     if !session.version.allows_batches() {
         return refuse(&Fault::new(codes::INVALID_REQUEST, "this protocol version has no batches"));
@@ -190,7 +192,7 @@ async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -
     };
     let due: Vec<Arc<Outbox>> = messages
         .into_iter()
-        .filter_map(|message| begin_member(gateway, &session, body.slice_ref(message)))
+        .filter_map(|message| begin_member(gateway, session, body.slice_ref(message)))
         .collect();
     let answers = futures_util::future::join_all(due.iter().map(|outbox| outbox.answer())).await;
     let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
@@ -236,9 +238,8 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
         return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
     };
     let (version, result) = gateway.initialize(&wanted.version).await;
-    let Some(session) =
-        gateway.sessions.begin(version, Abilities::read(wanted.capabilities), gateway.herald.marks())
-    else {
+    let abilities = Abilities::read(wanted.capabilities);
+    let Some(session) = gateway.sessions.begin(&version, abilities, gateway.herald.marks()) else {
         return plain(StatusCode::INTERNAL_SERVER_ERROR, "no session could be made\n");
     };
     let mut response = json_response(envelope::response(id, &result).into(), StatusCode::OK);
@@ -249,34 +250,32 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
 }
 
 /// The GET stream of a legacy session: what changed since the client was last told, and what changes.
-fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
-    let session = match find_session(gateway, headers) {
-        Ok(session) => session,
+async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
+    let in_use = match find_session(gateway, headers).await {
+        Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
+    let session = in_use.session();
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     if let Some((number, place)) = last.and_then(stream_place)
         && let Some(outbox) = session.stream(number)
     {
-        return stream(outbox_events(outbox, place, number));
+        return stream(outbox_events(outbox, place, number, in_use));
     }
     if let Some(marks) = last.and_then(Marks::from_event_id) {
         *session.heard() = Heard::of(marks);
     }
-    stream(news(gateway, session))
+    stream(news(gateway, in_use))
 }
 
 /// What a legacy client has to be told about lists, now and from now on. What certainly reached it is
 /// remembered with its session, so nothing is missed between two streams.
-fn news(
-    gateway: &Arc<Gateway>,
-    session: Arc<Session>,
-) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    session.heard().take_back();
+fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
+    session.session().heard().take_back();
     let begin = (gateway.herald.follow(), Telling(session), gateway.leaving.clone());
     futures_util::stream::unfold(begin, |(mut marks, telling, leaving)| async move {
         loop {
-            let session = &telling.0;
+            let session = telling.0.session();
             let now = *marks.borrow_and_update();
             let news = session.heard().tell(now);
             let events: Vec<u8> = news
@@ -302,11 +301,11 @@ fn news(
 }
 
 /// A stream on which a session is told of changes; what it was told last may be lost with it.
-struct Telling(Arc<Session>);
+struct Telling(InUse);
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        self.0.heard().take_back();
+        self.0.session().heard().take_back();
     }
 }
 
@@ -325,7 +324,8 @@ pub(super) async fn changed_or_due(
     }
 }
 
-fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response>> {
+/// The session that a request belongs to, in use by it.
+async fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<InUse, Box<Response>> {
     let refuse = |status, text: &str| {
         let fault = Fault::new(-32600, text);
         Box::new(wire(respond::error(Era::Legacy, None, &fault), status))
@@ -337,8 +337,9 @@ fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Session>, 
         let text = format!("Bad Request: Unsupported protocol version: {version}");
         return Err(refuse(StatusCode::BAD_REQUEST, &text));
     }
-    let session = gateway.sessions.find(id, || told_before_us(gateway));
-    session.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "Session not found"))
+    let session = gateway.sessions.find(id, || told_before_us(gateway)).await;
+    let session = session.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "Session not found"))?;
+    Ok(session.in_use())
 }
 
 /// What a client was told whose session is older than we are: we cannot know. It is told once to look again
@@ -442,8 +443,9 @@ fn outbox_events(
     outbox: Arc<Outbox>,
     place: usize,
     number: u64,
+    in_use: InUse,
 ) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    futures_util::stream::unfold((outbox, place), move |(outbox, place)| async move {
+    futures_util::stream::unfold((outbox, place, in_use), move |(outbox, place, in_use)| async move {
         let (event, place) = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
             Err(_) => (Bytes::from_static(sse::KEEP_ALIVE), place),
             Ok(Next::End) => return None,
@@ -452,7 +454,7 @@ fn outbox_events(
                 (event.into(), next)
             }
         };
-        Some((event, (outbox, place)))
+        Some((event, (outbox, place, in_use)))
     })
 }
 

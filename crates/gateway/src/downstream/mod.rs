@@ -6,6 +6,7 @@
 
 mod ask;
 mod client;
+mod clock;
 mod conversation;
 mod cursor;
 mod era;
@@ -19,23 +20,29 @@ mod legacy_sse;
 mod listen;
 mod modern;
 mod outbox;
+mod pass;
 mod questions;
+mod recall;
 mod respond;
 mod seal;
 mod session;
+mod sessions;
 mod stdio;
 mod suspended;
+mod terms;
 
 mod translate;
 
 pub use guard::Guard;
 pub use seal::Seal;
+pub use terms::Terms;
 
+use clock::Clock;
 use gripfast::Host;
 use herald::Herald;
-use session::Sessions;
+use sessions::Sessions;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use suspended::Waiting;
 use tokio::sync::OnceCell;
@@ -56,20 +63,23 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway in front of `host`. The first list waits for servers that were never listed, up to
-    /// `startup_wait`; session ids are sealed with `seal`.
-    pub fn new(host: Host, seal: Seal, startup_wait: Duration) -> Arc<Self> {
+    /// A gateway in front of `host`, which serves clients under these terms. Session ids are sealed with
+    /// `seal`; what is remembered of sessions is kept in the host's store.
+    pub fn new(host: Host, seal: Seal, terms: &Terms) -> Arc<Self> {
         let herald = Herald::of(&host);
-        Arc::new(Self {
+        let sessions = Sessions::new(seal, host.store(), terms, Clock::new());
+        let gateway = Arc::new(Self {
             host,
-            sessions: Sessions::new(seal),
+            sessions,
             waiting: Waiting::default(),
             leaving: CancellationToken::new(),
             herald,
-            startup_wait,
+            startup_wait: terms.startup_wait,
             settled: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),
-        })
+        });
+        tokio::spawn(sweep(Arc::downgrade(&gateway), gateway.leaving.clone()));
+        gateway
     }
 
     /// The routes of `/mcp` and `/sse`.
@@ -80,6 +90,11 @@ impl Gateway {
     /// Ends the streams that only listen. Calls under way go on.
     pub fn leave(&self) {
         self.leaving.cancel();
+    }
+
+    /// Notes when each session was last used, so that whoever comes after us knows which are still open.
+    pub async fn note_sessions(&self) {
+        self.sessions.note_all().await;
     }
 
     /// Serves one client on a pair of streams, one message a line, until its end of input.
@@ -97,6 +112,19 @@ impl Gateway {
     /// Servers that were never listed are waited for once, by whoever asks first.
     async fn settle(&self) {
         self.settled.get_or_init(|| self.host.settled(self.startup_wait)).await;
+    }
+}
+
+/// Lets go of idle sessions now and then, until the gateway leaves or is gone.
+async fn sweep(gateway: Weak<Gateway>, leaving: CancellationToken) {
+    while let Some(every) = gateway.upgrade().map(|gateway| gateway.sessions.sweep_every()) {
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = leaving.cancelled() => return,
+        }
+        if let Some(gateway) = gateway.upgrade() {
+            gateway.sessions.sweep().await;
+        }
     }
 }
 

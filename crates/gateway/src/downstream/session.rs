@@ -1,70 +1,42 @@
-//! Legacy clients and their sessions. A session id is sealed and says everything that must outlive us; the
-//! rest, calls under way and streams that may be picked up again, is kept here, bounded.
+//! One legacy session, while it is in memory: its calls under way, the streams that its client may pick up
+//! again, what it has heard, and when it was last used. What must outlive us is in its id.
 
 use super::client::Client;
+use super::clock::{Clock, Now};
 use super::heard::Heard;
 use super::herald::Marks;
 use super::outbox::Outbox;
-use super::questions::{Abilities, Questions};
-use super::seal::Seal;
-
+use super::pass::Pass;
+use super::questions::Questions;
 use gripfast::wire::{ProtocolVersion, RequestId};
-use ring::rand::{SecureRandom, SystemRandom};
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-/// All legacy sessions that are in memory.
-pub(crate) struct Sessions {
-    seal: Seal,
-    table: Mutex<Table>,
-    clock: AtomicU64,
-}
-
-#[derive(Default)]
-struct Table {
-    sessions: HashMap<String, Arc<Session>>,
-    /// Ids that their clients ended; the oldest is forgotten first.
-    ended: VecDeque<String>,
-}
-
-/// What a sealed id says.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Sealed {
-    /// The protocol version.
-    v: String,
-    /// Makes every id different.
-    n: u64,
-    /// What the client can be asked.
-    #[serde(default)]
-    a: Abilities,
-}
-
-/// What a sealed state begins with: no session id can be taken for one.
-const STATE: &str = "input ";
-
-fn random() -> Option<u64> {
-    let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).ok()?;
-    Some(u64::from_le_bytes(bytes))
-}
-
 /// One legacy session.
 pub(crate) struct Session {
-    pub(crate) id: String,
+    pub(crate) id: Arc<str>,
     pub(crate) version: ProtocolVersion,
+    /// What its id says.
+    pub(crate) pass: Pass,
     /// What it can be asked and wants to hear.
     pub(crate) client: Client,
     /// What it was asked and has not answered yet.
     pub(crate) questions: Arc<Questions>,
-    heard: Mutex<Heard>,
-    /// Once its client has ended it.
+    /// Once it is over: its client has ended it, or it was idle for too long.
     pub(crate) ended: CancellationToken,
+    heard: Mutex<Heard>,
     state: Mutex<State>,
+    clock: Clock,
+    /// When it was last used, in milliseconds of the monotonic clock.
     used: AtomicU64,
+    /// Requests and streams that are open now.
+    open: AtomicUsize,
+    /// When it was last noted, beyond this process, that it is in use.
+    noted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -74,121 +46,69 @@ struct State {
     next_stream: u64,
 }
 
-impl Sessions {
-    /// Sessions in memory; beyond it the one that was used longest ago makes room. Its id still opens.
-    const MOST: usize = 100_000;
-    const MOST_ENDED: usize = 10_000;
-
-    pub(crate) fn new(seal: Seal) -> Self {
-        Self { seal, table: Mutex::default(), clock: AtomicU64::new(0) }
-    }
-
-    /// A new session that speaks `version`.
-    pub(crate) fn begin(
-        &self,
-        version: ProtocolVersion,
-        abilities: Abilities,
-        told: Marks,
-    ) -> Option<Arc<Session>> {
-        let sealed = Sealed { v: version.as_str().to_owned(), n: random()?, a: abilities };
-        let id = self.seal.seal(&serde_json::to_vec(&sealed).ok()?)?;
-        Some(self.keep(Session::new(id, version, abilities, told)))
-    }
-
-    /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
-    /// told is up to the caller.
-    pub(crate) fn find(&self, id: &str, told: impl FnOnce() -> Marks) -> Option<Arc<Session>> {
-        {
-            let table = self.lock();
-            if let Some(session) = table.sessions.get(id) {
-                self.touch(session);
-                return Some(Arc::clone(session));
-            }
-            if table.ended.iter().any(|ended| ended == id) {
-                return None;
-            }
-        }
-        let sealed: Sealed = serde_json::from_slice(&self.seal.open(id)?).ok()?;
-        Some(self.keep(Session::new(id.to_owned(), ProtocolVersion::new(&sealed.v), sealed.a, told())))
-    }
-
-    /// A number that nobody can guess, and the state under which only its client can come back with it.
-    pub(crate) fn seal_state(&self) -> Option<(u64, String)> {
-        let number = random()?;
-        let sealed = self.seal.seal(format!("{STATE}{number}").as_bytes())?;
-        Some((number, sealed))
-    }
-
-    /// The number in a state that we gave out.
-    pub(crate) fn open_state(&self, state: &str) -> Option<u64> {
-        let opened = String::from_utf8(self.seal.open(state)?).ok()?;
-        opened.strip_prefix(STATE)?.parse().ok()
-    }
-
-    /// The client ended its session: what it still waits for is cancelled, and its id opens no more.
-    pub(crate) fn end(&self, session: &Session) {
-        let mut table = self.lock();
-        table.sessions.remove(&session.id);
-        if table.ended.len() == Self::MOST_ENDED {
-            table.ended.pop_front();
-        }
-        table.ended.push_back(session.id.clone());
-        drop(table);
-        session.cancel_all();
-        session.ended.cancel();
-    }
-
-    fn keep(&self, session: Session) -> Arc<Session> {
-        let session = Arc::new(session);
-        self.touch(&session);
-        let mut table = self.lock();
-        if table.sessions.len() >= Self::MOST {
-            let idle = table.sessions.values().filter(|session| session.is_idle());
-            let oldest =
-                idle.min_by_key(|session| session.used.load(Ordering::Relaxed)).map(|s| s.id.clone());
-            if let Some(oldest) = oldest {
-                table.sessions.remove(&oldest);
-            }
-        }
-        let known = table.sessions.entry(session.id.clone()).or_insert_with(|| Arc::clone(&session));
-        Arc::clone(known)
-    }
-
-    fn touch(&self, session: &Session) {
-        session.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Session {
     /// Finished streams that may still be picked up.
     const MOST_STREAMS: usize = 16;
 
-    fn new(id: String, version: ProtocolVersion, abilities: Abilities, told: Marks) -> Self {
+    /// A session that is in use from `now` on. What its client knows of the lists is `told`.
+    pub(crate) fn new(id: Arc<str>, pass: Pass, told: Marks, clock: Clock, now: Now) -> Self {
         Self {
             id,
-            version,
-            client: Client::with(abilities),
+            version: pass.version(),
+            client: Client::with(pass.abilities()),
+            pass,
             questions: Arc::default(),
-            heard: Mutex::new(Heard::of(told)),
             ended: CancellationToken::new(),
+            heard: Mutex::new(Heard::of(told)),
             state: Mutex::default(),
-            used: AtomicU64::new(0),
+            clock,
+            used: AtomicU64::new(millis(now.mono)),
+            open: AtomicUsize::new(0),
+            noted: AtomicU64::new(millis(now.mono)),
         }
+    }
+
+    /// Keeps it from being idle for as long as the answer lives.
+    pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        InUse(Arc::clone(self))
+    }
+
+    /// It is used at this moment.
+    pub(crate) fn touch(&self, now: Now) {
+        self.used.fetch_max(millis(now.mono), Ordering::AcqRel);
+    }
+
+    /// How long nobody has used it; `None` while somebody does.
+    pub(crate) fn idle_for(&self, now: Now) -> Option<Duration> {
+        let open = self.open.load(Ordering::Acquire) > 0;
+        (!open).then(|| Duration::from_millis(millis(now.mono).saturating_sub(self.used())))
+    }
+
+    /// When it was last used, in milliseconds of the monotonic clock.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// Whether it is time to note that it is in use, which is then up to whoever asked.
+    pub(crate) fn is_due(&self, now: Now, every: Duration) -> bool {
+        let (noted, now) = (self.noted.load(Ordering::Acquire), millis(now.mono));
+        now.saturating_sub(noted) >= millis(every)
+            && self.noted.compare_exchange(noted, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The moment of its last use on the wall clock, if it was not noted since.
+    pub(crate) fn unnoted_use(&self, now: Now) -> Option<Duration> {
+        let used = self.used();
+        let ago = Duration::from_millis(millis(now.mono).saturating_sub(used));
+        (used > self.noted.load(Ordering::Acquire)).then(|| now.wall.saturating_sub(ago))
     }
 
     /// Notes a call under way, so that its client can cancel it.
     pub(crate) fn running(self: &Arc<Self>, id: RequestId, call: AbortHandle, outbox: &Outbox) {
-        let session = Arc::downgrade(self);
+        let session = self.in_use();
         self.lock().running.insert(id.clone(), call);
-        outbox.when_done(move || {
-            if let Some(session) = session.upgrade() {
-                session.finished(&id);
-            }
-        });
+        outbox.when_done(move || session.0.finished(&id));
     }
 
     fn finished(&self, id: &RequestId) {
@@ -197,7 +117,8 @@ impl Session {
 
     /// The client cancels one of its calls.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        if let Some(call) = self.lock().running.remove(id) {
+        let call = self.lock().running.remove(id);
+        if let Some(call) = call {
             call.abort();
         }
     }
@@ -224,14 +145,13 @@ impl Session {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cancel_all(&self) {
-        for (_, call) in self.lock().running.drain() {
+    /// It is over: what its client still waits for is cancelled, and its streams end.
+    pub(crate) fn end(&self) {
+        let running: Vec<_> = self.lock().running.drain().collect();
+        for (_, call) in running {
             call.abort();
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.lock().running.is_empty()
+        self.ended.cancel();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -239,21 +159,22 @@ impl Session {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Somebody uses a session: a request that is not answered yet, or a stream that is open.
+pub(crate) struct InUse(Arc<Session>);
 
-    #[test]
-    fn a_session_survives_a_restart_by_its_id_alone_and_does_not_survive_its_end() {
-        let directory = tempfile::tempdir().unwrap();
-        let before = Sessions::new(Seal::in_directory(directory.path()).unwrap());
-        let session =
-            before.begin(ProtocolVersion::V2025_06_18, Abilities::default(), Marks::default()).unwrap();
-        let after = Sessions::new(Seal::in_directory(directory.path()).unwrap());
-        let found = after.find(&session.id, Marks::default).unwrap();
-        assert_eq!(found.version, ProtocolVersion::V2025_06_18);
-        after.end(&found);
-        assert!(after.find(&session.id, Marks::default).is_none());
-        assert!(after.find("made up", Marks::default).is_none());
+impl InUse {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.0
     }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.touch(self.0.clock.now());
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -101,6 +101,20 @@ async fn a_session_survives_a_restart_of_the_gateway_without_a_new_handshake() {
 }
 
 #[tokio::test]
+async fn a_session_that_its_client_deleted_stays_gone_after_a_restart() {
+    let demo = demo().await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    let scene = Scene::with(&config).await;
+    let (deleted, kept) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
+    let headers = [("mcp-session-id", &*deleted.session)];
+    assert_eq!(scene.http.send(Method::DELETE, "/mcp", &headers, "").await.status, 200);
+    let scene = scene.restart(&config).await;
+    let [deleted, kept] = [&deleted, &kept].map(|client| Legacy::resumes(&scene.http, &client.session));
+    assert_eq!(deleted.post(&request(1, "ping", &json!({}))).await.status, 404);
+    assert_eq!(kept.post(&request(1, "ping", &json!({}))).await.status, 200);
+}
+
+#[tokio::test]
 async fn after_a_restart_a_session_is_told_to_look_at_the_lists_again() {
     let demo = demo().await;
     let config = at("demo", &demo.url(), "legacy", &[]);

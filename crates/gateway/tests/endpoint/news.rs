@@ -2,7 +2,7 @@
 
 use crate::client::{Events, Legacy, Modern, initialize, names, request};
 use crate::scene::{Scene, at, demo, within};
-use gripfast_gateway::downstream::{Gateway, Seal};
+use gripfast_gateway::downstream::{Gateway, Seal, Terms};
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -177,7 +177,7 @@ struct Pipe {
 
 impl Pipe {
     fn to(scene: &Scene) -> Self {
-        let gateway = Gateway::new(scene.host.clone(), Seal::of_this_process().unwrap(), Duration::ZERO);
+        let gateway = Gateway::new(scene.host.clone(), Seal::of_this_process().unwrap(), &Terms::default());
         let (input, theirs) = tokio::io::duplex(1 << 16);
         let (ours, output) = tokio::io::duplex(1 << 16);
         // It ends when the input does.

@@ -4,6 +4,7 @@ use crate::client::Http;
 use gripfast::config::Config;
 use gripfast::{Host, State};
 use gripfast_demo::{Options, RunningServer};
+use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{Server, Settings};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ impl Scene {
         let settings = Settings {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
-            startup_wait: Duration::from_secs(2),
+            terms: terms_of(config),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         let http = Http::at(&server.address().unwrap().to_string());
@@ -76,6 +77,11 @@ impl Scene {
             panic!("`{server}` was never {state:?}: {:?}", self.host.status_of(server).unwrap());
         }
     }
+}
+
+/// The terms that a config sets for clients.
+fn terms_of(config: &str) -> Terms {
+    Terms::from(&Config::parse(config, Path::new("gripfast.toml")).unwrap().gateway)
 }
 
 /// A host with the servers of a config.

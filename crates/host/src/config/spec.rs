@@ -19,12 +19,40 @@ pub struct GatewayConfig {
     /// How long a first list waits for servers without a stored catalog. Too short, and a client that lists
     /// only once misses their tools; too long, and one slow server delays every client. Default 2 s.
     pub startup_wait: Duration,
+    /// How long a legacy client's session lives without a request or an open stream; after that it is
+    /// unknown, and the client has to shake hands again. Too short, and clients that pause lose their
+    /// sessions, which some of them take badly; too long, and sessions of clients that just went away stay
+    /// in memory, up to `limits.sessions`. Default 1 h.
+    pub session_idle_timeout: Duration,
+    /// How much clients may have at a time.
+    pub limits: ClientLimits,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7331));
-        Self { listen, state_dir: None, startup_wait: Duration::from_secs(2) }
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7331)),
+            state_dir: None,
+            startup_wait: Duration::from_secs(2),
+            session_idle_timeout: Duration::from_secs(3600),
+            limits: ClientLimits::default(),
+        }
+    }
+}
+
+/// The table `gateway.limits`: how much clients may have at a time. The defaults are far above what honest
+/// clients need and far below what would hurt the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Legacy sessions in memory. Beyond it those that were unused for longest make room: their ids still
+    /// open, but streams that could have been picked up again are lost. Too small, and that happens to
+    /// clients that are still there; too large, and memory (about 2 KB each). Default 20 000.
+    pub sessions: u32,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self { sessions: 20_000 }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A store in a directory: one SQLite file in WAL mode, which several processes may use at a time.
 //! Writing is the business of one thread, so nobody who puts something waits for a disk.
 
-use super::Store;
+use super::{Keep, Store};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -15,9 +15,9 @@ pub struct LocalStore {
     writer: Sender<Task>,
 }
 
-#[derive(Debug)]
 enum Task {
     Put { space: String, key: String, value: Vec<u8> },
+    Retain { space: String, keep: Keep },
     Flush(SyncSender<()>),
 }
 
@@ -105,6 +105,10 @@ impl Store for LocalStore {
         let _ = self.writer.send(task);
     }
 
+    fn retain(&self, space: &str, keep: Keep) {
+        let _ = self.writer.send(Task::Retain { space: space.to_owned(), keep });
+    }
+
     fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.writer.send(Task::Flush(done)).is_ok() {
@@ -126,9 +130,35 @@ fn write(connection: &Connection, tasks: &Receiver<Task>) {
                     tracing::warn!(%error, space, "the state directory could not be written");
                 }
             }
+            Task::Retain { space, keep } => {
+                if let Err(error) = retain(connection, &space, &keep) {
+                    tracing::warn!(%error, space, "the state directory could not be tidied");
+                }
+            }
             Task::Flush(done) => {
                 let _ = done.send(());
             }
+        }
+    }
+}
+
+/// Goes through a space in the order of its keys, a part at a time: it may be large, and others write too.
+fn retain(connection: &Connection, space: &str, keep: &Keep) -> Result<(), rusqlite::Error> {
+    const PART: u32 = 1000;
+    let mut page = connection
+        .prepare("SELECT key, value FROM entry WHERE space = ?1 AND key > ?2 ORDER BY key LIMIT ?3")?;
+    let mut after = String::new();
+    loop {
+        let entries = page.query_map(params![space, after, PART], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let entries: Vec<(String, Vec<u8>)> = entries.collect::<Result<_, _>>()?;
+        let part = connection.unchecked_transaction()?;
+        for (key, _) in entries.iter().filter(|(key, value)| !keep(key, value)) {
+            part.execute("DELETE FROM entry WHERE space = ?1 AND key = ?2", params![space, key])?;
+        }
+        part.commit()?;
+        match entries.into_iter().next_back() {
+            Some((last, _)) => after = last,
+            None => return Ok(()),
         }
     }
 }
@@ -189,6 +219,24 @@ mod tests {
         let (another, moved) = LocalStore::open(directory.path()).unwrap();
         assert_eq!((another.get("catalog", "a"), moved), (Some(b"two".to_vec()), None));
         assert_eq!(another.get("verdict", "a"), None);
+    }
+
+    #[test]
+    fn what_is_not_kept_is_removed_from_its_space_and_from_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = LocalStore::open(directory.path()).unwrap();
+        let stores: [&dyn Store; 2] = [&store, &crate::store::MemoryStore::default()];
+        for store in stores {
+            for number in 0..2500 {
+                store.put("numbers", &format!("{number:04}"), number.to_string().into_bytes());
+            }
+            store.put("others", "0001", b"1".to_vec());
+            store.retain("numbers", Box::new(|key, value| key == "0007" || value.ends_with(b"00")));
+            store.flush();
+            let left = (0..2500).filter(|number| store.get("numbers", &format!("{number:04}")).is_some());
+            assert_eq!(left.count(), 1 + 24, "seven, and the hundreds");
+            assert_eq!(store.get("others", "0001"), Some(b"1".to_vec()));
+        }
     }
 
     #[cfg(unix)]

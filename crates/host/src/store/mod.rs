@@ -20,9 +20,16 @@ pub trait Store: Send + Sync + 'static {
     /// Puts something there. It need not be on disk when this returns; [`Store::flush`] waits for that.
     fn put(&self, space: &str, key: &str, value: Vec<u8>);
 
+    /// Removes everything from a space that is not to be kept. As with [`Store::put`], it need not have
+    /// happened when this returns, and happens after what was put before.
+    fn retain(&self, space: &str, keep: Keep);
+
     /// Waits until everything that was put is safe.
     fn flush(&self);
 }
+
+/// Says of a key and what stands there whether it is kept.
+pub type Keep = Box<dyn Fn(&str, &[u8]) -> bool + Send>;
 
 /// A store that forgets everything at the end of the process.
 #[derive(Debug, Default)]
@@ -39,6 +46,11 @@ impl Store for MemoryStore {
     fn put(&self, space: &str, key: &str, value: Vec<u8>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.insert((space.to_owned(), key.to_owned()), value);
+    }
+
+    fn retain(&self, space: &str, keep: Keep) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|(in_space, key), value| in_space != space || keep(key, value));
     }
 
     fn flush(&self) {}

@@ -11,6 +11,8 @@ const IN_TOML: &str = r#"
 listen = "127.0.0.1:9000"
 state_dir = "/var/lib/gripfast"
 startup_wait = "3s"
+session_idle_timeout = "30m"
+limits = { sessions = 500 }
 
 [servers.github]
 command = "npx"
@@ -48,7 +50,8 @@ disabled = true
 
 const IN_JSON: &str = r#"{
   // Comments and trailing commas are fine.
-  "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s" },
+  "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
+    "session_idle_timeout": "30m", "limits": { "sessions": 500 } },
   "mcpServers": {
     "github": {
       "command": "npx",
@@ -87,7 +90,8 @@ const IN_JSON: &str = r#"{
 }"#;
 
 const IN_YAML: &str = r#"
-gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s }
+gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
+  limits: { sessions: 500 } }
 mcp_servers:
   github:
     command: npx
@@ -142,6 +146,8 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:9000");
     assert_eq!(config.gateway.state_dir.as_deref(), Some(Path::new("/var/lib/gripfast")));
     assert_eq!(config.gateway.startup_wait, Duration::from_secs(3));
+    assert_eq!(config.gateway.session_idle_timeout, Duration::from_secs(1800));
+    assert_eq!(config.gateway.limits, ClientLimits { sessions: 500 });
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));

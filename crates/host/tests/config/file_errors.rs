@@ -294,6 +294,42 @@ startup_wait = "1h"
 }
 
 #[test]
+fn a_session_that_ends_at_once() {
+    let text = r#"[gateway]
+session_idle_timeout = "0s"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: 0s is out of range; allowed: 1s to 30d
+         --> gripfast.toml:2:24 (gateway.session_idle_timeout)
+          |
+        2 | session_idle_timeout = "0s"
+          |                        ^^^^
+    "#);
+}
+
+#[test]
+fn limits_that_are_out_of_range_or_unknown() {
+    let text = "[gateway.limits]
+sessions = 0
+session = 5
+";
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `0` is out of range; allowed: 1 to 1000000
+         --> gripfast.toml:2:12 (gateway.limits.sessions)
+          |
+        2 | sessions = 0
+          |            ^
+
+        error: unknown key `session`
+         --> gripfast.toml:3:1 (gateway.limits.session)
+          |
+        3 | session = 5
+          | ^^^^^^^
+          hint: did you mean `sessions`?
+    "#);
+}
+
+#[test]
 fn a_gateway_that_is_no_table() {
     let text = r#"{ "gateway": true, "servers": {} }"#;
     assert_snapshot!(report(JSON, text), @r#"

@@ -216,6 +216,12 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     }
     let wait = Span::between(Duration::ZERO, Duration::from_secs(600).min(LONGEST));
     fields.duration("startup_wait", wait, &mut gateway.startup_wait, problems);
+    let idle = Span::at_least(Duration::from_secs(1));
+    fields.duration("session_idle_timeout", idle, &mut gateway.session_idle_timeout, problems);
+    if let Some(mut limits) = fields.table("limits", problems) {
+        limits.whole_number("sessions", 1..=1_000_000, &mut gateway.limits.sessions, problems);
+        limits.finish(problems);
+    }
     fields.finish(problems);
     gateway
 }

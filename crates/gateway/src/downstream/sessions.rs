@@ -1,0 +1,372 @@
+//! All legacy sessions: those in memory, bounded in number and in idle time, and those that are not, which
+//! open by their ids alone as long as they are not over.
+
+use super::clock::{Clock, Now};
+use super::herald::Marks;
+use super::pass::{Pass, random};
+use super::questions::Abilities;
+use super::recall::Recall;
+use super::seal::Seal;
+use super::session::Session;
+use super::terms::Terms;
+use gripfast::store::Store;
+use gripfast::wire::ProtocolVersion;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// All legacy sessions.
+pub(crate) struct Sessions {
+    seal: Seal,
+    clock: Clock,
+    idle: Duration,
+    most: usize,
+    recall: Arc<Recall>,
+    /// Those who wait for what is remembered. A store is not faster for being asked by many at once.
+    asking: Semaphore,
+    table: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+}
+
+/// What a sealed state begins with: no session id can be taken for one.
+const STATE: &str = "input ";
+
+impl Sessions {
+    /// When there are too many, this part of them makes room at once, so that looking for them is rare.
+    const PART: usize = 16;
+    /// How often a session in use is noted as such, and looked for among those that another process ended;
+    /// more often where sessions may be idle for a short time only.
+    const NOTED_EVERY: Duration = Duration::from_secs(60);
+
+    pub(crate) fn new(seal: Seal, store: Arc<dyn Store>, terms: &Terms, clock: Clock) -> Self {
+        Self {
+            seal,
+            clock,
+            idle: terms.session_idle_timeout,
+            most: terms.limits.sessions as usize,
+            recall: Arc::new(Recall::new(store)),
+            asking: Semaphore::new(4),
+            table: Mutex::default(),
+        }
+    }
+
+    /// A new session that speaks `version`.
+    pub(crate) fn begin(
+        &self,
+        version: &ProtocolVersion,
+        abilities: Abilities,
+        told: Marks,
+    ) -> Option<Arc<Session>> {
+        let now = self.clock.now();
+        let pass = Pass::new(version, abilities, now.wall, self.idle)?;
+        let id: Arc<str> = pass.seal(&self.seal)?.into();
+        Some(self.keep(Session::new(id, pass, told, self.clock, now), now))
+    }
+
+    /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
+    /// told is up to the caller.
+    pub(crate) async fn find(&self, id: &str, told: impl FnOnce() -> Marks) -> Option<Arc<Session>> {
+        let now = self.clock.now();
+        let Some(session) = self.in_memory(id, now) else {
+            let pass = Pass::open(id, &self.seal)?;
+            let (opens, idle) = (pass.clone(), self.idle);
+            self.ask(move |recall| recall.opens(&opens, now.wall, idle)).await.filter(|opens| *opens)?;
+            let session = self.keep(Session::new(id.into(), pass, told(), self.clock, now), now);
+            // Its client may have ended it while we asked.
+            return if self.recall.ended_here(&session.pass) { self.forget(&session) } else { Some(session) };
+        };
+        if session.is_due(now, self.noted_every()) {
+            let pass = session.pass.clone();
+            if self.ask(move |recall| recall.seen(&pass, now.wall)).await == Some(false) {
+                return self.forget(&session);
+            }
+        }
+        Some(session)
+    }
+
+    /// A number that nobody can guess, and the state under which only its client can come back with it.
+    pub(crate) fn seal_state(&self) -> Option<(u64, String)> {
+        let number = random()?;
+        let sealed = self.seal.seal(format!("{STATE}{number}").as_bytes())?;
+        Some((number, sealed))
+    }
+
+    /// The number in a state that we gave out.
+    pub(crate) fn open_state(&self, state: &str) -> Option<u64> {
+        let opened = String::from_utf8(self.seal.open(state)?).ok()?;
+        opened.strip_prefix(STATE)?.parse().ok()
+    }
+
+    /// The client ended its session: what it still waits for is cancelled, and its id opens no more, here
+    /// or elsewhere, now or after a restart.
+    pub(crate) async fn end(&self, session: &Session) {
+        self.recall.end(&session.pass, self.clock.now().wall);
+        self.forget(session);
+        self.ask(Recall::flush).await;
+    }
+
+    /// Lets go of sessions that were idle for too long, and of what is remembered of those long gone.
+    pub(crate) async fn sweep(&self) {
+        let now = self.clock.now();
+        let idle: Vec<Arc<Session>> = {
+            let mut table = self.lock();
+            table.extract_if(|_, session| self.is_over(session, now)).map(|(_, session)| session).collect()
+        };
+        for session in idle {
+            session.end();
+        }
+        self.ask(move |recall| recall.tidy(now.wall)).await;
+    }
+
+    /// How often to sweep.
+    pub(crate) fn sweep_every(&self) -> Duration {
+        (self.idle / 4).clamp(Duration::from_secs(1), Duration::from_secs(600))
+    }
+
+    /// Notes when each session was last used, for whoever comes after us.
+    pub(crate) async fn note_all(&self) {
+        let now = self.clock.now();
+        let unnoted: Vec<(Pass, Duration)> = {
+            let table = self.lock();
+            let used = |session: &Arc<Session>| Some((session.pass.clone(), session.unnoted_use(now)?));
+            table.values().filter_map(used).collect()
+        };
+        self.ask(move |recall| {
+            for (pass, used) in unnoted {
+                recall.note_seen(&pass, used);
+            }
+        })
+        .await;
+    }
+
+    /// How many are in memory.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn in_memory(&self, id: &str, now: Now) -> Option<Arc<Session>> {
+        let mut table = self.lock();
+        let session = table.get(id)?;
+        if self.is_over(session, now) {
+            // Another process may have seen it since; that is asked of those who remember.
+            let over = table.remove(id);
+            drop(table);
+            over.inspect(|session| session.end());
+            return None;
+        }
+        session.touch(now);
+        Some(Arc::clone(session))
+    }
+
+    fn forget(&self, session: &Session) -> Option<Arc<Session>> {
+        self.lock().remove(&session.id);
+        session.end();
+        None
+    }
+
+    fn is_over(&self, session: &Session, now: Now) -> bool {
+        session.idle_for(now).is_some_and(|idle| idle >= self.idle.min(session.pass.idle()))
+    }
+
+    fn keep(&self, session: Session, now: Now) -> Arc<Session> {
+        let mut table = self.lock();
+        let gone = if table.len() >= self.most { make_room(&mut table, now, Self::PART) } else { Vec::new() };
+        let session = Arc::clone(table.entry(Arc::clone(&session.id)).or_insert_with(|| Arc::new(session)));
+        drop(table);
+        for session in gone {
+            session.end();
+            if let Some(used) = session.unnoted_use(now) {
+                self.recall.note_seen(&session.pass, used);
+            }
+        }
+        session
+    }
+
+    /// Asks those who remember, on a thread that may wait. `None` only when everything is ending.
+    async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&Recall) -> T + Send + 'static) -> Option<T> {
+        let _turn = self.asking.acquire().await;
+        let recall = Arc::clone(&self.recall);
+        tokio::task::spawn_blocking(move || ask(&recall)).await.ok()
+    }
+
+    fn noted_every(&self) -> Duration {
+        Self::NOTED_EVERY.min(self.idle / 4)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Arc<Session>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes out a part of the sessions that nobody uses, those that were unused for longest. Their ids still open.
+fn make_room(table: &mut HashMap<Arc<str>, Arc<Session>>, now: Now, part: usize) -> Vec<Arc<Session>> {
+    let mut idle: Vec<(u64, Arc<str>)> = table
+        .values()
+        .filter(|session| session.idle_for(now).is_some())
+        .map(|session| (session.used(), Arc::clone(&session.id)))
+        .collect();
+    let most = (table.len() / part + 1).min(idle.len());
+    if most == 0 {
+        return Vec::new();
+    }
+    idle.select_nth_unstable(most - 1);
+    idle[..most].iter().filter_map(|(_, id)| table.remove(id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gripfast::store::MemoryStore;
+    use tempfile::TempDir;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A state directory that several processes use, one after the other or at a time.
+    struct State {
+        directory: TempDir,
+        store: Arc<dyn Store>,
+        clock: Clock,
+    }
+
+    impl State {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            Self { directory, store: Arc::new(MemoryStore::default()), clock: Clock::new() }
+        }
+
+        fn process(&self) -> Sessions {
+            self.process_with(&Terms::default())
+        }
+
+        fn process_with(&self, terms: &Terms) -> Sessions {
+            let seal = Seal::in_directory(self.directory.path()).unwrap();
+            Sessions::new(seal, Arc::clone(&self.store), terms, self.clock)
+        }
+    }
+
+    fn begin(sessions: &Sessions) -> Arc<Session> {
+        let version = ProtocolVersion::V2025_06_18;
+        sessions.begin(&version, Abilities::default(), Marks::default()).unwrap()
+    }
+
+    async fn find(sessions: &Sessions, id: &str) -> Option<Arc<Session>> {
+        sessions.find(id, Marks::default).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_survives_a_restart_by_its_id_alone_and_does_not_survive_its_end() {
+        let state = State::new();
+        let (before, after) = (state.process(), state.process());
+        let session = begin(&before);
+        let found = find(&after, &session.id).await.unwrap();
+        assert_eq!(found.version, ProtocolVersion::V2025_06_18);
+        after.end(&found).await;
+        assert!(find(&after, &session.id).await.is_none());
+        assert!(find(&state.process(), &session.id).await.is_none(), "nor in the next process");
+        assert!(find(&after, "made up").await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_session_is_over_after_its_time_here_and_after_a_restart() {
+        let state = State::new();
+        let process = state.process();
+        let (used, unused) = (begin(&process), begin(&process));
+        for _ in 0..3 {
+            tokio::time::advance(50 * MINUTE).await;
+            assert!(find(&process, &used.id).await.is_some());
+        }
+        assert!(find(&process, &unused.id).await.is_none());
+        process.note_all().await;
+        let next = state.process();
+        assert!(find(&next, &unused.id).await.is_none());
+        tokio::time::advance(59 * MINUTE).await;
+        assert!(find(&next, &used.id).await.is_some(), "it was used an hour ago, not before");
+        tokio::time::advance(HOUR).await;
+        assert!(find(&next, &used.id).await.is_none());
+        assert!(find(&state.process(), &used.id).await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_crash_a_session_in_use_loses_a_minute_of_its_time_and_no_more() {
+        let state = State::new();
+        let process = state.process();
+        let session = begin(&process);
+        for _ in 0..180 {
+            tokio::time::advance(MINUTE / 2).await;
+            assert!(find(&process, &session.id).await.is_some());
+        }
+        drop(process);
+        tokio::time::advance(58 * MINUTE).await;
+        assert!(find(&state.process(), &session.id).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_in_use_is_not_idle_however_long_it_takes() {
+        let process = State::new().process();
+        let session = begin(&process);
+        let stream = session.in_use();
+        tokio::time::advance(48 * HOUR).await;
+        process.sweep().await;
+        assert!(find(&process, &session.id).await.is_some());
+        drop(stream);
+        tokio::time::advance(59 * MINUTE).await;
+        assert!(find(&process, &session.id).await.is_some(), "its time begins when the stream ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_sessions_are_let_go_of_without_being_asked_for() {
+        let process = State::new().process();
+        let sessions: Vec<_> = (0..100).map(|_| begin(&process)).collect();
+        tokio::time::advance(HOUR).await;
+        let _young = begin(&process);
+        process.sweep().await;
+        assert_eq!(process.count(), 1);
+        assert!(sessions.iter().all(|session| session.ended.is_cancelled()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_ended_in_one_process_is_over_within_a_minute_in_another() {
+        let state = State::new();
+        let (one, other) = (state.process(), state.process());
+        let session = begin(&one);
+        let elsewhere = find(&other, &session.id).await.unwrap();
+        one.end(&session).await;
+        tokio::time::advance(MINUTE).await;
+        assert!(find(&other, &session.id).await.is_none());
+        assert!(elsewhere.ended.is_cancelled(), "its streams end too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_is_used_in_another_process_is_not_idle_in_this_one() {
+        let state = State::new();
+        let (one, other) = (state.process(), state.process());
+        let session = begin(&one);
+        for _ in 0..4 {
+            tokio::time::advance(20 * MINUTE).await;
+            assert!(find(&other, &session.id).await.is_some());
+        }
+        one.sweep().await;
+        assert_eq!(one.count(), 0);
+        assert!(find(&one, &session.id).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_there_are_too_many_those_unused_for_longest_make_room_and_still_open() {
+        let mut terms = Terms::default();
+        terms.limits.sessions = 64;
+        let process = State::new().process_with(&terms);
+        let first = begin(&process);
+        let busy = begin(&process);
+        let _call = busy.in_use();
+        for _ in 0..1000 {
+            tokio::time::advance(Duration::from_millis(10)).await;
+            let _ = begin(&process);
+            assert!(process.count() <= 64);
+        }
+        assert!(find(&process, &busy.id).await.is_some_and(|found| Arc::ptr_eq(&found, &busy)));
+        assert!(first.ended.is_cancelled(), "it made room");
+        assert!(find(&process, &first.id).await.is_some());
+    }
+}

@@ -1,0 +1,32 @@
+//! The terms under which clients are served: how long they are waited for, and how much of everything one of
+//! them, and all of them, may have.
+
+use gripfast::config::{ClientLimits, GatewayConfig};
+use std::time::Duration;
+
+/// What the config says about clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// How long the first list waits for servers that were never listed.
+    pub startup_wait: Duration,
+    /// How long a legacy session lives without a request or an open stream.
+    pub session_idle_timeout: Duration,
+    /// How much clients may have at a time.
+    pub limits: ClientLimits,
+}
+
+impl From<&GatewayConfig> for Terms {
+    fn from(config: &GatewayConfig) -> Self {
+        Self {
+            startup_wait: config.startup_wait,
+            session_idle_timeout: config.session_idle_timeout,
+            limits: config.limits,
+        }
+    }
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self::from(&GatewayConfig::default())
+    }
+}
