@@ -6,7 +6,7 @@ use common::*;
 use gripfast_core::event::{Event, ReplaceCause};
 use gripfast_core::supervise::spec::{KeepaliveSpec, RecycleSpec, SupervisionSpec};
 use gripfast_core::supervise::status::{SpareState, State};
-use gripfast_core::supervise::upstream::{Action, Ask, CallEnd, Input, LinkKind, Role};
+use gripfast_core::supervise::upstream::{Action, Ask, CallEnd, Input, LinkKind, ProbeAnswer, Role};
 
 /// Without probes, which nobody answers here.
 fn quiet() -> SupervisionSpec {
@@ -161,6 +161,7 @@ fn f01_a_reload_of_a_link_in_trouble_does_not_wait_for_a_better_one() {
     let mut world = World::ready(LinkKind::Remote);
     for _ in 0..3 {
         world.fail_call(timed_out());
+        world.probe_ended(ProbeAnswer::Alive);
     }
     let dials = world.dials();
     world.ask(Ask::Reload);

@@ -380,13 +380,49 @@ fn b12_calls_that_break_together_with_one_server_count_once_and_the_next_one_is_
 }
 
 #[test]
+fn b12_calls_that_were_under_way_together_count_once_however_late_they_fail() {
+    for failure in [timed_out(), killed(), Failure::ServerFault("HTTP 500".into())] {
+        let mut world = World::ready(LinkKind::Remote);
+        let mut tickets: Vec<_> = (0..64).map(|_| world.go()).collect();
+        let late = tickets.split_off(10);
+        for ticket in tickets {
+            world.end(ticket, CallEnd::Failed(failure.clone()));
+        }
+        world.probe_ended(ProbeAnswer::Alive);
+        let (probes, dials) = (world.probes(), world.dials());
+        // The hole is over. What fell into it has yet to notice, and has nothing to say about today.
+        for ticket in late {
+            world.end(ticket, CallEnd::Failed(failure.clone()));
+        }
+        assert_eq!((world.status().consecutive_failures, world.status().circuit), (1, CircuitView::Closed));
+        assert_eq!((world.probes(), world.dials()), (probes, dials));
+        world.good_call();
+    }
+}
+
+#[test]
+fn b15_a_trial_counts_whatever_else_is_in_doubt() {
+    let mut world = World::ready(LinkKind::Remote);
+    let straggler = world.go();
+    for _ in 0..3 {
+        world.fail_call(Failure::Nonsense("x".into()));
+        world.probe_ended(ProbeAnswer::Alive);
+    }
+    world.pass(60 * SEC);
+    let trial = world.go();
+    world.end(straggler, CallEnd::Failed(killed()));
+    world.end(trial, CallEnd::Failed(timed_out()));
+    assert_eq!(world.refused().retry_after, Some(60 * SEC));
+}
+
+#[test]
 fn b13_an_open_circuit_answers_at_once_even_while_the_link_is_doubted() {
     let mut world = World::ready(LinkKind::Remote);
-    let last = world.go();
     for _ in 0..2 {
         world.fail_call(timed_out());
+        world.probe_ended(ProbeAnswer::Alive);
     }
-    world.end(last, CallEnd::Failed(killed()));
+    world.fail_call(killed());
     assert_eq!(world.status().circuit, CircuitView::Open);
     assert!(matches!(world.refused().reason, Reason::CircuitOpen { .. }));
 }
@@ -488,6 +524,7 @@ fn b17_a_completed_reconnect_closes_the_circuit_on_any_transport() {
         let mut world = World::ready(kind);
         for _ in 0..3 {
             world.fail_call(timed_out());
+            world.probe_ended(ProbeAnswer::Alive);
         }
         assert_eq!(world.status().circuit, CircuitView::Open);
         world.ask(Ask::Reconnect);
@@ -517,6 +554,24 @@ fn c03_a_call_that_timed_out_has_the_link_probed_at_once_and_replaced_if_it_is_s
     assert!(world.actions.contains(&Action::HangUp(Manner::AtOnce)));
     assert_eq!(world.dials(), dials + 1);
     world.end(other, CallEnd::Failed(killed()));
+}
+
+#[test]
+fn c03_nobody_is_sent_into_the_silence_of_another_call() {
+    for kind in BOTH {
+        let mut world = World::ready(kind);
+        let others: Vec<_> = (0..5).map(|_| world.go()).collect();
+        world.fail_call(timed_out());
+        let place = world.wait();
+        for ticket in others {
+            world.end(ticket, CallEnd::Failed(timed_out()));
+        }
+        assert_eq!(world.status().circuit, CircuitView::Closed, "what is known already does not count");
+        world.pass(10 * SEC);
+        assert_eq!(world.dials(), 2, "callers are held for 15 s: the probe has less than its usual 30");
+        world.come_up();
+        assert!(matches!(world.readmit(place), Admission::Go(_)), "the next link serves it");
+    }
 }
 
 #[test]
@@ -880,7 +935,7 @@ fn open_circuit() -> World {
     let mut world = World::ready(LinkKind::Remote);
     for _ in 0..3 {
         world.fail_call(timed_out());
+        world.probe_ended(ProbeAnswer::Alive);
     }
-    world.probe_ended(ProbeAnswer::Alive);
     world
 }

@@ -87,6 +87,11 @@ impl Circuit {
         self.position = Position::OnTrial { trial, lease_ends: now + self.spec.cooldown };
     }
 
+    /// Whether this call holds the trial's place.
+    pub fn is_trial(&self, call: u64) -> bool {
+        matches!(self.position, Position::OnTrial { trial, .. } if trial == call)
+    }
+
     /// A call failed in a way that counts. `trial` says whether it held the trial's place.
     /// Answers whether this opened the circuit.
     pub fn failed(&mut self, now: Mono, call: u64) -> bool {

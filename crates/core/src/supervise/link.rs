@@ -50,8 +50,11 @@ pub(super) struct Ready {
     pub(super) answered: bool,
     /// When surviving this long will have proven its health; `None` once it is proven.
     pub(super) proven_at: Option<Mono>,
-    /// After the machine slept: when the link is to be checked. Until it has answered, nobody uses it.
+    /// In doubt: when the link is to be checked. Until it has answered, nobody uses it.
     pub(super) suspect: Option<Mono>,
+    /// The number of the first call that was admitted after the last doubt was settled. What becomes of those
+    /// before it was decided when the doubt was.
+    pub(super) vouched_from: u64,
     pub(super) catalog: CatalogState,
     /// The visible state until the catalog of this link was listed once (B05).
     pub(super) until_listed: State,
@@ -59,6 +62,20 @@ pub(super) struct Ready {
     pub(super) recycle_at: Option<Mono>,
     /// When its memory is looked at next.
     pub(super) measure_at: Option<Mono>,
+}
+
+impl Ready {
+    /// The link has answered: whoever is admitted from `next_call` on may use it.
+    pub(super) fn trust(&mut self, next_call: u64) {
+        if self.suspect.take().is_some() {
+            self.vouched_from = next_call;
+        }
+    }
+
+    /// Whether this call was under way when the link was, or is, in doubt.
+    pub(super) fn was_in_doubt(&self, call: u64) -> bool {
+        self.suspect.is_some() || call < self.vouched_from
+    }
 }
 
 /// What is known of the upstream's catalog.

@@ -1,6 +1,6 @@
 //! Who may call now, who waits, who is refused; and what the end of a call teaches.
 
-use super::Upstream;
+use super::{LinkKind, Upstream};
 use crate::event::Event;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
@@ -218,9 +218,22 @@ impl Upstream {
             self.circuit.abandoned(now, call);
             return;
         };
-        // What broke together with a connection that is doubted already says nothing new.
-        let known = ready.suspect.is_some() && matches!(failure, Failure::Lost(_));
-        if counts(&failure) && !known {
+        // Calls that were under way together fail together: the first one raises the doubt, the others say
+        // nothing new, however long after the doubt was settled.
+        let doubted = ready.was_in_doubt(call) && !self.circuit.is_trial(call);
+        let says_nothing_new = doubted
+            && match failure {
+                Failure::Lost(_) | Failure::TimedOut(_) | Failure::ServerFault(_) => true,
+                Failure::Unreachable(_)
+                | Failure::SessionExpired(_)
+                | Failure::CredentialRefused(_)
+                | Failure::Busy { .. }
+                | Failure::Nonsense(_)
+                | Failure::Outdated(_)
+                | Failure::Declined(_)
+                | Failure::Blocked(_) => false,
+            };
+        if counts(&failure) && !says_nothing_new {
             if self.circuit.failed(now, call) {
                 self.events.push_back(Event::CircuitOpened {
                     failures: self.circuit.consecutive_failures(),
@@ -231,7 +244,11 @@ impl Upstream {
         } else {
             self.circuit.abandoned(now, call);
         }
-        self.trouble(now, failure);
+        // A pipe does not break in part, whenever the call was sent.
+        let pipe_broke = self.kind == LinkKind::Process && matches!(failure, Failure::Lost(_));
+        if !says_nothing_new || pipe_broke {
+            self.trouble(now, failure);
+        }
     }
 
     fn verdict(&mut self, now: Mono, slot_free: bool) -> Verdict {
@@ -252,7 +269,7 @@ impl Upstream {
             | Link::Renewing { .. }
             | Link::Waiting { .. } => self.without_link(now),
             Link::Ready(ready) if ready.suspect.is_some() => {
-                self.probe(now);
+                self.settle_doubt(now);
                 match self.circuit.passage(now) {
                     Passage::Free | Passage::TrialDue => Verdict::Wait(WaitFor::Link),
                     Passage::Refused { retry_at } => Verdict::Refuse(self.circuit_refusal(now, retry_at)),

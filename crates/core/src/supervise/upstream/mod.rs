@@ -509,8 +509,8 @@ impl Upstream {
         }
         self.tend_age(now);
         let Link::Ready(ready) = &mut self.link else { return };
-        if ready.keepalive.is_overdue(now) {
-            let silent = Failure::TimedOut(self.spec.keepalive.timeout);
+        if let Some(waited) = ready.keepalive.overdue(now) {
+            let silent = Failure::TimedOut(waited);
             self.events.push_back(Event::ProbeFailed { cause: silent.to_string() });
             self.lose_link(now, silent);
             return;
@@ -537,8 +537,12 @@ impl Upstream {
     }
 
     fn probe(&mut self, now: Mono) {
+        self.probe_within(now, self.spec.keepalive.timeout);
+    }
+
+    fn probe_within(&mut self, now: Mono, limit: Duration) {
         if let Link::Ready(ready) = &mut self.link
-            && let Some(probe) = ready.keepalive.ask(now)
+            && let Some(probe) = ready.keepalive.ask_within(now, limit)
         {
             self.actions.push_back(Action::Probe { epoch: ready.epoch, probe });
         }
@@ -561,6 +565,7 @@ impl Upstream {
             answered: false,
             proven_at: Some(now + prove_after),
             suspect: None,
+            vouched_from: 0,
             catalog,
             until_listed: if self.ever_up { State::Reconnecting } else { State::Starting },
             recycle_at: self.recycle_at(now),
@@ -580,17 +585,18 @@ impl Upstream {
     }
 
     fn on_probe_ended(&mut self, now: Mono, epoch: Epoch, answer: ProbeAnswer) {
+        let next_call = self.next_call;
         let Some(ready) = self.ready_at(epoch) else { return };
         match answer {
             ProbeAnswer::Alive
             | ProbeAnswer::Failed(Failure::Declined(_) | Failure::Outdated(_) | Failure::Busy { .. }) => {
                 ready.keepalive.answered(now);
                 ready.answered = true;
-                ready.suspect = None;
+                ready.trust(next_call);
             }
             ProbeAnswer::Unsupported => match ready.keepalive.unsupported(now) {
                 Some(probe) => self.actions.push_back(Action::Probe { epoch, probe }),
-                None => ready.suspect = None,
+                None => ready.trust(next_call),
             },
             ProbeAnswer::Failed(failure) => {
                 self.events.push_back(Event::ProbeFailed { cause: failure.to_string() });

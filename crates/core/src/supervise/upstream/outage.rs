@@ -17,6 +17,8 @@ pub(super) struct Outage {
 }
 
 impl Upstream {
+    /// However little time callers have, a healthy server on a long line must be able to answer in it.
+    const SHORTEST_DOUBT: Duration = Duration::from_secs(2);
     /// A server may ask for patience, but not for more than this.
     const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -55,7 +57,9 @@ impl Upstream {
             },
             // A reverse proxy says so while the server behind it restarts.
             Failure::ServerFault(_) => self.doubt(now),
-            Failure::TimedOut(_) | Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
+            // What is sent into silence ends with an unknown outcome; what waits is served by the next link.
+            Failure::TimedOut(_) => self.doubt(now),
+            Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
             Failure::Busy { .. } | Failure::Outdated(_) | Failure::Declined(_) => {}
         }
     }
@@ -65,7 +69,14 @@ impl Upstream {
         if let Link::Ready(ready) = &mut self.link {
             ready.suspect = Some(now + self.spec.keepalive.timeout);
         }
-        self.probe(now);
+        self.settle_doubt(now);
+    }
+
+    /// Asks, and waits for the answer only so long that those who are held meanwhile can still be served by the
+    /// next link.
+    pub(super) fn settle_doubt(&mut self, now: Mono) {
+        let limit = self.spec.timeouts.reconnect_wait * 2 / 3;
+        self.probe_within(now, limit.max(Self::SHORTEST_DOUBT));
     }
 
     /// An established link is given up.
