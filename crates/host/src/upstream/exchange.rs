@@ -91,7 +91,7 @@ impl Upstream {
             };
             self.tell_level(&live, order.log_level).await;
             let mark = Arc::new(SentMark::default());
-            let trouble = match self.send(&live, order, &mark, patience.deadline).await {
+            let trouble = match self.send(&live, order, &mark, &mut patience).await {
                 Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
                         ticket.end(CallEnd::Answered);
@@ -105,6 +105,8 @@ impl Upstream {
             ticket.end(match (&failure, trouble.evidence.sent) {
                 // It could not even be written down: the server had no part in it.
                 (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,
+                // Most of its time was gone before the server saw it, which teaches nothing about the server.
+                (Failure::TimedOut(waited), _) if *waited < patience.spent() / 2 => CallEnd::Abandoned,
                 _ => CallEnd::Failed(failure.clone()),
             });
             let answer = trouble.answer.map(|message| Answer { message, era: live.session.era });
@@ -133,9 +135,9 @@ impl Upstream {
     }
 
     /// Waits while the catalog is being listed. Its failure ends that too.
-    async fn listed(&self, epoch: Epoch, deadline: Option<Mono>) {
+    async fn listed(&self, epoch: Epoch, deadline: Mono) {
         let limit = self.clock.now().mono + self.settings.supervision.timeouts.connect;
-        let until = self.clock.instant(deadline.map_or(limit, |deadline| deadline.min(limit)));
+        let until = self.clock.instant(deadline.min(limit));
         loop {
             let turn = self.changed.notified();
             tokio::pin!(turn);
@@ -188,19 +190,32 @@ impl Upstream {
         live: &Arc<Live>,
         order: &Order,
         mark: &Arc<SentMark>,
-        deadline: Option<Mono>,
+        patience: &mut Patience<'_>,
     ) -> Result<Reply, Box<Trouble>> {
-        let begun = self.clock.now().mono;
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
+        let answered = self.answered(live, request, mark, &watch, patience.deadline).await;
+        // Time that somebody else spent over a question is not the next attempt's either.
+        patience.deadline = patience.deadline + watch.spent_on_questions(self.clock.now().mono);
+        answered
+    }
+
+    async fn answered(
+        &self,
+        live: &Live,
+        request: Outgoing,
+        mark: &SentMark,
+        watch: &CallWatch,
+        deadline: Mono,
+    ) -> Result<Reply, Box<Trouble>> {
+        let begun = self.clock.now().mono;
         let limits = &self.settings.supervision.timeouts;
-        let end = deadline.map_or(begun + limits.call, |deadline| deadline.min(begun + limits.call));
         let answer = live.link.request(&live.session, request);
         tokio::pin!(answer);
         loop {
             // Time that somebody else spends over a question is not the server's.
             let now = self.clock.now().mono;
-            let end = end + watch.spent_on_questions(now);
+            let end = deadline + watch.spent_on_questions(now);
             // Silence is only timed once the server has shown that it reports progress.
             let silent_at = watch.last_heard(now).map(|heard| heard + limits.progress);
             let silent = silent_at.is_some_and(|at| at <= now);
@@ -440,32 +455,37 @@ fn number(id: u64) -> Box<RawValue> {
 /// How long one call may be held and may take.
 struct Patience<'a> {
     upstream: &'a Upstream,
-    /// The caller's own deadline.
-    deadline: Option<Mono>,
+    begun: Mono,
+    /// When it ends in any case, with all its waits and attempts: the caller's own deadline, or ours.
+    deadline: Mono,
     /// How much of the time for holding was spent on earlier attempts.
     held: Duration,
-    /// Since when it waits for a link, or for a slot.
+    /// Since when it waits for a link.
     held_since: Option<Mono>,
-    queued_since: Option<Mono>,
 }
 
 impl<'a> Patience<'a> {
     fn new(upstream: &'a Upstream, order: &Order) -> Self {
-        let deadline = order.deadline;
-        Self { upstream, deadline, held: Duration::ZERO, held_since: None, queued_since: None }
+        let begun = upstream.clock.now().mono;
+        let ours = begun + upstream.settings.supervision.timeouts.call;
+        let deadline = order.deadline.map_or(ours, |theirs| theirs.min(ours));
+        Self { upstream, begun, deadline, held: Duration::ZERO, held_since: None }
+    }
+
+    /// The time since the call began.
+    fn spent(&self) -> Duration {
+        self.upstream.clock.now().mono - self.begun
     }
 
     fn until(&mut self, wait_for: WaitFor) -> Mono {
-        let limits = &self.upstream.settings.supervision.timeouts;
-        let now = self.upstream.clock.now().mono;
-        let until = match wait_for {
+        match wait_for {
             WaitFor::Link => {
-                let since = *self.held_since.get_or_insert(now);
-                since + limits.reconnect_wait.saturating_sub(self.held)
+                let limits = &self.upstream.settings.supervision.timeouts;
+                let since = *self.held_since.get_or_insert(self.upstream.clock.now().mono);
+                self.deadline.min(since + limits.reconnect_wait.saturating_sub(self.held))
             }
-            WaitFor::Slot => *self.queued_since.get_or_insert(now) + limits.call,
-        };
-        self.deadline.map_or(until, |deadline| deadline.min(until))
+            WaitFor::Slot => self.deadline,
+        }
     }
 
     /// It goes: the time of its attempt is not that of its waiting.
@@ -480,8 +500,7 @@ impl<'a> Patience<'a> {
     async fn rest(&self, pause: Duration) -> bool {
         let limits = &self.upstream.settings.supervision.timeouts;
         let wake = self.upstream.clock.now().mono + pause;
-        let affordable =
-            pause <= limits.reconnect_wait && self.deadline.is_none_or(|deadline| wake < deadline);
+        let affordable = pause <= limits.reconnect_wait && wake < self.deadline;
         if affordable {
             tokio::time::sleep(pause).await;
         }

@@ -94,6 +94,43 @@ async fn c03_the_callers_own_patience_is_a_deadline_too() {
     assert_eq!((error.code.word(), begun.elapsed().as_secs()), ("timeout", 7));
 }
 
+#[tokio::test(start_paused = true)]
+async fn c03_waiting_for_a_slot_does_not_add_to_the_time_of_a_call() {
+    let mut narrow = spec();
+    narrow.supervision.max_in_flight = 1;
+    let (host, server) = host_with_spec(LinkKind::Process, narrow).await;
+    server.next_acts([Act::Slowly(Duration::from_secs(200)), Act::Hang]);
+    let first = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "first").await }
+    });
+    settle().await;
+    let begun = Instant::now();
+    let error = call(&host, "act", "second").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("timeout", "unknown"));
+    assert_eq!(begun.elapsed().as_secs(), 300, "200 s in the queue and 100 s at the server");
+    first.await.unwrap().unwrap();
+    let supervision = host.status_of("it").unwrap().supervision;
+    assert_eq!(supervision.consecutive_failures, 0, "the server had a third of the time: it is not to blame");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_a_replay_does_not_begin_the_time_of_a_call_anew() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.next_acts([Act::Hang, Act::Hang]);
+    let begun = Instant::now();
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "read", "x").await }
+    });
+    tokio::time::sleep(Duration::from_secs(140)).await;
+    server.go_away().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    server.come_back();
+    let error = calling.await.unwrap().unwrap_err();
+    assert_eq!((error.code.word(), begun.elapsed().as_secs()), ("timeout", 300));
+}
+
 #[derive(Default)]
 struct Heard(Mutex<Vec<Value>>);
 
