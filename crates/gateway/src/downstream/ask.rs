@@ -233,9 +233,8 @@ impl Gateway {
         wanted: Wanted<'_>,
         look: impl Fn(&Served) -> Option<T>,
     ) -> Result<T, Told> {
-        let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
         let found = self.host.find(wanted, look).await.map_err(Told::Failed)?;
-        found.ok_or_else(|| unknown(what, name))
+        found.ok_or_else(|| unknown(what, wanted))
     }
 
     async fn complete(&self, asked: &Asked<'_>) -> Told {
@@ -337,11 +336,14 @@ fn origin(destination: Destination<'_>) -> Origin {
     (destination.server.to_owned(), destination.key.to_owned())
 }
 
-fn unknown(what: &str, name: &str) -> Told {
+fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
+    let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
     let mut fault = Fault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
-    if what == "tool" {
-        fault.data = Some(json!({ "code": "unknown_tool", "outcome": "not_sent" }));
-    }
+    fault.data = match wanted {
+        Wanted::Name(_) if what == "tool" => Some(json!({ "code": "unknown_tool", "outcome": "not_sent" })),
+        Wanted::Name(_) => None,
+        Wanted::Uri(uri) => Some(json!({ "uri": uri })),
+    };
     Told::Fault(fault)
 }
 

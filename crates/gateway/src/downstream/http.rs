@@ -90,7 +90,16 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Respo
     match era_of(headers, &message) {
         Ok(Era::Modern) => modern::post(gateway, headers, &message, &body).await,
         Ok(Era::Legacy) => post_legacy(gateway, headers, &message, &body).await,
-        Err(fault) => wire(respond::error(Era::Modern, message.id(), &fault), StatusCode::BAD_REQUEST),
+        Err(fault) => {
+            // A version that nobody speaks matters only if the request means it.
+            let fault = match &message {
+                Message::Request(request) if fault.code == codes::UNSUPPORTED_PROTOCOL_VERSION => {
+                    modern::verify(headers, request, None).err().unwrap_or(fault)
+                }
+                _ => fault,
+            };
+            wire(respond::error(Era::Modern, message.id(), &fault), StatusCode::BAD_REQUEST)
+        }
     }
 }
 

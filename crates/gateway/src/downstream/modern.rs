@@ -27,9 +27,7 @@ pub(super) async fn post(
     body: &Bytes,
 ) -> Response {
     let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
-    let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-    if let Err(mismatch) = mirrored.verify(request, annotated(gateway, request).as_ref()) {
-        let fault = Fault::new(codes::HEADER_MISMATCH, mismatch.to_string());
+    if let Err(fault) = verify(headers, request, annotated(gateway, request).as_ref()) {
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
     if request.method == "subscriptions/listen" {
@@ -40,6 +38,17 @@ pub(super) async fn post(
         Ok(None) => deliver(gateway, request.id.to_request_id(), begin(gateway, request, body)).await,
         Err(fault) => wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK),
     }
+}
+
+/// Whether the headers of a request say what its body says.
+pub(super) fn verify(
+    headers: &HeaderMap,
+    request: &Request<'_>,
+    annotated: Option<&ParamHeaders>,
+) -> Result<(), Fault> {
+    let mirrored = Mirrored::collect(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    let verified = mirrored.verify(request, annotated);
+    verified.map_err(|mismatch| Fault::new(codes::HEADER_MISMATCH, mismatch.to_string()))
 }
 
 /// What the called tool wants mirrored in headers, if this is a call and the tool wants that.

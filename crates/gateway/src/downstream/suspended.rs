@@ -58,6 +58,8 @@ struct Open {
     answer: oneshot::Sender<String>,
 }
 
+/// Between two questions that belong together.
+const A_MOMENT: Duration = Duration::from_millis(50);
 /// How long a person may think.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 /// After its question was given up, a server may end the call by itself; then it is ended for it.
@@ -66,17 +68,19 @@ const GRACE: Duration = Duration::from_secs(5);
 const MOST_OPEN: usize = 100;
 
 impl Inputs {
-    /// Waits until something is wanted.
+    /// Waits until something is wanted, and a moment longer: a server that wants to know several things at once
+    /// can only ask for one after the other.
     pub(crate) async fn wanted(&self) {
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
             news.as_mut().enable();
             if !self.lock().open.is_empty() {
-                return;
+                break;
             }
             news.await;
         }
+        while tokio::time::timeout(A_MOMENT, self.news.notified()).await.is_ok() {}
     }
 
     /// Everything that is wanted, as the `inputRequests` of a result.
@@ -273,5 +277,26 @@ mod tests {
         }
         assert!(waiting.take(0).is_none() && waiting.take(1).is_some());
         assert_eq!(outbox.answer().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_that_come_together_are_put_together() {
+        let (call, _outbox, _first) = suspended();
+        let inputs = Arc::clone(&call.inputs);
+        let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
+        let client = Client::with(Abilities::read(Some(&can)));
+        let ear = ModernEar { outbox: Arc::default(), inputs: Arc::clone(&inputs), client };
+        let asking = async {
+            tokio::time::sleep(A_MOMENT / 2).await;
+            let second = ear.asked(Bytes::from_static(FORM));
+            tokio::time::sleep(A_MOMENT * 2).await;
+            (second, ear.asked(Bytes::from_static(FORM)))
+        };
+        let told = async {
+            inputs.wanted().await;
+            inputs.requests().matches("elicitation/create").count()
+        };
+        let (_questions, told) = tokio::join!(asking, told);
+        assert_eq!(told, 2, "the third came too late");
     }
 }

@@ -136,6 +136,7 @@ async fn c01_an_unknown_tool_prompt_or_resource_is_invalid_params_in_both_eras()
         for answer in [legacy.asks(method, params.clone()).await, modern.asks(method, params.clone()).await] {
             assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
             assert!(!answer["error"]["message"].as_str().unwrap().is_empty());
+            assert_eq!(answer["error"]["data"].get("uri"), params.get("uri"), "{method}: {answer}");
         }
     }
     assert_eq!(demo.calls(), 0);

@@ -126,6 +126,10 @@ async fn a_version_that_is_not_spoken_here_is_answered_with_those_that_are() {
     let data = &answered.message()["error"]["data"];
     assert_eq!(data["requested"], "2027-01-01");
     assert!(data["supported"].as_array().unwrap().contains(&json!(MODERN)));
+    // Whether the request means that version at all comes first.
+    let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/list")];
+    let answered = scene.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
+    assert_eq!(answered.refusal(), (400, -32020));
 }
 
 #[tokio::test]

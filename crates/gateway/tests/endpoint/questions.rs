@@ -122,6 +122,18 @@ async fn a_modern_client_is_told_what_a_legacy_server_wants_and_comes_back_with_
 }
 
 #[tokio::test]
+async fn a_state_that_nobody_gave_out_begins_nothing() {
+    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let can = json!({ "elicitation": { "form": {} } });
+    let asked = modern_ask(&scene.http, 1, can.clone(), json!({})).await;
+    let state = asked["result"]["requestState"].as_str().unwrap();
+    let forged = json!({ "inputResponses": { "input-1": yes() }, "requestState": format!("{state}x") });
+    let refused = modern_ask(&scene.http, 2, can, forged).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(demo.in_flight(), 1, "only the call that really waits");
+}
+
+#[tokio::test]
 async fn a_modern_client_that_cannot_be_asked_is_declined_for() {
     let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
     let answer = modern_ask(&scene.http, 1, json!({}), json!({})).await;

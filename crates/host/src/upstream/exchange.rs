@@ -261,7 +261,12 @@ impl Upstream {
         let params = order.params.as_deref();
         let mut patch = match live.session.era {
             Era::Modern => modern_context(live, order),
-            Era::Legacy => without_modern_context(params),
+            Era::Legacy => {
+                if brings_state(params) {
+                    return Err(unusable(&"the `requestState` was not given out by this server"));
+                }
+                without_modern_context(params)
+            }
         };
         // Tokens are the callers' own and may collide; ours is the id, which does not.
         if let Some(token) = progress_token(params) {
@@ -441,6 +446,14 @@ fn without_modern_context(params: Option<&RawValue>) -> Patch<'static> {
     let modern = [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES, meta::CLIENT_INFO, meta::LOG_LEVEL];
     let present = modern.into_iter().filter(|key| said.get(key).is_some());
     present.fold(Patch::new(), |patch, key| patch.remove(key))
+}
+
+/// Whether a modern request goes on with something that its server is to have begun. A legacy server begins
+/// nothing of the kind, so it is somebody else's, or was tampered with.
+fn brings_state(params: Option<&RawValue>) -> bool {
+    let Some(params) = params.and_then(|params| Object::parse(params).ok()) else { return false };
+    let is_modern = params.object("_meta").is_some_and(|said| said.get(meta::PROTOCOL_VERSION).is_some());
+    is_modern && params.get("requestState").is_some()
 }
 
 fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
