@@ -84,6 +84,9 @@ pub enum Event {
         /// What happened.
         cause: String,
     },
+    /// It asked something, and it could not be known which client it meant: from now on each client that can
+    /// be asked has an instance of its own.
+    ClientsSeparated,
     /// Lines on its stdout that were not MCP.
     JunkSkipped {
         /// How many so far.
@@ -128,6 +131,7 @@ impl Event {
             Self::Slept => "slept",
             Self::CatalogChanged { .. } => "catalog_changed",
             Self::CatalogFailed { .. } => "catalog_failed",
+            Self::ClientsSeparated => "clients_separated",
             Self::JunkSkipped { .. } => "junk_skipped",
         }
     }
@@ -178,6 +182,9 @@ impl fmt::Display for Event {
                 write!(f, "offers something else: {added} new, {removed} gone, {changed} changed")
             }
             Self::CatalogFailed { cause } => write!(f, "could not be listed: {cause}"),
+            Self::ClientsSeparated => f.write_str(
+                "asks without telling which client it means; clients that can be asked have their own instance from now on",
+            ),
             Self::JunkSkipped { lines, sample } => {
                 write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")
             }

@@ -1,6 +1,7 @@
 //! Numbers that tell one thing from its successor.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The number of a link or session of one upstream. It only grows: what was learned about an older
 /// epoch says nothing about the present one.
@@ -35,5 +36,23 @@ impl SecondId {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+/// A client of whoever embeds the host, by a key of its choice. Two calls with equal keys are of one client.
+/// The key is never shown: it may be a secret.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(Arc<str>);
+
+impl ClientKey {
+    /// The client with this key.
+    pub fn new(key: impl Into<Arc<str>>) -> Self {
+        Self(key.into())
+    }
+}
+
+impl fmt::Debug for ClientKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientKey([redacted])")
     }
 }

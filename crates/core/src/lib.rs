@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod event;
 pub mod failure;
 pub mod ids;
+pub mod isolation;
 pub mod jitter;
 pub mod json;
 pub mod policy;

@@ -28,6 +28,7 @@ enum Step {
     ProbeEnded(ProbeAnswer),
     RenewalEnded(Option<Failure>),
     CatalogListed,
+    CatalogKnown,
     CatalogFailed(Failure),
     CatalogChanged,
     SecondUp,
@@ -89,6 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => probe.prop_map(Step::ProbeEnded),
         2 => prop_oneof![Just(None), failure().prop_map(Some)].prop_map(Step::RenewalEnded),
         4 => Just(Step::CatalogListed),
+        1 => Just(Step::CatalogKnown),
         1 => failure().prop_map(Step::CatalogFailed),
         1 => Just(Step::CatalogChanged),
         4 => Just(Step::SecondUp),
@@ -159,6 +161,10 @@ impl History {
                 let epoch = world.epoch();
                 world.tell(Input::CatalogListed { epoch });
             }
+            Step::CatalogKnown if dialed(world) => {
+                let epoch = world.epoch();
+                world.tell(Input::CatalogKnown { epoch });
+            }
             Step::CatalogFailed(failure) if dialed(world) => {
                 let epoch = world.epoch();
                 world.tell(Input::CatalogFailed { epoch, failure });
@@ -192,6 +198,7 @@ impl History {
             | Step::ProbeEnded(_)
             | Step::RenewalEnded(_)
             | Step::CatalogListed
+            | Step::CatalogKnown
             | Step::CatalogFailed(_)
             | Step::CatalogChanged => {}
             Step::Stale(which) => self.straggle(which),

@@ -238,6 +238,19 @@ fn b05_revival_is_complete_only_when_the_catalog_was_listed_again() {
 }
 
 #[test]
+fn b05_an_instance_whose_catalog_is_known_from_elsewhere_is_ready_unlisted_and_has_proven_nothing() {
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    world.link_up();
+    let epoch = world.epoch();
+    world.tell(Input::CatalogKnown { epoch });
+    assert_eq!(world.state(), State::Ready);
+    // A session that never worked is not replaced by another of its kind.
+    world.fail_call(expired());
+    assert!(!world.actions.iter().any(|action| matches!(action, Action::Renew { .. })));
+}
+
+#[test]
 fn b05_a_catalog_that_cannot_be_listed_is_tried_again_and_shows_as_degraded() {
     let mut world = World::ready(LinkKind::Remote);
     world.link_down(killed());

@@ -3,6 +3,7 @@
 //! Each phase is a plain step; only `go` waits. The cache has its two places around `go`: a recall before
 //! it, a keeping after it.
 
+use crate::client::Client;
 use crate::config::suggest;
 use crate::host::{Entry, Host};
 use crate::transport::Listener;
@@ -10,6 +11,7 @@ use crate::upstream::{Answer, Order, Origin, Upstream};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::{Safety, ToolHints};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
 use gripfast_wire::log::LogLevel;
@@ -26,6 +28,8 @@ pub struct CallOptions {
     pub patience: Option<Duration>,
     /// Who hears of its progress. The server reports it if the parameters carry a progress token.
     pub listener: Option<Arc<dyn Listener>>,
+    /// For which client it is made. `None`: for nobody in particular, by the instance that all share.
+    pub client: Option<Client>,
     /// What the caller can be asked, as the capabilities of an MCP client, for servers that want to see it
     /// in each request. Unless said here or in the parameters, it is what the host can be asked.
     pub capabilities: Option<Box<RawValue>>,
@@ -40,7 +44,7 @@ impl std::fmt::Debug for CallOptions {
     }
 }
 
-/// A request that has found its upstream.
+/// A request that has found its upstream: the instance that knows the catalog and counts the calls.
 struct Resolved<'a> {
     upstream: &'a Arc<Upstream>,
     order: Order,
@@ -92,9 +96,13 @@ impl Host {
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
+        let client = options.client.clone();
         let resolved = self.resolve(&entry, method, params, options).await?;
         let begun = self.now();
-        let outcome = resolved.upstream.exchange(&resolved.order).await;
+        let outcome = match entry.lease(client.as_ref()) {
+            Ok(lease) => lease.upstream().exchange(&resolved.order).await,
+            Err(full) => Err(full),
+        };
         self.settle(&resolved, begun, &outcome);
         outcome
     }
@@ -115,6 +123,7 @@ impl Host {
             safety: Safety::of_method(method),
             deadline,
             listener: options.listener,
+            caller: options.client.map_or(Caller::Unnamed, |client| client.caller),
             capabilities: options.capabilities,
             log_level: options.log_level,
             tool: None,

@@ -1,15 +1,18 @@
 //! The host: upstreams by name, and the verbs over them.
 
+use crate::client::Client;
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
+use crate::instances::{Instances, Lease, Recipe};
 use crate::menu::{Bell, Kitchen};
-use crate::observe::{Feed, Observer, UpstreamEvent};
+use crate::observe::{Feed, UpstreamEvent};
 use crate::status::ServerStatus;
 use crate::store::{LocalStore, MemoryStore, Shelf, Store};
 use crate::transport::{Dialer, TargetDialer};
-use crate::upstream::{Origin, Parts, Settings, Upstream};
+use crate::upstream::{Origin, Settings, Upstream};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::ids::ClientKey;
 use gripfast_core::policy::{ReplayRules, ToolFilter};
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
@@ -21,7 +24,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
-use tokio::task::JoinHandle;
 
 /// A host of MCP servers that it never loses.
 ///
@@ -55,10 +57,7 @@ pub(crate) struct Entry {
 }
 
 enum EntryKind {
-    Running {
-        upstream: Arc<Upstream>,
-        owner: std::sync::Mutex<Option<JoinHandle<()>>>,
-    },
+    Running(Box<Instances>),
     /// Its config is unusable; it is listed with its cause.
     Broken {
         cause: String,
@@ -202,8 +201,7 @@ impl Host {
         let kind = if spec.disabled {
             EntryKind::Disabled
         } else {
-            let (upstream, owner) = self.start(name, &spec, options);
-            EntryKind::Running { upstream, owner: std::sync::Mutex::new(Some(owner)) }
+            EntryKind::Running(Box::new(self.start(name, &spec, options)))
         };
         let entry = Entry {
             name: name.to_owned(),
@@ -233,15 +231,13 @@ impl Host {
         })
     }
 
-    fn start(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> (Arc<Upstream>, JoinHandle<()>) {
+    fn start(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> Instances {
         let shelf = Shelf::new(Arc::clone(&self.inner.store), name, &fingerprint(&spec.target));
         if let (Some(card), None) = (&options.card, shelf.catalog()) {
             shelf.keep_catalog(card);
         }
-        let name: Arc<str> = name.into();
-        Upstream::start(Parts {
-            observer: Observer::new(Arc::clone(&name), self.inner.feed.clone(), self.inner.clock),
-            name,
+        let recipe = Recipe {
+            name: name.into(),
             settings: Settings {
                 supervision: spec.supervision.clone(),
                 protocol: spec.protocol,
@@ -250,17 +246,19 @@ impl Host {
                 capabilities: Arc::clone(&self.inner.capabilities),
             },
             clock: self.inner.clock,
+            feed: self.inner.feed.clone(),
             dialer: options.dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
             shelf,
             bell: self.inner.bell.clone(),
-        })
+        };
+        Instances::start(recipe, spec.isolation, spec.max_instances as usize)
     }
 
     fn add(&self, entry: Entry) -> Result<(), SpawnError> {
         let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
         if entries.iter().any(|known| known.name == entry.name) {
-            if let EntryKind::Running { upstream, .. } = &entry.kind {
-                upstream.go_away();
+            if let EntryKind::Running(instances) = &entry.kind {
+                instances.base().go_away();
             }
             return Err(SpawnError::NameTaken(entry.name));
         }
@@ -318,8 +316,18 @@ impl Host {
         self.ask(server, Ask::Reload)
     }
 
+    /// A client is gone: instances that servers have for it alone are ended. Calls of it that are under way
+    /// have a while, as on [`Host::stop`].
+    pub fn client_gone(&self, client: &ClientKey) {
+        for entry in self.entries() {
+            if let EntryKind::Running(instances) = &entry.kind {
+                instances.leave(client);
+            }
+        }
+    }
+
     fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
-        self.entry(server)?.upstream()?.ask(ask);
+        self.entry(server)?.instances()?.ask(ask);
         Ok(())
     }
 
@@ -378,7 +386,7 @@ impl Host {
 
     fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
         match &entry.kind {
-            EntryKind::Running { upstream, .. } => ServerStatus::of(upstream, &entry.filter),
+            EntryKind::Running(instances) => ServerStatus::of(instances, &entry.filter),
             EntryKind::Broken { cause } => {
                 ServerStatus::idle(&entry.name, State::ConfigError, Some(cause.clone()))
             }
@@ -458,20 +466,27 @@ impl Host {
 impl Drop for Inner {
     fn drop(&mut self) {
         for entry in self.entries.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            if let EntryKind::Running { upstream, owner } = &entry.kind {
-                upstream.go_away();
-                if let Some(owner) = owner.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    owner.abort();
-                }
+            if let EntryKind::Running(instances) = &entry.kind {
+                instances.abort();
             }
         }
     }
 }
 
 impl Entry {
+    /// The instance that all clients share, which knows the catalog.
     pub(crate) fn upstream(&self) -> Result<&Arc<Upstream>, CallError> {
+        Ok(self.instances()?.base())
+    }
+
+    /// The instance for a call of `client`.
+    pub(crate) fn lease(&self, client: Option<&Client>) -> Result<Lease, CallError> {
+        self.instances()?.lease(client)
+    }
+
+    fn instances(&self) -> Result<&Instances, CallError> {
         match &self.kind {
-            EntryKind::Running { upstream, .. } => Ok(upstream),
+            EntryKind::Running(instances) => Ok(instances),
             EntryKind::Broken { cause } => Err(CallError::new(
                 Code::Unreachable,
                 &self.name,
@@ -505,11 +520,8 @@ impl Entry {
     }
 
     async fn end(&self) {
-        let EntryKind::Running { upstream, owner } = &self.kind else { return };
-        upstream.go_away();
-        let owner = owner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(owner) = owner {
-            let _ = owner.await;
+        if let EntryKind::Running(instances) = &self.kind {
+            instances.end().await;
         }
     }
 }

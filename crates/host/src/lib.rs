@@ -28,9 +28,11 @@
 #![warn(missing_docs)]
 
 mod call;
+mod client;
 mod clock;
 pub mod config;
 mod host;
+mod instances;
 mod menu;
 mod observe;
 mod status;
@@ -40,10 +42,12 @@ mod unlisted;
 mod upstream;
 
 pub use call::CallOptions;
+pub use client::Client;
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+pub use gripfast_core::ids::ClientKey;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;
@@ -54,6 +58,6 @@ pub use gripfast_wire::{Era, Outcome, RawValue};
 pub use host::{Discovered, Host, HostBuilder, SpawnError, SpawnOptions};
 pub use menu::{Rendered, Served};
 pub use observe::{CallStats, UpstreamEvent};
-pub use status::ServerStatus;
+pub use status::{OwnInstances, ServerStatus};
 pub use unlisted::Wanted;
 pub use upstream::Answer;

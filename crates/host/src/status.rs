@@ -1,8 +1,8 @@
 //! The facts about one server, as status shows them.
 
+use crate::instances::Instances;
 use crate::observe::{CallStats, UpstreamEvent};
 use crate::transport::Route;
-use crate::upstream::Upstream;
 use gripfast_core::policy::ToolFilter;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
@@ -34,6 +34,9 @@ pub struct ServerStatus {
     pub session_age: Option<Duration>,
     /// How many tools it offers, as far as they may be seen.
     pub tools: usize,
+    /// Its instances that belong to one client each. What else is said here is said of the one that all share,
+    /// but for restarts and calls, which are counted together.
+    pub instances: OwnInstances,
     /// Its calls.
     pub calls: CallStats,
     /// The last things that happened to it.
@@ -42,13 +45,35 @@ pub struct ServerStatus {
     pub stderr: Vec<String>,
 }
 
+/// The instances of a server that belong to one client each, in summary.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnInstances {
+    /// Whether clients get instances of their own, as things are.
+    pub are_apart: bool,
+    /// How many there may be.
+    pub most: usize,
+    /// How many are in which state.
+    pub states: Vec<(State, usize)>,
+    /// Why one of them is not ready.
+    pub cause: Option<String>,
+}
+
+impl OwnInstances {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.states.iter().map(|(_, count)| count).sum()
+    }
+}
+
 impl ServerStatus {
     /// The stderr lines that status shows.
     const STDERR_LINES: usize = 20;
 
-    pub(crate) fn of(upstream: &Upstream, filter: &ToolFilter) -> Self {
+    pub(crate) fn of(instances: &Instances, filter: &ToolFilter) -> Self {
+        let upstream = instances.base();
         let now = upstream.clock.now();
-        let supervision = upstream.with(|machine, now| machine.status(now));
+        let mut supervision = upstream.with(|machine, now| machine.status(now));
+        let instances = instances.summary(&mut supervision);
         let live = upstream.live();
         let facts = live.as_ref().map(|live| live.link.facts()).unwrap_or_default();
         let session = live.as_ref().map(|live| &live.session);
@@ -81,6 +106,7 @@ impl ServerStatus {
             instructions: live.as_ref().and_then(|live| live.server.instructions.clone()),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,
+            instances,
             calls: upstream.stats.read(now.mono),
             events: upstream.observer.recent(),
             stderr: upstream.stderr.last(Self::STDERR_LINES),
@@ -118,6 +144,7 @@ impl ServerStatus {
             instructions: None,
             session_age: None,
             tools: 0,
+            instances: OwnInstances::default(),
             calls: CallStats::default(),
             events: Vec::new(),
             stderr: Vec::new(),

@@ -162,6 +162,7 @@ pub(super) const STRANGERS: &[Strangers] = &[Strangers {
     modules: &[
         "gripfast_core::cache",
         "gripfast_core::catalog",
+        "gripfast_core::isolation",
         "gripfast_core::policy",
         "gripfast_core::supervise",
     ],

@@ -161,7 +161,15 @@ mod tests {
     fn ring() -> (Journal, UpstreamEvent) {
         let (_, events) = broadcast::channel(1);
         let journal = Journal::following(events);
-        (journal, UpstreamEvent { server: "demo".into(), at: Default::default(), event: Event::Slept })
+        (
+            journal,
+            UpstreamEvent {
+                server: "demo".into(),
+                instance: None,
+                at: Default::default(),
+                event: Event::Slept,
+            },
+        )
     }
 
     async fn told(follower: &mut Follower) -> String {

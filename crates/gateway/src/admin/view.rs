@@ -4,6 +4,7 @@
 
 use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The whole fleet.
@@ -46,6 +47,13 @@ pub(super) struct UpstreamView {
     spare: Option<&'static str>,
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
+    /// Whether clients share it, as things are: `shared` or `per_client`.
+    isolation: &'static str,
+    /// How many instances belong to one client each, and how many are in which state.
+    instances: usize,
+    instance_states: BTreeMap<&'static str, usize>,
+    instance_cause: Option<String>,
+    max_instances: usize,
 }
 
 /// One upstream with its recent past.
@@ -63,6 +71,9 @@ pub(super) struct EventView {
     /// Milliseconds since the Unix epoch.
     at: u64,
     server: String,
+    /// The number of the instance, if it is one that belongs to a single client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<u64>,
     kind: &'static str,
     text: String,
     #[serde(flatten)]
@@ -129,6 +140,11 @@ impl From<&ServerStatus> for UpstreamView {
             spare: supervision.spare.map(SpareState::word),
             p50_ms: calls.p50.map(fine_millis),
             p95_ms: calls.p95.map(fine_millis),
+            isolation: if status.instances.are_apart { "per_client" } else { "shared" },
+            instances: status.instances.count(),
+            instance_states: status.instances.states.iter().map(|(state, n)| (state.word(), *n)).collect(),
+            instance_cause: status.instances.cause.clone(),
+            max_instances: status.instances.most,
         }
     }
 }
@@ -148,6 +164,7 @@ impl From<&UpstreamEvent> for EventView {
         Self {
             at: millis(told.at.since_epoch()),
             server: told.server.to_string(),
+            instance: told.instance,
             kind: told.event.word(),
             text: told.event.to_string(),
             facts: Facts::from(&told.event),
@@ -178,6 +195,7 @@ impl From<&Event> for Facts {
             Event::SessionRenewed
             | Event::CredentialRenewed
             | Event::CircuitClosed
+            | Event::ClientsSeparated
             | Event::Slept
             | Event::Replacing { .. }
             | Event::Replaced

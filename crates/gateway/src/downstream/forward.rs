@@ -57,6 +57,7 @@ impl Gateway {
             let options = CallOptions {
                 patience: None,
                 listener: Some(Arc::clone(&asked.ear)),
+                client: None,
                 capabilities: capabilities.clone(),
                 log_level,
             };

@@ -2,6 +2,7 @@
 //! Everything here is checked and has its defaults filled in; only templates wait until a server is connected.
 
 use super::template::Template;
+pub use gripfast_core::isolation::Isolation;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -69,8 +70,15 @@ pub struct ServerSpec {
     pub supervision: SupervisionSpec,
     /// What its tools and prompts are prefixed with; `None` is the server's name, empty is no prefix.
     pub prefix: Option<String>,
-    /// Whether clients share one link. Default: decided by what the server turns out to be.
+    /// Whether clients share one instance of it, which is one child or session: `shared`, `per_client`, or
+    /// `auto`, which shares until the server asks something and it cannot be known whom. Say `per_client` for
+    /// a server that keeps state per session; with `shared` its clients meet each other's state. Default
+    /// `auto`.
     pub isolation: Isolation,
+    /// How many clients may have an instance of their own at a time. Too few, and with `per_client` calls of
+    /// further clients are refused as overloaded (with `auto` they share); too many, and as many children run.
+    /// Default 64.
+    pub max_instances: u32,
     /// Which of its tools are offered.
     pub tools: ToolFilter,
     /// Which of its tools may be sent again after a lost link.
@@ -91,11 +99,15 @@ impl ServerSpec {
             supervision: SupervisionSpec::default(),
             prefix: None,
             isolation: Isolation::Auto,
+            max_instances: Self::DEFAULT_MAX_INSTANCES,
             tools: ToolFilter::default(),
             replay: ReplayRules::default(),
             max_message: Self::DEFAULT_MAX_MESSAGE,
         }
     }
+
+    /// What `max_instances` is unless the config says otherwise.
+    pub const DEFAULT_MAX_INSTANCES: u32 = 64;
 
     /// What `max_message` is unless the config says otherwise.
     pub const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
@@ -186,18 +198,6 @@ pub enum ProtocolChoice {
     Legacy,
     /// Without it.
     Modern,
-}
-
-/// Whether clients share one link to a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// Decided by what the server turns out to be.
-    #[default]
-    Auto,
-    /// One link for everybody.
-    Shared,
-    /// A link for each client.
-    PerClient,
 }
 
 /// Which tools of a server are offered. Patterns match whole names of the server's own; `*` stands for any

@@ -25,6 +25,7 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Pages {
     server: Arc<str>,
+    instance: Option<u64>,
     clock: Clock,
     said: Mutex<Said>,
 }
@@ -38,8 +39,8 @@ struct Said {
 
 impl Log {
     /// Counts on the runtime that this is called on.
-    pub(super) fn new(server: Arc<str>, clock: Clock) -> Self {
-        let pages = Arc::new(Pages { server, clock, said: Mutex::default() });
+    pub(super) fn new(server: Arc<str>, instance: Option<u64>, clock: Clock) -> Self {
+        let pages = Arc::new(Pages { server, instance, clock, said: Mutex::default() });
         Self { pages, runtime: Handle::current(), counting: Mutex::default() }
     }
 
@@ -88,16 +89,34 @@ impl Pages {
     }
 
     fn write(&self, lines: &[Line]) {
-        lines.iter().for_each(|line| write(&self.server, line));
+        lines.iter().for_each(|line| match self.instance {
+            None => write(&self.server, line),
+            Some(instance) => write_of_instance(&self.server, instance, line),
+        });
+    }
+}
+
+/// Instances of single clients come and go with them: only their troubles are worth an operator's while.
+fn write_of_instance(server: &str, instance: u64, line: &Line) {
+    let (Line { event, repeated }, again) = (line, again(line));
+    match event {
+        Event::StateChanged { to: State::Parked | State::NeedsLogin | State::ConfigError, .. }
+        | Event::CircuitOpened { .. } => {
+            tracing::warn!(server, instance, repeated, "instance {instance} of `{server}` {event}{again}");
+        }
+        _ => tracing::debug!(server, instance, repeated, "instance {instance} of `{server}` {event}{again}"),
+    }
+}
+
+fn again(line: &Line) -> String {
+    match line.repeated {
+        0 => String::new(),
+        count => format!(" ({} more)", times(count)),
     }
 }
 
 fn write(server: &str, line: &Line) {
-    let Line { event, repeated } = line;
-    let again = match repeated {
-        0 => String::new(),
-        count => format!(" ({} more)", times(*count)),
-    };
+    let (Line { event, repeated }, again) = (line, again(line));
     match event {
         Event::StateChanged { from, to, cause } => {
             let (from, to_word, cause) = (from.word(), to.word(), cause.as_deref().unwrap_or_default());
@@ -127,6 +146,7 @@ fn write(server: &str, line: &Line) {
         Event::SessionRenewed
         | Event::CredentialRenewed
         | Event::CircuitClosed
+        | Event::ClientsSeparated
         | Event::Replacing { .. }
         | Event::Replaced
         | Event::SpareReady
@@ -198,7 +218,7 @@ mod tests {
         let reader = Reader::default();
         let _reading = tracing::subscriber::set_default(reader.clone());
         let clock = Clock::new();
-        let log = Log::new("demo".into(), clock);
+        let log = Log::new("demo".into(), None, clock);
         let say = |event: &Event| log.write(clock.now().mono, event.clone());
         let lost = Event::ProbeFailed { cause: "no answer within 30 s".to_owned() };
         for _ in 0..5 {

@@ -20,6 +20,8 @@ use tokio::sync::broadcast;
 pub struct UpstreamEvent {
     /// The upstream's name.
     pub server: Arc<str>,
+    /// The number of the instance, if it is one that belongs to a single client.
+    pub instance: Option<u64>,
     /// When.
     pub at: Wall,
     /// What.
@@ -49,6 +51,7 @@ impl Feed {
 #[derive(Debug)]
 pub(crate) struct Observer {
     server: Arc<str>,
+    instance: Option<u64>,
     feed: Feed,
     log: Log,
     recent: Mutex<VecDeque<UpstreamEvent>>,
@@ -58,13 +61,16 @@ impl Observer {
     /// Events that status shows.
     const RECENT: usize = 20;
 
-    pub(crate) fn new(server: Arc<str>, feed: Feed, clock: Clock) -> Self {
-        Self { log: Log::new(Arc::clone(&server), clock), server, feed, recent: Mutex::default() }
+    /// `instance` is the number of an instance that belongs to a single client.
+    pub(crate) fn new(server: Arc<str>, instance: Option<u64>, feed: Feed, clock: Clock) -> Self {
+        let log = Log::new(Arc::clone(&server), instance, clock);
+        Self { server, instance, feed, log, recent: Mutex::default() }
     }
 
     pub(crate) fn tell(&self, now: Now, event: Event) {
         self.log.write(now.mono, event.clone());
-        let told = UpstreamEvent { server: Arc::clone(&self.server), at: now.wall, event };
+        let told =
+            UpstreamEvent { server: Arc::clone(&self.server), instance: self.instance, at: now.wall, event };
         {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if recent.len() == Self::RECENT {

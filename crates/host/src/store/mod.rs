@@ -1,4 +1,4 @@
-//! What outlives a run: catalogs, verdicts about eras; later tokens, pins, budgets. One small trait, so
+//! What outlives a run: catalogs, verdicts about eras and about the separation of clients; later tokens, pins, budgets. One small trait, so
 //! that a directory on disk, memory and a shared engine look alike.
 //!
 //! A store that cannot be used is said aloud and done without; it never stops anything.
@@ -67,6 +67,8 @@ pub(crate) struct Shelf {
 impl Shelf {
     const CATALOGS: &'static str = "catalog";
     const VERDICTS: &'static str = "verdict";
+    const ISOLATION: &'static str = "isolation";
+    const APART: &'static [u8] = b"per_client";
 
     pub(crate) fn new(store: Arc<dyn Store>, server: &str, fingerprint: &str) -> Self {
         Self { store, key: format!("{server}@{fingerprint}") }
@@ -86,6 +88,15 @@ impl Shelf {
 
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         serde_json::from_slice(&self.store.get(Self::VERDICTS, &self.key)?).ok()
+    }
+
+    /// Whether the server was seen to ask in a way that does not tell which client it means.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.store.get(Self::ISOLATION, &self.key).is_some_and(|kept| kept == Self::APART)
+    }
+
+    pub(crate) fn keep_apart(&self) {
+        self.store.put(Self::ISOLATION, &self.key, Self::APART.to_vec());
     }
 
     pub(crate) fn keep_verdict(&self, verdict: Verdict) {

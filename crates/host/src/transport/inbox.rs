@@ -2,9 +2,12 @@
 //! begins to read when the link is in use: what a link says while it is still being made, or after it was
 //! given up, reaches nobody by mistake.
 
-use super::StderrRing;
+use super::underway::Underway;
+use super::{LOG_MESSAGE, StderrRing};
 use bytes::Bytes;
 use gripfast_core::failure::Evidence;
+use gripfast_core::isolation::Whose;
+use gripfast_wire::envelope::Message;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -13,6 +16,14 @@ use tokio::sync::mpsc;
 pub enum Incoming {
     /// A request or notification of the server.
     Message(Bytes),
+    /// A question of the server that is not about a call that could be told. Links put in messages; the inbox
+    /// tells which of them are such questions.
+    Question {
+        /// The request.
+        message: Bytes,
+        /// What could be told.
+        whose: Whose,
+    },
     /// The link is gone.
     Lost(Evidence),
     /// The stream of unasked messages was refused, or the server could not be reached for it. The link
@@ -28,9 +39,13 @@ pub enum Incoming {
 }
 
 /// The way from a link to its owner. Bounded: a link whose owner is busy waits.
+///
+/// What the server asks or says without naming a call is given to the caller that is meant, if no other can
+/// be; the owner gets the rest.
 #[derive(Debug, Clone)]
 pub struct Inbox {
     to: mpsc::Sender<Incoming>,
+    underway: Arc<Underway>,
 }
 
 impl Inbox {
@@ -40,12 +55,41 @@ impl Inbox {
     /// An inbox, and the end that its owner reads.
     pub fn new() -> (Self, mpsc::Receiver<Incoming>) {
         let (to, from) = mpsc::channel(Self::CAPACITY);
-        (Self { to }, from)
+        (Self { to, underway: Arc::default() }, from)
     }
 
     /// Hands over; waits while the owner is busy. After the owner has gone, nothing matters any more.
     pub async fn put(&self, incoming: Incoming) {
-        let _ = self.to.send(incoming).await;
+        let for_the_owner = match incoming {
+            Incoming::Message(message) => self.address(message),
+            other => Some(other),
+        };
+        if let Some(incoming) = for_the_owner {
+            let _ = self.to.send(incoming).await;
+        }
+    }
+
+    /// The calls under way on this link.
+    pub(crate) fn underway(&self) -> &Arc<Underway> {
+        &self.underway
+    }
+
+    /// Gives a message to the caller that it is for; what remains is for the owner.
+    fn address(&self, message: Bytes) -> Option<Incoming> {
+        let asks = match Message::parse(&message) {
+            Ok(Message::Request(request)) if request.method != "ping" => true,
+            Ok(Message::Notification(said)) if said.method == LOG_MESSAGE => false,
+            Ok(_) | Err(_) => return Some(Incoming::Message(message)),
+        };
+        let (whose, listener) = self.underway.whose();
+        match listener {
+            Some(listener) => {
+                listener.said(&message);
+                None
+            }
+            None if asks => Some(Incoming::Question { message, whose }),
+            None => Some(Incoming::Message(message)),
+        }
     }
 }
 

@@ -11,14 +11,17 @@ mod sse;
 mod stderr;
 mod stdio;
 mod target;
+mod underway;
 
 pub use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
+pub use gripfast_core::isolation::Whose;
 pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
 pub use gripfast_wire::{Era, ProtocolVersion};
 pub use inbox::{Inbox, Incoming, Surroundings};
 pub use process::Environment;
 pub use stderr::StderrRing;
 pub(crate) use target::TargetDialer;
+pub(crate) use underway::{Entered, Underway};
 
 use bytes::Bytes;
 use gripfast_wire::results::Progress;
@@ -161,8 +164,11 @@ pub struct Outgoing {
 
 /// Whether a notification of this method speaks of the call that it comes with.
 fn is_about_a_call(method: &str) -> bool {
-    matches!(method, Progress::METHOD | "notifications/message")
+    matches!(method, Progress::METHOD | LOG_MESSAGE)
 }
+
+/// A log message of the server.
+pub(crate) const LOG_MESSAGE: &str = "notifications/message";
 
 /// Whether anything of a request may have left us, for whoever gives up waiting for its answer.
 #[derive(Debug, Default)]

@@ -1,41 +1,26 @@
 //! Requests that wait for their answers on a link that multiplexes by id.
 
 use super::inbox::{Inbox, Incoming};
-use super::{Listener, Reply, SentMark, Trouble, is_about_a_call};
-use crate::clock::Clock;
+use super::{Listener, Reply, SentMark, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
-use gripfast_core::time::Mono;
 use gripfast_wire::Outcome;
 use gripfast_wire::envelope::{Malformed, Message};
 use gripfast_wire::results::Progress;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The requests under way on one link.
+#[derive(Default)]
 pub(super) struct Pending {
-    clock: Clock,
     table: Mutex<Table>,
-}
-
-/// How long a server may go on with a call that was withdrawn, and how many of those are remembered.
-const WORKS_ON_FOR: Duration = Duration::from_secs(600);
-const MOST_WITHDRAWN: usize = 64;
-
-impl Default for Pending {
-    fn default() -> Self {
-        Self { clock: Clock::new(), table: Mutex::default() }
-    }
 }
 
 #[derive(Default)]
 struct Table {
     waiting: HashMap<u64, Waiting>,
-    /// Calls that the server has seen and nobody waits for any more.
-    withdrawn: VecDeque<(u64, Mono)>,
     /// Once the link is gone: why. Nobody can join any more.
     gone: Option<Observed>,
 }
@@ -77,6 +62,9 @@ impl Pending {
                 };
                 if !expected {
                     tracing::debug!("an answer that nobody waits for any more");
+                    if let Some(id) = response.id.and_then(|id| id.as_u64()) {
+                        inbox.underway().settled(id);
+                    }
                 }
             }
             Message::Notification(notification) if notification.method == Progress::METHOD => {
@@ -85,28 +73,16 @@ impl Pending {
                     listener.said(&bytes);
                 }
             }
-            // Whose call a question belongs to is only certain while there is no other.
-            Message::Request(_) => match self.only_listener() {
-                Some(listener) => listener.said(&bytes),
-                None => inbox.put(Incoming::Message(bytes.clone())).await,
-            },
-            // The same holds for a log message, which only the call that it comes with may show to anybody.
-            Message::Notification(said) if is_about_a_call(&said.method) => {
-                if let Some(listener) = self.only_listener() {
-                    listener.said(&bytes);
-                }
+            Message::Request(_) | Message::Notification(_) => {
+                inbox.put(Incoming::Message(bytes.clone())).await
             }
-            Message::Notification(_) => inbox.put(Incoming::Message(bytes.clone())).await,
         }
         Ok(())
     }
 
     /// The answer to `id` came. Answers whether anybody waited for it.
     fn answer(&self, id: u64, message: Bytes) -> bool {
-        let mut table = self.lock();
-        table.withdrawn.retain(|(withdrawn, _)| *withdrawn != id);
-        let Some(waiting) = table.waiting.remove(&id) else { return false };
-        drop(table);
+        let Some(waiting) = self.lock().waiting.remove(&id) else { return false };
         // Whoever asked may have lost interest this very moment.
         let _ = waiting.answer.send(Ok(Reply { message, session_id: None }));
         true
@@ -128,30 +104,9 @@ impl Pending {
         self.lock().waiting.get(&id).and_then(|waiting| waiting.listener.clone())
     }
 
-    /// Who listens to the only call under way; requests of our own have no listener and do not count. While
-    /// the server may still be at work on a call that was withdrawn, a question may belong to that one.
-    fn only_listener(&self) -> Option<Arc<dyn Listener>> {
-        let now = self.clock.now().mono;
-        let mut table = self.lock();
-        table.withdrawn.retain(|(_, at)| now - *at < WORKS_ON_FOR);
-        if !table.withdrawn.is_empty() {
-            return None;
-        }
-        let mut listeners = table.waiting.values().filter_map(|waiting| waiting.listener.clone());
-        listeners.next().filter(|_| listeners.next().is_none())
-    }
-
     /// Nobody waits for `id` any more.
     pub(super) fn forget(&self, id: u64) {
-        let now = self.clock.now().mono;
-        let mut table = self.lock();
-        let Some(waiting) = table.waiting.remove(&id) else { return };
-        if waiting.listener.is_some() && waiting.fate.withdraw() == Sent::Yes {
-            if table.withdrawn.len() == MOST_WITHDRAWN {
-                table.withdrawn.pop_front();
-            }
-            table.withdrawn.push_back((id, now));
-        }
+        self.lock().waiting.remove(&id);
     }
 
     /// The link is gone: everybody is told, with how much of their request had left us.
@@ -251,29 +206,6 @@ mod tests {
         };
         assert_eq!((told(&mut sent), told(&mut queued)), (Sent::Yes, Sent::No));
         assert!(pending.join(3, During::Call, None, Arc::default()).is_err());
-    }
-
-    struct Anybody;
-
-    impl Listener for Anybody {
-        fn said(&self, _message: &[u8]) {}
-    }
-
-    #[tokio::test]
-    async fn a_question_is_not_put_to_somebody_else_while_a_withdrawn_call_may_still_be_at_work() {
-        let pending = Pending::default();
-        let join = |id| {
-            let fate = Arc::new(FrameFate::default());
-            fate.begin();
-            pending.join(id, During::Call, Some(Arc::new(Anybody)), fate).unwrap()
-        };
-        let _one = join(1);
-        assert!(pending.only_listener().is_some());
-        pending.forget(1);
-        let _two = join(2);
-        assert!(pending.only_listener().is_none(), "it may be the question of the first one");
-        pending.answer(1, Bytes::from_static(b"{}"));
-        assert!(pending.only_listener().is_some(), "the server is done with the first one");
     }
 
     #[test]

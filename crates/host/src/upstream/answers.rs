@@ -1,11 +1,12 @@
 //! Our answers to what a server asks, on their way to it. A few are sent at once and a bounded number wait,
 //! so a server that asks faster than it listens costs no more than that.
 
-use crate::transport::{Link, Session};
+use crate::transport::{BoxFuture, Link, Session};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 /// The way of answers over one link.
@@ -16,7 +17,7 @@ pub(super) struct Answers {
 
 /// A handle for whoever has an answer later.
 #[derive(Clone)]
-pub(super) struct AnswerWay(mpsc::Sender<Vec<u8>>);
+struct AnswerWay(mpsc::Sender<Vec<u8>>);
 
 impl Answers {
     /// Answers that may wait for a server that does not take them.
@@ -37,17 +38,38 @@ impl Answers {
             tracing::debug!("a server asks faster than it takes answers; one was left out");
         }
     }
-
-    pub(super) fn way(&self) -> AnswerWay {
-        self.way.clone()
-    }
 }
 
-impl AnswerWay {
-    /// Sends an answer that took its time; waits its turn.
-    pub(super) async fn send(&self, message: Vec<u8>) {
-        // A link that is gone has nobody left who could miss it.
-        let _ = self.0.send(message).await;
+/// Questions that somebody thinks about. They end with whatever this belongs to: a call, or a session.
+#[derive(Default)]
+pub(super) struct Thinking(Mutex<JoinSet<()>>);
+
+impl Thinking {
+    /// A server that asks more than this at once is not asking a person.
+    const MOST: usize = 64;
+
+    /// Has somebody think about a question, holding on to `meanwhile` for that time. Answers whether there
+    /// was room, and anybody to ask.
+    pub(super) fn about<T: Send + 'static>(
+        &self,
+        answers: &Answers,
+        ask: impl FnOnce() -> Option<BoxFuture<'static, Vec<u8>>>,
+        meanwhile: impl FnOnce() -> T,
+    ) -> bool {
+        let mut thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while thinking.try_join_next().is_some() {}
+        if thinking.len() >= Self::MOST {
+            return false;
+        }
+        let Some(asked) = ask() else { return false };
+        let (way, meanwhile) = (answers.way.clone(), meanwhile());
+        thinking.spawn(async move {
+            let response = asked.await;
+            drop(meanwhile);
+            // A link that is gone has nobody left who could miss it.
+            let _ = way.0.send(response).await;
+        });
+        true
     }
 }
 

@@ -5,6 +5,7 @@
 //! there is nobody to ask; the time they take is not the server's.
 
 use super::Live;
+use super::answers::Thinking;
 use super::listen::own_answer;
 use super::micros;
 use crate::clock::Clock;
@@ -20,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 
 /// Hears one call.
 pub(super) struct CallWatch {
@@ -32,11 +32,8 @@ pub(super) struct CallWatch {
     token: Mutex<Option<Box<RawValue>>>,
     questions: Arc<Questions>,
     /// Questions that somebody thinks about; they end with the call.
-    answering: Mutex<JoinSet<()>>,
+    thinking: Thinking,
 }
-
-/// A server that asks more than this at once for one call is not asking a person; the rest is declined.
-const MOST_OPEN: usize = 64;
 
 /// The questions of one call.
 #[derive(Default)]
@@ -63,7 +60,7 @@ impl CallWatch {
             heard: AtomicU64::new(0),
             token: Mutex::default(),
             questions: Arc::default(),
-            answering: Mutex::default(),
+            thinking: Thinking::default(),
         }
     }
 
@@ -101,19 +98,11 @@ impl CallWatch {
     }
 
     fn answer(&self, message: &[u8], request: &Request<'_>) {
-        let mut answering = self.answering.lock().unwrap_or_else(PoisonError::into_inner);
-        while answering.try_join_next().is_some() {}
-        let listener = self.listener.as_ref().filter(|_| answering.len() < MOST_OPEN);
-        let Some(asked) = listener.and_then(|listener| listener.asked(Bytes::copy_from_slice(message)))
-        else {
-            return self.live.answers.put(own_answer(request));
-        };
-        let (way, open) = (self.live.answers.way(), Open::now(self.clock, &self.questions));
-        answering.spawn(async move {
-            let response = asked.await;
-            drop(open);
-            way.send(response).await;
-        });
+        let ask = || self.listener.as_ref()?.asked(Bytes::copy_from_slice(message));
+        let open = || Open::now(self.clock, &self.questions);
+        if !self.thinking.about(&self.live.answers, ask, open) {
+            self.live.answers.put(own_answer(request));
+        }
     }
 }
 

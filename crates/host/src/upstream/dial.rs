@@ -3,11 +3,13 @@
 //! What worked last time is tried first. A server that does not fit is asked otherwise; a server that is
 //! away is not, for silence proves nothing about the way it speaks.
 
-use super::answers::Answers;
+use super::answers::{Answers, Thinking};
 use super::level::SessionLevel;
 use super::{Live, ServerCapabilities, ServerFacts, Upstream};
 use crate::config::ProtocolChoice;
-use crate::transport::{Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble};
+use crate::transport::{
+    Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble, Underway,
+};
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, HttpAnswer, Observed, RpcError};
 use gripfast_core::ids::Epoch;
@@ -116,6 +118,7 @@ struct Opened {
     route: Route,
     link: Arc<dyn Link>,
     inbox: mpsc::Receiver<Incoming>,
+    underway: Arc<Underway>,
     heard: Vec<Incoming>,
 }
 
@@ -157,7 +160,8 @@ impl Upstream {
             match self.greet_and_hear(&mut opened, step).await {
                 Ok((session, server)) => {
                     self.remember(Verdict { route: step.route.into(), modern: step.era == Era::Modern });
-                    let live = self.live_with(epoch, step.route, opened.link, session, server);
+                    let live =
+                        self.live_with(epoch, step.route, opened.link, session, server, opened.underway);
                     return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
                 }
                 Err(Miss::AnotherEra(evidence)) => {
@@ -224,7 +228,8 @@ impl Upstream {
         }
         match self.greet(&*live.link, step).await {
             Ok((session, server)) => {
-                Ok(self.live_with(epoch, live.route, Arc::clone(&live.link), session, server))
+                let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
+                Ok(self.live_with(epoch, live.route, link, session, server, underway))
             }
             Err(Miss::AnotherEra(evidence) | Miss::Away(evidence)) => Err(classify(&evidence)),
         }
@@ -237,6 +242,7 @@ impl Upstream {
         link: Arc<dyn Link>,
         session: Session,
         server: ServerFacts,
+        underway: Arc<Underway>,
     ) -> Live {
         let session = Arc::new(session);
         let listening = Arc::clone(&link).listen(Arc::clone(&session));
@@ -244,12 +250,25 @@ impl Upstream {
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
         let since = self.clock.now().mono;
         let server = Arc::new(server);
-        let level = SessionLevel::default();
-        Live { epoch, link, session, server, route, since, context, level, answers, _listening: listening }
+        Live {
+            epoch,
+            link,
+            session,
+            server,
+            route,
+            since,
+            context,
+            level: SessionLevel::default(),
+            answers,
+            underway,
+            thinking: Thinking::default(),
+            _listening: listening,
+        }
     }
 
     async fn open(&self, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
         let (to, inbox) = Inbox::new();
+        let underway = Arc::clone(to.underway());
         let surroundings = Surroundings {
             inbox: to,
             stderr: Arc::clone(&self.stderr),
@@ -257,7 +276,7 @@ impl Upstream {
         };
         let link = self.dialer.open(route, surroundings).await?;
         opening.set(Some(Arc::clone(&link)));
-        Ok(Opened { route, link, inbox, heard: Vec::new() })
+        Ok(Opened { route, link, inbox, underway, heard: Vec::new() })
     }
 
     fn is_known_modern(&self) -> bool {
@@ -445,7 +464,10 @@ fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'
 fn is_notification(incoming: &Incoming) -> bool {
     match incoming {
         Incoming::Message(message) => matches!(Message::parse(message), Ok(Message::Notification(_))),
-        Incoming::Lost(_) | Incoming::StreamRefused(_) | Incoming::Junk { .. } => false,
+        Incoming::Question { .. }
+        | Incoming::Lost(_)
+        | Incoming::StreamRefused(_)
+        | Incoming::Junk { .. } => false,
     }
 }
 

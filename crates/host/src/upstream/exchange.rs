@@ -3,7 +3,7 @@
 
 use super::call_watch::CallWatch;
 use super::{Live, Upstream};
-use crate::transport::{Listener, Outgoing, Reply, Route, SentMark, Trouble};
+use crate::transport::{Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
@@ -11,6 +11,7 @@ use gripfast_core::failure::{
     CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
 };
 use gripfast_core::ids::Epoch;
+use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::upstream::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
 use gripfast_core::text;
 use gripfast_core::time::Mono;
@@ -34,6 +35,8 @@ pub(crate) struct Order {
     pub(crate) deadline: Option<Mono>,
     /// Who hears of its progress.
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    /// For whom it is made.
+    pub(crate) caller: Caller,
     /// What the caller can be asked, if it is not what the host can be asked.
     pub(crate) capabilities: Option<Box<RawValue>>,
     /// The least severe log message that the caller wants, if it said so.
@@ -194,7 +197,9 @@ impl Upstream {
     ) -> Result<Reply, Box<Trouble>> {
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
-        let answered = self.answered(live, request, mark, &watch, patience.deadline).await;
+        let ear: Arc<dyn Listener> = Arc::clone(&watch) as Arc<dyn Listener>;
+        let under_way = live.underway.enter(request.id, order.caller.clone(), ear, Arc::clone(mark));
+        let answered = self.answered(live, request, under_way, mark, &watch, patience.deadline).await;
         // Time that somebody else spent over a question is not the next attempt's either.
         patience.deadline = patience.deadline + watch.spent_on_questions(self.clock.now().mono);
         answered
@@ -204,6 +209,7 @@ impl Upstream {
         &self,
         live: &Live,
         request: Outgoing,
+        under_way: Entered,
         mark: &SentMark,
         watch: &CallWatch,
         deadline: Mono,
@@ -226,7 +232,10 @@ impl Upstream {
             }
             let due = silent_at.map_or(end, |at| at.min(end));
             tokio::select! {
-                answer = &mut answer => return answer,
+                answer = &mut answer => {
+                    under_way.answered();
+                    return answer;
+                }
                 () = watch.news() => {}
                 () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.is_asking() => {}
             }

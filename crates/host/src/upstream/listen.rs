@@ -1,8 +1,7 @@
 //! What a server says unasked: changed lists, questions, farewells of streams.
 
 use super::{Live, Upstream};
-use crate::transport::Incoming;
-use bytes::Bytes;
+use crate::transport::{Incoming, LOG_MESSAGE};
 use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Failure};
@@ -21,7 +20,13 @@ impl Upstream {
     /// Takes what a link says; answers with what the machine has to know.
     pub(super) fn heard(self: &Arc<Self>, epoch: Epoch, incoming: Incoming) {
         match incoming {
-            Incoming::Message(message) => self.heard_message(epoch, message),
+            Incoming::Message(message) => self.heard_message(epoch, &message),
+            Incoming::Question { message, whose } => {
+                self.tell(Input::Heard { epoch });
+                if let Some(live) = self.live().filter(|live| live.epoch == epoch) {
+                    self.asked(&live, message, whose);
+                }
+            }
             Incoming::Lost(evidence) => self.tell(Input::LinkDown { epoch, failure: classify(&evidence) }),
             Incoming::StreamRefused(evidence) => match classify(&evidence) {
                 // A server may decline the stream and be well otherwise.
@@ -51,11 +56,14 @@ impl Upstream {
         self.tell(Input::ProbeEnded { epoch: live.epoch, answer });
     }
 
-    fn heard_message(self: &Arc<Self>, epoch: Epoch, bytes: Bytes) {
-        match Message::parse(&bytes) {
+    fn heard_message(self: &Arc<Self>, epoch: Epoch, bytes: &[u8]) {
+        match Message::parse(bytes) {
             Ok(Message::Notification(notification)) => {
                 let changed = List::ALL.iter().any(|list| list.changed() == notification.method);
                 self.tell(if changed { Input::CatalogChanged { epoch } } else { Input::Heard { epoch } });
+                if notification.method == LOG_MESSAGE {
+                    self.said_to_client(bytes);
+                }
             }
             Ok(Message::Request(request)) => {
                 self.tell(Input::Heard { epoch });
@@ -70,6 +78,9 @@ impl Upstream {
     /// Listens for changed lists in the modern era, where that is a request of its own, for as long as
     /// the link of this epoch is in use.
     pub(super) async fn subscribe(self: Arc<Self>, live: Arc<Live>) {
+        if self.role.is_own() {
+            return;
+        }
         let Some(params) = wanted(&live) else { return };
         loop {
             let ended = self.listen_once(&live, &params).await;

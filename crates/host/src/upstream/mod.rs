@@ -9,6 +9,7 @@ mod call_watch;
 mod catalog;
 mod dial;
 mod exchange;
+mod home;
 mod level;
 mod listen;
 mod owner;
@@ -18,14 +19,15 @@ pub(crate) use catalog::{Listing, Origin};
 pub(crate) use dial::Verdict;
 pub use exchange::Answer;
 pub(crate) use exchange::Order;
+pub(crate) use home::{Home, Role};
 
-use self::answers::Answers;
+use self::answers::{Answers, Thinking};
 use crate::clock::Clock;
 use crate::config::ProtocolChoice;
 use crate::menu::Bell;
 use crate::observe::{Observer, Stats};
 use crate::store::Shelf;
-use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing};
+use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
@@ -50,6 +52,7 @@ pub(crate) struct Upstream {
     pub(crate) observer: Observer,
     pub(crate) stderr: Arc<StderrRing>,
     pub(crate) listing: watch::Sender<Listing>,
+    role: Role,
     dialer: Arc<dyn Dialer>,
     shelf: Shelf,
     bell: Bell,
@@ -97,6 +100,10 @@ pub(crate) struct Live {
     level: level::SessionLevel,
     /// The way of our answers to its questions.
     answers: Answers,
+    /// The calls under way on the link.
+    underway: Arc<Underway>,
+    /// Questions outside any call that somebody thinks about; they end with the session.
+    thinking: Thinking,
     /// Ends with the session it listens to.
     _listening: Option<Listening>,
 }
@@ -143,18 +150,23 @@ pub(crate) struct Parts {
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) shelf: Shelf,
     pub(crate) bell: Bell,
+    pub(crate) role: Role,
 }
 
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, dialer, shelf, bell } = parts;
+        let Parts { name, settings, clock, observer, dialer, shelf, bell, role } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), dialer.kind(), seed, clock.now());
         let verdict = shelf.verdict();
+        let stored = match role {
+            Role::Base { .. } => shelf.catalog(),
+            Role::Own { .. } => None,
+        };
         let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
         let upstream = Arc::new(Self {
-            listing: watch::Sender::new(Listing::stored(shelf.catalog(), spoke)),
+            listing: watch::Sender::new(Listing::stored(stored, spoke)),
             verdict: Mutex::new(verdict),
             name,
             settings,
@@ -162,6 +174,7 @@ impl Upstream {
             stats: Stats::default(),
             observer,
             stderr: Arc::default(),
+            role,
             dialer,
             shelf,
             bell,

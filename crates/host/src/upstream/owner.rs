@@ -201,6 +201,9 @@ impl Owner {
                 }
             }
             Action::Renew { epoch, renewal } => self.renew(epoch, renewal),
+            Action::ListCatalog { epoch } if self.upstream.role.is_own() => {
+                self.upstream.tell(Input::CatalogKnown { epoch });
+            }
             Action::ListCatalog { epoch } => {
                 let upstream = Arc::clone(&self.upstream);
                 if let Some(live) = self.upstream.live() {

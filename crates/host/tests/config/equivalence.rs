@@ -43,6 +43,7 @@ recycle = { max_lifetime = "12h" }
 max_message = "1MiB"
 prefix = ""
 isolation = "per_client"
+max_instances = 65
 tools = { allow = ["*"], deny = ["delete_*"] }
 replay = { safe = ["search_*"], never = ["send_*"] }
 disabled = true
@@ -82,6 +83,7 @@ const IN_JSON: &str = r#"{
       "max_message": 1048576,
       "prefix": "",
       "isolation": "per_client",
+      "max_instances": 65,
       "tools": { "allow": ["*"], "deny": ["delete_*"] },
       "replay": { "safe": ["search_*"], "never": ["send_*"] },
       "disabled": true
@@ -123,6 +125,7 @@ mcp_servers:
     max_message: 1 MiB
     prefix: ""
     isolation: per_client
+    max_instances: 65
     tools: { allow: ["*"], deny: [delete_*] }
     replay: { safe: [search_*], never: [send_*] }
     disabled: true
@@ -212,6 +215,7 @@ fn every_key_arrives_where_it_belongs() {
                 "",
             ),
             isolation: PerClient,
+            max_instances: 65,
             tools: ToolFilter {
                 allow: [
                     "*",
@@ -256,6 +260,7 @@ max_in_flight = 64
 max_waiting = 1024
 max_message = "16MiB"
 isolation = "auto"
+max_instances = 64
 tools = { allow = ["*"], deny = [] }
 replay = { safe = [], never = [] }
 enabled = true

@@ -235,6 +235,22 @@ isolation = "per-client"
 }
 
 #[test]
+fn no_instances_at_all() {
+    let text = r#"[servers.github]
+command = "npx"
+isolation = "per_client"
+max_instances = 0
+"#;
+    assert_snapshot!(report(TOML, text), @r"
+        error: `0` is out of range; allowed: 1 to 10000
+         --> gripfast.toml:4:17 (servers.github.max_instances)
+          |
+        4 | max_instances = 0
+          |                 ^
+    ");
+}
+
+#[test]
 fn a_prefix_that_cannot_be() {
     let text = r#"[servers.github]
 command = "npx"

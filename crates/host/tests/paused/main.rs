@@ -5,6 +5,7 @@
 
 mod calls;
 mod circuit;
+mod instances;
 mod lifecycle;
 mod questions;
 mod seconds;

@@ -76,8 +76,15 @@ struct Life {
     cancelled: u32,
     in_flight: u32,
     most_in_flight: u32,
-    inbox: Option<Inbox>,
     resident: Option<u64>,
+    /// Every link that was ever opened, by its number.
+    links: Vec<Inbox>,
+    closed: Vec<usize>,
+    ends_within: Duration,
+    /// On which link a call was last carried out.
+    served: HashMap<String, usize>,
+    /// What was sent to it without being a request, and on which link.
+    sent: Vec<(usize, Value)>,
 }
 
 impl Server {
@@ -100,8 +107,12 @@ impl Server {
             cancelled: 0,
             in_flight: 0,
             most_in_flight: 0,
-            inbox: None,
             resident: None,
+            links: Vec::new(),
+            closed: Vec::new(),
+            ends_within: Duration::ZERO,
+            served: HashMap::new(),
+            sent: Vec::new(),
         };
         Self {
             inner: Arc::new(Inner {
@@ -136,11 +147,13 @@ impl Server {
         self.life(|life| life.dial = Some(observed));
     }
 
-    /// The link breaks; the server is there at once again.
+    /// Its links break; the server is there at once again.
     pub(crate) async fn break_link(&self) {
-        let inbox = self.life(|life| life.inbox.take());
+        let open = self.open_links();
+        let inboxes: Vec<Inbox> =
+            self.life(|life| open.iter().map(|link| life.links[*link].clone()).collect());
         self.inner.cut.send_modify(|cut| *cut += 1);
-        if let Some(inbox) = inbox {
+        for inbox in inboxes {
             let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
             inbox.put(Incoming::Lost(Evidence::sent(During::Call, ended))).await;
         }
@@ -194,8 +207,34 @@ impl Server {
     }
 
     pub(crate) async fn say(&self, message: Value) {
-        let inbox = self.life(|life| life.inbox.clone());
-        inbox.unwrap().put(Incoming::Message(message.to_string().into_bytes().into())).await;
+        let latest = self.life(|life| life.links.len() - 1);
+        self.say_on(latest, message).await;
+    }
+
+    /// A link that is closed takes this long to end.
+    pub(crate) fn end_slowly(&self, within: Duration) {
+        self.life(|life| life.ends_within = within);
+    }
+
+    /// Says something on one of its links.
+    pub(crate) async fn say_on(&self, link: usize, message: Value) {
+        let inbox = self.life(|life| life.links[link].clone());
+        inbox.put(Incoming::Message(message.to_string().into_bytes().into())).await;
+    }
+
+    /// The link on which the call with this key was last carried out.
+    pub(crate) fn served_on(&self, key: &str) -> usize {
+        self.life(|life| life.served[key])
+    }
+
+    /// The links that are open.
+    pub(crate) fn open_links(&self) -> Vec<usize> {
+        self.life(|life| (0..life.links.len()).filter(|link| !life.closed.contains(link)).collect())
+    }
+
+    /// The answers to its question with this id, and the links they came on.
+    pub(crate) fn answers_to(&self, id: u64) -> Vec<(usize, Value)> {
+        self.life(|life| life.sent.iter().filter(|(_, message)| message["id"] == id).cloned().collect())
     }
 
     pub(crate) fn dials(&self) -> usize {
@@ -256,8 +295,8 @@ impl Dialer for Server {
             match &life.dial {
                 Some(observed) => Err(Evidence::unsent(During::Handshake, observed.clone())),
                 None => {
-                    life.inbox = Some(surroundings.inbox);
-                    Ok(())
+                    life.links.push(surroundings.inbox);
+                    Ok(life.links.len() - 1)
                 }
             }
         });
@@ -265,8 +304,7 @@ impl Dialer for Server {
         let born = *cut.borrow_and_update();
         let server = self.clone();
         Box::pin(async move {
-            opened?;
-            let link: Arc<dyn Link> = Arc::new(MemoryLink { server, cut, born });
+            let link: Arc<dyn Link> = Arc::new(MemoryLink { server, number: opened?, cut, born });
             Ok(link)
         })
     }
@@ -274,6 +312,7 @@ impl Dialer for Server {
 
 struct MemoryLink {
     server: Server,
+    number: usize,
     cut: watch::Receiver<u64>,
     born: u64,
 }
@@ -295,7 +334,7 @@ impl Link for MemoryLink {
             request.sent.set();
             let mut watch = Unanswered { server: &self.server, due: request.method == "tools/call" };
             let answer = tokio::select! {
-                answer = self.server.serve(session, &request) => answer,
+                answer = self.server.serve(self.number, session, &request) => answer,
                 _ = cut.wait_for(|cut| *cut != self.born) => {
                     let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
                     Err(Evidence::sent(during, ended).into())
@@ -309,8 +348,10 @@ impl Link for MemoryLink {
     fn send<'a>(
         &'a self,
         _session: &'a Session,
-        _message: Vec<u8>,
+        message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+        let message = serde_json::from_slice(&message).unwrap();
+        self.server.life(|life| life.sent.push((self.number, message)));
         self.server.inner.answered.send_modify(|answered| *answered += 1);
         let taken = self.server.life(|life| life.takes_answers);
         Box::pin(async move { if taken { Ok(()) } else { std::future::pending().await } })
@@ -321,7 +362,10 @@ impl Link for MemoryLink {
     }
 
     fn close<'a>(&'a self, _session: Option<&'a Session>, _manner: Manner) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
+        Box::pin(async move {
+            tokio::time::sleep(self.server.life(|life| life.ends_within)).await;
+            self.server.life(|life| life.closed.push(self.number));
+        })
     }
 
     fn facts(&self) -> LinkFacts {
@@ -366,7 +410,7 @@ impl Drop for Working<'_> {
 }
 
 impl Server {
-    async fn serve(&self, session: &Session, request: &Outgoing) -> Result<Reply, Box<Trouble>> {
+    async fn serve(&self, link: usize, session: &Session, request: &Outgoing) -> Result<Reply, Box<Trouble>> {
         let message: Value = serde_json::from_slice(&request.message).unwrap();
         let id = request.id;
         let known_session = self.life(|life| {
@@ -400,7 +444,11 @@ impl Server {
             "ping" if !self.life(|life| life.knows_ping) => Ok(error(id, -32601, "Method not found")),
             "ping" => Ok(result(id, json!({}))),
             "tools/list" => Ok(result(id, json!({ "tools": self.life(|life| life.tools.clone()) }))),
-            "tools/call" => self.act(id, request, &message["params"]).await,
+            "tools/call" => {
+                let key = message["params"]["arguments"]["key"].as_str().unwrap_or("").to_owned();
+                self.life(|life| life.served.insert(key, link));
+                self.act(id, request, &message["params"]).await
+            }
             _ => Ok(result(id, json!({ "echo": request.method }))),
         }
     }

@@ -41,6 +41,17 @@ impl Upstream {
             | CatalogState::Fresh
             | CatalogState::Stale { .. } => ready.catalog = CatalogState::Fresh,
         }
+        self.revived(now);
+    }
+
+    /// Nothing was asked, so nothing is proven by it.
+    pub(super) fn on_catalog_known(&mut self, now: Mono, epoch: Epoch) {
+        let Some(ready) = self.ready_at(epoch) else { return };
+        ready.catalog = CatalogState::Fresh;
+        self.revived(now);
+    }
+
+    fn revived(&mut self, now: Mono) {
         if let Some(since) = self.away_since.take() {
             self.events.push_back(Event::Revived { away: now - since });
         }

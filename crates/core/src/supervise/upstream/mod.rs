@@ -135,6 +135,11 @@ pub enum Input {
         /// The epoch it is about.
         epoch: Epoch,
     },
+    /// What this one offers is known from elsewhere; it was not asked.
+    CatalogKnown {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
     /// The catalog could not be listed.
     CatalogFailed {
         /// The epoch it is about.
@@ -323,6 +328,7 @@ impl Upstream {
             Input::ProbeEnded { epoch, answer } => self.on_probe_ended(now, epoch, answer),
             Input::RenewalEnded { epoch, failure } => self.on_renewal_ended(now, epoch, failure),
             Input::CatalogListed { epoch } => self.on_catalog_listed(now, epoch),
+            Input::CatalogKnown { epoch } => self.on_catalog_known(now, epoch),
             Input::CatalogFailed { epoch, failure } => self.on_catalog_failed(now, epoch, failure),
             Input::CatalogChanged { epoch } => self.on_catalog_changed(now, epoch),
             Input::SpareUp { id } => self.on_spare_up(now, id),

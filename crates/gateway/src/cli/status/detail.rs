@@ -50,6 +50,7 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
         upstream.session_age_ms.map(|age| ("session", format!("{} old", span(age)))),
         Some(("tools", upstream.tools_shown())),
         Some(("calls", calls(upstream))),
+        known("instances", &instances(upstream)),
         Some(("circuit", circuit(upstream))),
         Some((
             "restarts",
@@ -95,6 +96,23 @@ fn calls(upstream: &Upstream) -> String {
         said.push(format!("last ok {} ago", span(ago)));
     }
     said.join(", ")
+}
+
+/// Those that belong to one client each, if there are any.
+fn instances(upstream: &Upstream) -> Option<String> {
+    let states: Vec<String> = upstream
+        .instance_states
+        .iter()
+        .map(|(state, n)| format!("{n} {}", state.replace('_', " ")))
+        .collect();
+    let cause = upstream.instance_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let shown = format!(
+        "{} of at most {}, one for each client ({}{cause})",
+        upstream.instances,
+        upstream.max_instances,
+        states.join(", ")
+    );
+    (upstream.instances > 0).then_some(shown)
 }
 
 fn circuit(upstream: &Upstream) -> String {

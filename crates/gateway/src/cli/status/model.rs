@@ -2,6 +2,7 @@
 //! skipped, what is missing is taken for nothing.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// The whole fleet.
 #[derive(Debug, Deserialize)]
@@ -53,6 +54,13 @@ pub(crate) struct Upstream {
     pub(super) spare: Option<String>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p95_ms: Option<f64>,
+    #[serde(default)]
+    pub(super) instances: u64,
+    #[serde(default)]
+    pub(super) max_instances: u64,
+    #[serde(default)]
+    pub(super) instance_states: BTreeMap<String, u64>,
+    pub(super) instance_cause: Option<String>,
 }
 
 /// One server with its recent past.

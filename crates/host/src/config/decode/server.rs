@@ -54,6 +54,8 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     let isolations =
         &[("auto", Isolation::Auto), ("shared", Isolation::Shared), ("per_client", Isolation::PerClient)];
     fields.choice("isolation", isolations, &mut isolation, problems);
+    let mut max_instances = ServerSpec::DEFAULT_MAX_INSTANCES;
+    fields.whole_number("max_instances", 1..=10_000, &mut max_instances, problems);
     let tools = tools(&mut fields, problems);
     let mut replay = ReplayRules::default();
     if let Some(mut table) = fields.table("replay", problems) {
@@ -74,6 +76,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         supervision,
         prefix,
         isolation,
+        max_instances,
         tools,
         replay,
         max_message,

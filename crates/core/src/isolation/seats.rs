@@ -1,0 +1,274 @@
+//! Who is served by the base instance and who by one of their own; when an own instance is made, and when it
+//! is ended because nobody uses it.
+
+use super::{Caller, Isolation};
+use crate::ids::ClientKey;
+use crate::time::Mono;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The clients of one server and their own instances.
+#[derive(Debug)]
+pub struct Seats {
+    rule: Isolation,
+    /// The server was seen to ask in a way that does not tell whom it means.
+    apart: bool,
+    /// Stopped by a person: nobody gets an instance until it is started.
+    stopped: bool,
+    most: usize,
+    idle_timeout: Duration,
+    next: u64,
+    taken: BTreeMap<ClientKey, Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    number: SeatNumber,
+    calls: u32,
+    /// When the last call ended; counts while there is none.
+    unused_since: Mono,
+}
+
+/// Tells an own instance from an earlier one of the same client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeatNumber(u64);
+
+impl SeatNumber {
+    /// The bare number, for logs and status.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Where a call is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seat {
+    /// By the base instance.
+    Base,
+    /// By the client's own instance, which is there.
+    Own(SeatNumber),
+    /// By the client's own instance, which has to be made.
+    New(SeatNumber),
+    /// Nowhere: there are as many instances as there may be.
+    Full {
+        /// When one of them will have been unused for long enough, if nothing else happens.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Seats {
+    /// The seats of a server whose clients are kept apart by this rule. `apart`: it is remembered that it
+    /// asks in a way that calls for it. Own instances are ended when unused for `idle_timeout`.
+    pub fn new(rule: Isolation, apart: bool, most: usize, idle_timeout: Duration) -> Self {
+        Self { rule, apart, stopped: false, most, idle_timeout, next: 1, taken: BTreeMap::new() }
+    }
+
+    /// Where a call of `caller` is served. One on an own instance is given back with [`Self::give_back`].
+    pub fn take(&mut self, now: Mono, caller: &Caller, can_be_asked: bool) -> Seat {
+        let Some(client) = caller.key().filter(|_| self.has_own(can_be_asked)) else { return Seat::Base };
+        if let Some(taken) = self.taken.get_mut(client) {
+            taken.calls += 1;
+            return Seat::Own(taken.number);
+        }
+        if self.taken.len() >= self.most {
+            return match self.rule {
+                // Nobody asked for separation, so its absence is no reason to refuse a call.
+                Isolation::Auto | Isolation::Shared => Seat::Base,
+                Isolation::PerClient => Seat::Full { retry_after: self.poll_timeout().map(|at| at - now) },
+            };
+        }
+        let number = SeatNumber(self.next);
+        self.next += 1;
+        self.taken.insert(client.clone(), Taken { number, calls: 1, unused_since: now });
+        Seat::New(number)
+    }
+
+    /// A call on this own instance of `client` has ended. What an earlier instance is told too late changes
+    /// nothing.
+    pub fn give_back(&mut self, now: Mono, client: &ClientKey, number: SeatNumber) {
+        if let Some(taken) = self.taken.get_mut(client).filter(|taken| taken.number == number) {
+            taken.calls = taken.calls.saturating_sub(1);
+            taken.unused_since = now;
+        }
+    }
+
+    /// The server asked something, and it cannot be known whom. Whether its clients are kept apart from now
+    /// on who were not before.
+    pub fn separate(&mut self) -> bool {
+        self.rule == Isolation::Auto && !std::mem::replace(&mut self.apart, true)
+    }
+
+    /// The client is gone. Its own instance, if it had one, is to be ended.
+    pub fn leave(&mut self, client: &ClientKey) -> Option<SeatNumber> {
+        self.taken.remove(client).map(|taken| taken.number)
+    }
+
+    /// A person stops the server: all own instances are to be ended, and none is made until
+    /// [`Self::start`].
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        self.taken.clear();
+    }
+
+    /// The counterpart of [`Self::stop`].
+    pub fn start(&mut self) {
+        self.stopped = false;
+    }
+
+    /// The own instances that have been unused for long enough, and are to be ended.
+    pub fn handle_timeout(&mut self, now: Mono) -> Vec<ClientKey> {
+        let due: Vec<ClientKey> = self
+            .taken
+            .iter()
+            .filter(|(_, taken)| self.ends_at(taken).is_some_and(|at| at <= now))
+            .map(|(client, _)| client.clone())
+            .collect();
+        for client in &due {
+            self.taken.remove(client);
+        }
+        due
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.taken.values().filter_map(|taken| self.ends_at(taken)).min()
+    }
+
+    /// How many own instances there may be.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Whether clients get instances of their own, as things are.
+    pub fn are_apart(&self) -> bool {
+        match self.rule {
+            Isolation::Shared => false,
+            Isolation::PerClient => true,
+            Isolation::Auto => self.apart,
+        }
+    }
+
+    fn has_own(&self, can_be_asked: bool) -> bool {
+        let gains = match self.rule {
+            Isolation::Shared => false,
+            Isolation::PerClient => true,
+            // For whoever cannot be asked anything it would change nothing.
+            Isolation::Auto => self.apart && can_be_asked,
+        };
+        gains && !self.stopped
+    }
+
+    fn ends_at(&self, taken: &Taken) -> Option<Mono> {
+        (taken.calls == 0).then(|| taken.unused_since + self.idle_timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(600);
+
+    fn at(seconds: u64) -> Mono {
+        Mono::at(Duration::from_secs(seconds))
+    }
+
+    fn key(name: &str) -> ClientKey {
+        ClientKey::new(name)
+    }
+
+    fn client(name: &str) -> Caller {
+        Caller::One(key(name))
+    }
+
+    fn seats(rule: Isolation, most: usize) -> Seats {
+        Seats::new(rule, false, most, IDLE)
+    }
+
+    fn is_new(seat: Seat) -> SeatNumber {
+        match seat {
+            Seat::New(number) => number,
+            other @ (Seat::Base | Seat::Own(_) | Seat::Full { .. }) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn shared_is_shared_whatever_the_server_does() {
+        let mut seats = seats(Isolation::Shared, 9);
+        assert!(!seats.separate() && !seats.are_apart());
+        assert_eq!(seats.take(at(0), &client("a"), true), Seat::Base);
+    }
+
+    #[test]
+    fn each_client_has_its_own_made_once_and_callers_without_a_name_share_the_base() {
+        let mut seats = seats(Isolation::PerClient, 9);
+        let (a, b) =
+            (is_new(seats.take(at(0), &client("a"), false)), is_new(seats.take(at(0), &client("b"), false)));
+        assert_ne!(a, b);
+        assert_eq!(seats.take(at(1), &client("a"), false), Seat::Own(a));
+        assert_eq!(seats.take(at(1), &Caller::Many(key("b")), false), Seat::Own(b));
+        assert_eq!(seats.take(at(1), &Caller::Unnamed, true), Seat::Base);
+    }
+
+    #[test]
+    fn auto_is_shared_until_the_server_asks_nobody_knows_whom_and_then_remembers() {
+        let mut seats = seats(Isolation::Auto, 9);
+        assert_eq!(seats.take(at(0), &client("a"), true), Seat::Base);
+        assert!(seats.separate(), "told once");
+        assert!(!seats.separate(), "and not again");
+        is_new(seats.take(at(1), &client("a"), true));
+        assert_eq!(seats.take(at(1), &client("b"), false), Seat::Base, "it cannot be asked anything");
+        let mut later = Seats::new(Isolation::Auto, true, 9, IDLE);
+        is_new(later.take(at(0), &client("a"), true));
+    }
+
+    #[test]
+    fn an_own_instance_ends_when_unused_and_never_under_a_call() {
+        let mut seats = seats(Isolation::PerClient, 9);
+        let number = is_new(seats.take(at(0), &client("a"), true));
+        seats.take(at(1), &client("a"), true);
+        seats.give_back(at(2), &key("a"), number);
+        assert_eq!(seats.poll_timeout(), None, "one call is under way");
+        seats.give_back(at(10), &key("a"), number);
+        assert_eq!(seats.poll_timeout(), Some(at(610)));
+        assert_eq!(seats.handle_timeout(at(609)), []);
+        assert_eq!(seats.handle_timeout(at(610)), [key("a")]);
+        assert_ne!(is_new(seats.take(at(611), &client("a"), true)), number);
+    }
+
+    #[test]
+    fn a_full_house_refuses_where_separation_was_asked_for_and_shares_where_it_was_not() {
+        let mut strict = seats(Isolation::PerClient, 1);
+        let number = is_new(strict.take(at(0), &client("a"), true));
+        assert_eq!(strict.take(at(1), &client("b"), true), Seat::Full { retry_after: None });
+        strict.give_back(at(2), &key("a"), number);
+        let wait = Duration::from_secs(599);
+        assert_eq!(strict.take(at(3), &client("b"), true), Seat::Full { retry_after: Some(wait) });
+        let mut lenient = Seats::new(Isolation::Auto, true, 1, IDLE);
+        is_new(lenient.take(at(0), &client("a"), true));
+        assert_eq!(lenient.take(at(1), &client("b"), true), Seat::Base);
+    }
+
+    #[test]
+    fn whoever_is_gone_makes_room_and_its_late_calls_do_not_touch_its_successor() {
+        let mut seats = seats(Isolation::PerClient, 1);
+        let first = is_new(seats.take(at(0), &client("a"), true));
+        assert_eq!(seats.leave(&key("a")), Some(first));
+        assert_eq!(seats.leave(&key("a")), None);
+        let second = is_new(seats.take(at(1), &client("a"), true));
+        seats.give_back(at(2), &key("a"), first);
+        assert_eq!(seats.poll_timeout(), None, "the second is in use");
+        seats.give_back(at(3), &key("a"), second);
+        assert_eq!(seats.poll_timeout(), Some(at(603)));
+    }
+
+    #[test]
+    fn a_stopped_server_makes_no_instance_until_it_is_started() {
+        let mut seats = seats(Isolation::PerClient, 9);
+        is_new(seats.take(at(0), &client("a"), true));
+        seats.stop();
+        assert_eq!(seats.take(at(1), &client("a"), true), Seat::Base, "which says that it is stopped");
+        seats.start();
+        is_new(seats.take(at(2), &client("a"), true));
+    }
+}

@@ -1,0 +1,327 @@
+//! The instances of one server: the base one, which is everybody's and says what the server offers, and
+//! those that belong to one client each. `core` decides who is served where; this file makes them and ends
+//! them. Each is an upstream with an owner of its own, supervised like any other.
+
+use crate::client::Client;
+use crate::clock::Clock;
+use crate::observe::{Feed, Observer};
+use crate::status::OwnInstances;
+use crate::store::Shelf;
+use crate::transport::Dialer;
+use crate::upstream::{Home, Parts, Role, Settings, Upstream};
+use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::ids::ClientKey;
+use gripfast_core::isolation::{Isolation, Seat, SeatNumber, Seats};
+use gripfast_core::supervise::spec::WhenDown;
+use gripfast_core::supervise::status::{State, UpstreamStatus};
+use gripfast_core::supervise::upstream::Ask;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
+
+/// All instances of one server.
+pub(crate) struct Instances {
+    base: Arc<Upstream>,
+    owner: Mutex<Option<JoinHandle<()>>>,
+    own: Arc<Own>,
+}
+
+/// What every instance of a server is made from.
+pub(crate) struct Recipe {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) feed: Feed,
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) shelf: Shelf,
+    pub(crate) bell: crate::menu::Bell,
+}
+
+/// The instances that belong to one client each.
+struct Own {
+    recipe: Recipe,
+    table: Mutex<Table>,
+    /// Wakes the keeper: one of them may be unused.
+    nudge: Arc<Notify>,
+}
+
+struct Table {
+    seats: Seats,
+    /// One for each seat that is taken.
+    instances: BTreeMap<ClientKey, Instance>,
+    /// Owners of instances that are ending; those that have ended are dropped when the next one comes.
+    leaving: Vec<JoinHandle<()>>,
+    /// Restarts of instances that are gone.
+    past_restarts: u64,
+    /// Ends what nobody uses; there is none before the first instance.
+    keeper: Option<AbortOnDropHandle<()>>,
+}
+
+struct Instance {
+    upstream: Arc<Upstream>,
+    home: Arc<Home>,
+    owner: JoinHandle<()>,
+}
+
+/// An instance for the time of one call.
+pub(crate) struct Lease {
+    upstream: Arc<Upstream>,
+    own: Option<(Arc<Own>, ClientKey, SeatNumber)>,
+}
+
+impl Lease {
+    pub(crate) fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some((own, client, number)) = self.own.take() {
+            let now = own.recipe.clock.now().mono;
+            own.lock().seats.give_back(now, &client, number);
+            own.nudge.notify_one();
+        }
+    }
+}
+
+impl Instances {
+    /// Starts the base instance.
+    pub(crate) fn start(recipe: Recipe, rule: Isolation, most: usize) -> Self {
+        let idle_timeout = recipe.settings.supervision.idle_timeout;
+        let seats = Seats::new(rule, recipe.shelf.is_apart(), most, idle_timeout);
+        let own = Arc::new(Own {
+            table: Mutex::new(Table {
+                seats,
+                instances: BTreeMap::new(),
+                leaving: Vec::new(),
+                past_restarts: 0,
+                keeper: None,
+            }),
+            recipe,
+            nudge: Arc::default(),
+        });
+        let observer = own.recipe.observer(None);
+        let unclear = Arc::downgrade(&own);
+        let separate = move || unclear.upgrade().is_some_and(|own| own.separate());
+        let role = Role::Base { separate: Box::new(separate) };
+        let (base, owner) = Upstream::start(own.recipe.parts(own.recipe.settings.clone(), observer, role));
+        Self { base, owner: Mutex::new(Some(owner)), own }
+    }
+
+    /// Everybody's instance, which knows the catalog.
+    pub(crate) fn base(&self) -> &Arc<Upstream> {
+        &self.base
+    }
+
+    /// The instance for a call of `client`, which is made if need be.
+    pub(crate) fn lease(&self, client: Option<&Client>) -> Result<Lease, CallError> {
+        let base = || Lease { upstream: Arc::clone(&self.base), own: None };
+        let Some((client, key)) = client.and_then(|client| Some((client, client.caller.key()?))) else {
+            return Ok(base());
+        };
+        let now = self.own.recipe.clock.now().mono;
+        let mut table = self.own.lock();
+        let (number, upstream) = match table.seats.take(now, &client.caller, client.can_be_asked) {
+            Seat::Base => return Ok(base()),
+            Seat::Full { retry_after } => return Err(self.full(table.seats.most()).retry_after(retry_after)),
+            Seat::Own(number) => {
+                let instance = table.instances.get(key).expect("every seat that is taken has an instance");
+                instance.home.is_heard_by(client.ear.clone());
+                (number, Arc::clone(&instance.upstream))
+            }
+            Seat::New(number) => {
+                let instance = self.own.make(client, number);
+                let upstream = Arc::clone(&instance.upstream);
+                table.instances.insert(key.clone(), instance);
+                let own = Arc::downgrade(&self.own);
+                let nudge = &self.own.nudge;
+                table.keeper.get_or_insert_with(|| {
+                    AbortOnDropHandle::new(tokio::spawn(keep(own, Arc::clone(nudge))))
+                });
+                (number, upstream)
+            }
+        };
+        Ok(Lease { upstream, own: Some((Arc::clone(&self.own), key.clone(), number)) })
+    }
+
+    /// Asks all instances for something. A stopped server has no own instances; they are made anew when it
+    /// is started and somebody calls.
+    pub(crate) fn ask(&self, ask: Ask) {
+        let mut table = self.own.lock();
+        match ask {
+            Ask::Stop => {
+                table.seats.stop();
+                table.end_all();
+            }
+            Ask::Start => table.seats.start(),
+            Ask::Reconnect | Ask::Reload | Ask::CauseChanged => {
+                for instance in table.instances.values() {
+                    instance.upstream.ask(ask);
+                }
+            }
+        }
+        drop(table);
+        self.base.ask(ask);
+    }
+
+    /// The client is gone, and so is its instance.
+    pub(crate) fn leave(&self, client: &ClientKey) {
+        let mut table = self.own.lock();
+        if table.seats.leave(client).is_some() {
+            table.end(client);
+        }
+    }
+
+    /// The own instances in summary, and what they add to the facts of the base instance.
+    pub(crate) fn summary(&self, facts: &mut UpstreamStatus) -> OwnInstances {
+        let table = self.own.lock();
+        let mut summary = OwnInstances {
+            are_apart: table.seats.are_apart(),
+            most: table.seats.most(),
+            states: Vec::new(),
+            cause: None,
+        };
+        facts.restarts += table.past_restarts;
+        for instance in table.instances.values() {
+            let status = instance.upstream.with(|machine, now| machine.status(now));
+            facts.in_flight += status.in_flight;
+            facts.waiting += status.waiting;
+            facts.restarts += status.restarts;
+            match summary.states.iter_mut().find(|(state, _)| *state == status.state) {
+                Some((_, count)) => *count += 1,
+                None => summary.states.push((status.state, 1)),
+            }
+            if status.state != State::Ready {
+                summary.cause = summary.cause.or(status.cause);
+            }
+        }
+        summary
+    }
+
+    /// Ends everything for good. Returns when nothing of it is left behind.
+    pub(crate) async fn end(&self) {
+        self.base.go_away();
+        let leaving = {
+            let mut table = self.own.lock();
+            table.seats.stop();
+            table.end_all();
+            table.keeper = None;
+            std::mem::take(&mut table.leaving)
+        };
+        let base = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for owner in leaving.into_iter().chain(base) {
+            let _ = owner.await;
+        }
+    }
+
+    /// Ends everything at once, without waiting.
+    pub(crate) fn abort(&self) {
+        self.base.go_away();
+        let mut table = self.own.lock();
+        table.seats.stop();
+        table.end_all();
+        table.keeper = None;
+        let base = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for owner in table.leaving.drain(..).chain(base) {
+            owner.abort();
+        }
+    }
+
+    fn full(&self, most: usize) -> CallError {
+        let name = &*self.own.recipe.name;
+        let text =
+            format!("upstream `{name}` has an instance for each of {most} clients, and none for another");
+        CallError::new(Code::Overloaded, name, Fate::NotSent, text)
+            .hint(format!("raise `max_instances` of `{name}`, or let its clients share with `isolation`"))
+    }
+}
+
+impl Own {
+    /// The base instance was asked something, and it cannot be known for whom. Answers whether that is news.
+    fn separate(&self) -> bool {
+        let news = self.lock().seats.separate();
+        if news {
+            self.recipe.shelf.keep_apart();
+        }
+        news
+    }
+
+    fn make(&self, client: &Client, number: SeatNumber) -> Instance {
+        let mut settings = self.recipe.settings.clone();
+        // Somebody wants it now, and it is ended for good when nobody does. What is offered is the business
+        // of the base instance.
+        settings.supervision.lazy = false;
+        settings.supervision.when_down = WhenDown::Keep;
+        let home = Arc::new(Home::of(client));
+        let observer = self.recipe.observer(Some(number.number()));
+        let role = Role::Own { home: Arc::clone(&home) };
+        let (upstream, owner) = Upstream::start(self.recipe.parts(settings, observer, role));
+        Instance { upstream, home, owner }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recipe {
+    fn observer(&self, instance: Option<u64>) -> Observer {
+        Observer::new(Arc::clone(&self.name), instance, self.feed.clone(), self.clock)
+    }
+
+    fn parts(&self, settings: Settings, observer: Observer, role: Role) -> Parts {
+        Parts {
+            name: Arc::clone(&self.name),
+            settings,
+            clock: self.clock,
+            observer,
+            dialer: Arc::clone(&self.dialer),
+            shelf: self.shelf.clone(),
+            bell: self.bell.clone(),
+            role,
+        }
+    }
+}
+
+impl Table {
+    fn end(&mut self, client: &ClientKey) {
+        if let Some(Instance { upstream, owner, .. }) = self.instances.remove(client) {
+            self.past_restarts += upstream.with(|machine, now| machine.status(now)).restarts;
+            upstream.go_away();
+            self.leaving.retain(|owner| !owner.is_finished());
+            self.leaving.push(owner);
+        }
+    }
+
+    fn end_all(&mut self) {
+        let clients: Vec<ClientKey> = self.instances.keys().cloned().collect();
+        for client in clients {
+            self.end(&client);
+        }
+    }
+}
+
+/// Ends own instances that nobody has used for long. It ends with the last handle to them.
+async fn keep(own: Weak<Own>, nudge: Arc<Notify>) {
+    loop {
+        let sleep = {
+            let Some(own) = own.upgrade() else { return };
+            let now = own.recipe.clock.now().mono;
+            let mut table = own.lock();
+            for client in table.seats.handle_timeout(now) {
+                table.end(&client);
+            }
+            table.seats.poll_timeout().map(|at| tokio::time::sleep_until(own.recipe.clock.instant(at)))
+        };
+        match sleep {
+            Some(sleep) => tokio::select! {
+                () = sleep => {}
+                () = nudge.notified() => {}
+            },
+            None => nudge.notified().await,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The calls under way on one link, and who may be meant by what the server says without naming one of them.
+//! It is asked in the order in which the server speaks: what follows a question on the wire cannot change whose
+//! question it is.
+
+use super::{Listener, SentMark};
+use crate::clock::Clock;
+use gripfast_core::failure::Sent;
+use gripfast_core::isolation::{Caller, Whose, whose};
+use gripfast_core::time::Mono;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The calls under way on one link.
+#[derive(Debug)]
+pub(crate) struct Underway {
+    clock: Clock,
+    table: Mutex<Table>,
+}
+
+/// How long a server may go on with a call that was withdrawn, and how many of those are remembered.
+const WORKS_ON_FOR: Duration = Duration::from_secs(600);
+const MOST_WITHDRAWN: usize = 64;
+
+#[derive(Default)]
+struct Table {
+    /// By the id under which the server knows them; ids only grow, so the newest is last. As many as the
+    /// upstream lets go at once.
+    calls: BTreeMap<u64, (Caller, Arc<dyn Listener>)>,
+    /// Calls that the server has seen and nobody waits for any more.
+    withdrawn: VecDeque<(u64, Caller, Mono)>,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (calls, withdrawn) = (self.calls.len(), self.withdrawn.len());
+        f.debug_struct("Table").field("calls", &calls).field("withdrawn", &withdrawn).finish()
+    }
+}
+
+impl Default for Underway {
+    fn default() -> Self {
+        Self { clock: Clock::new(), table: Mutex::default() }
+    }
+}
+
+impl Underway {
+    /// Notes a call before it is sent. It is under way until the guard is dropped.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        id: u64,
+        caller: Caller,
+        listener: Arc<dyn Listener>,
+        sent: Arc<SentMark>,
+    ) -> Entered {
+        self.lock().calls.insert(id, (caller, listener));
+        Entered { underway: Arc::clone(self), id, sent, answered: false }
+    }
+
+    /// Whom the server means, and who hears it for them.
+    pub(crate) fn whose(&self) -> (Whose, Option<Arc<dyn Listener>>) {
+        let now = self.clock.now().mono;
+        let mut table = self.lock();
+        table.withdrawn.retain(|(_, _, at)| now - *at < WORKS_ON_FOR);
+        let under_way: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
+        let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
+        let meant = whose(&under_way, &withdrawn);
+        let listener = match meant {
+            Whose::Call(at) => table.calls.values().nth(at).map(|(_, listener)| Arc::clone(listener)),
+            Whose::NoCall | Whose::Withdrawn | Whose::Indistinct | Whose::Unclear => None,
+        };
+        (meant, listener)
+    }
+
+    /// The server has answered a call that nobody waits for any more: it is not at work on it.
+    pub(super) fn settled(&self, id: u64) {
+        self.lock().withdrawn.retain(|(withdrawn, _, _)| *withdrawn != id);
+    }
+
+    fn leave(&self, id: u64, withdrawn: bool) {
+        let now = self.clock.now().mono;
+        let mut table = self.lock();
+        let Some((caller, _)) = table.calls.remove(&id) else { return };
+        if withdrawn {
+            if table.withdrawn.len() == MOST_WITHDRAWN {
+                table.withdrawn.pop_front();
+            }
+            table.withdrawn.push_back((id, caller, now));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that is under way until this is dropped.
+pub(crate) struct Entered {
+    underway: Arc<Underway>,
+    id: u64,
+    sent: Arc<SentMark>,
+    answered: bool,
+}
+
+impl Entered {
+    /// The server is done with it, or gone.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.underway.leave(self.id, !self.answered && self.sent.sent() == Sent::Yes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gripfast_core::ids::ClientKey;
+
+    struct Anybody;
+
+    impl Listener for Anybody {
+        fn said(&self, _message: &[u8]) {}
+    }
+
+    fn enter(underway: &Arc<Underway>, id: u64, client: &str) -> Entered {
+        let sent = Arc::new(SentMark::default());
+        sent.set();
+        underway.enter(id, Caller::One(ClientKey::new(client)), Arc::new(Anybody), sent)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_not_put_to_somebody_else_while_a_withdrawn_call_may_still_be_at_work() {
+        let underway = Arc::new(Underway::default());
+        drop(enter(&underway, 1, "a"));
+        let _two = enter(&underway, 2, "b");
+        assert_eq!(underway.whose().0, Whose::Unclear, "it may be the question of the first one");
+        underway.settled(1);
+        assert_eq!(underway.whose().0, Whose::Call(0), "the server is done with the first one");
+        drop(enter(&underway, 3, "a"));
+        tokio::time::advance(WORKS_ON_FOR).await;
+        assert_eq!(underway.whose().0, Whose::Call(0), "or would be");
+    }
+
+    #[tokio::test]
+    async fn what_was_never_sent_or_was_answered_is_nobodys_question() {
+        let underway = Arc::new(Underway::default());
+        enter(&underway, 1, "a").answered();
+        let never = Arc::new(SentMark::default());
+        drop(underway.enter(2, Caller::Unnamed, Arc::new(Anybody), never));
+        assert_eq!(underway.whose().0, Whose::NoCall);
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_of_withdrawn_calls_is_bounded() {
+        let underway = Arc::new(Underway::default());
+        for id in 0..10_000 {
+            drop(enter(&underway, id, "a"));
+        }
+        assert_eq!(underway.lock().withdrawn.len(), MOST_WITHDRAWN);
+        assert_eq!(underway.lock().calls.len(), 0);
+    }
+}
