@@ -38,6 +38,19 @@ pub(crate) fn each_member<'a>(
         .map_err(|error| not_json(&error))
 }
 
+/// Calls `member` for each member that is whole, of an object that may break off anywhere. Answers with the key
+/// whose value it broke off in.
+pub(crate) fn each_whole_member<'a>(
+    bytes: &'a [u8],
+    mut member: impl FnMut(&str, &'a RawValue),
+) -> Option<Cow<'a, str>> {
+    let mut cut = None;
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    // Breaking off is what is expected of it.
+    let _ = deserializer.deserialize_map(Beginning { member: &mut member, cut: &mut cut });
+    cut
+}
+
 /// The first byte that is not JSON whitespace.
 pub(crate) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
@@ -74,6 +87,29 @@ impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue)> Visitor<'a> for Walk<F> {
     fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key_seed(Key)? {
             (self.member)(key, map.next_value()?);
+        }
+        Ok(())
+    }
+}
+
+struct Beginning<'s, 'a, F> {
+    member: &'s mut F,
+    /// The key whose value is being read.
+    cut: &'s mut Option<Cow<'a, str>>,
+}
+
+impl<'a, F: FnMut(&str, &'a RawValue)> Visitor<'a> for Beginning<'_, 'a, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key_seed(Key)? {
+            let key = self.cut.insert(key);
+            (self.member)(key, map.next_value()?);
+            *self.cut = None;
         }
         Ok(())
     }

@@ -22,11 +22,13 @@ pub struct Event {
 }
 
 /// An event outgrew the reader's limit. The reader has thrown away what it held and goes on after the event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {limit} bytes")]
 pub struct TooLarge {
     /// The limit it outgrew, in bytes.
     pub limit: usize,
+    /// The first bytes of its data, which may tell whom it was for.
+    pub beginning: Vec<u8>,
 }
 
 /// Reads events from chunks of any size. Feed with [`Reader::push`], then take with [`Reader::next_event`]
@@ -121,7 +123,7 @@ impl Reader {
         } else if self.fits(part.len()) {
             self.line.extend_from_slice(part);
         } else {
-            self.discard();
+            self.discard(part);
             self.block.line_has_bytes = true;
         }
     }
@@ -136,7 +138,7 @@ impl Reader {
             return;
         }
         if !self.fits(tail.len()) {
-            self.discard();
+            self.discard(tail);
             return;
         }
         // A line that came in one piece, the usual case, is read where it lies.
@@ -202,11 +204,27 @@ impl Reader {
 
     /// Drops the event but keeps its id: resuming from the id before it would only bring the same event
     /// again.
-    fn discard(&mut self) {
+    fn discard(&mut self, part: &[u8]) {
+        let beginning = self.beginning(part);
         self.line = Vec::new();
         self.at_start = false;
         self.block = Block { id: self.block.id.take(), discarded: true, ..Block::default() };
-        self.ready.push_back(Err(TooLarge { limit: self.limit }));
+        self.ready.push_back(Err(TooLarge { limit: self.limit, beginning }));
+    }
+
+    /// The first bytes of the event's data, of what would have been kept of it.
+    fn beginning(&self, part: &[u8]) -> Vec<u8> {
+        let mut data = match &self.block.data {
+            Some(data) => data[..data.len().min(BEGINNING)].to_vec(),
+            None => {
+                let room = self.limit - self.buffered();
+                let line = [&self.line, &part[..part.len().min(room)]].concat();
+                let value = line.strip_prefix(b"data:").unwrap_or_default();
+                value.strip_prefix(b" ").unwrap_or(value).to_vec()
+            }
+        };
+        data.truncate(BEGINNING);
+        data
     }
 }
 
@@ -226,6 +244,9 @@ impl Block {
         }
     }
 }
+
+/// How much of an event that is too large is kept.
+const BEGINNING: usize = 1024;
 
 /// How much of a finished line's buffer is kept for the next one.
 const KEPT_LINE: usize = 8 * 1024;
@@ -425,14 +446,24 @@ mod tests {
 
     #[test]
     fn an_oversize_event_is_one_error_and_the_stream_goes_on() {
-        for stream in [
-            format!("data: a\n\nid: 7\ndata: {}\ndata: more\n\ndata: b\n\n", "x".repeat(100)),
-            format!("data: a\n\nid: 7\n{}\ndata: b\n\n", "data: 0123456789\n".repeat(9)),
+        let digits = "0123456789\n".repeat(5);
+        for (stream, begins) in [
+            (
+                format!("data: a\n\nid: 7\ndata: {}\ndata: more\n\ndata: b\n\n", "x".repeat(100)),
+                "x".repeat(57),
+            ),
+            (
+                format!("data: a\n\nid: 7\n{}\ndata: b\n\n", "data: 0123456789\n".repeat(9)),
+                digits.trim().to_owned(),
+            ),
         ] {
             let mut reader = Reader::new(64);
             reader.push(stream.as_bytes());
             assert_eq!(reader.next_event(), Some(Ok(event(None, "message", "a"))));
-            assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 64 })));
+            assert_eq!(
+                reader.next_event(),
+                Some(Err(TooLarge { limit: 64, beginning: begins.into_bytes() }))
+            );
             assert_eq!(reader.next_event(), Some(Ok(event(None, "message", "b"))));
             assert_eq!(reader.last_event_id(), Some("7"), "or a resume would bring it again");
         }
@@ -444,7 +475,7 @@ mod tests {
         reader.push(b"data: 0123456789\n\n");
         assert_eq!(events(&mut reader), [event(None, "message", "0123456789")]);
         reader.push(b"data: 0123456789X\n\n");
-        assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 16 })));
+        assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 16, beginning: b"0123456789".to_vec() })));
     }
 
     #[test]
@@ -454,7 +485,7 @@ mod tests {
             reader.push(&[b'x'; 100]);
             assert!(reader.buffered() <= 1000);
         }
-        assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 1000 })));
+        assert_eq!(reader.next_event(), Some(Err(TooLarge { limit: 1000, beginning: Vec::new() })));
         assert_eq!(reader.next_event(), None);
     }
 

@@ -109,6 +109,15 @@ impl Pending {
         self.lock().waiting.remove(&id);
     }
 
+    /// The answer to `id` came and cannot be used, for this reason.
+    pub(super) fn fail(&self, id: u64, observed: Observed, inbox: &Inbox) {
+        match self.lock().waiting.remove(&id) {
+            // Whoever asked may have lost interest this very moment.
+            Some(waiting) => drop(waiting.answer.send(Err(Evidence::sent(waiting.during, observed).into()))),
+            None => inbox.underway().settled(id),
+        }
+    }
+
     /// The link is gone: everybody is told, with how much of their request had left us.
     pub(super) fn fail_all(&self, observed: &Observed) {
         let waiting = {

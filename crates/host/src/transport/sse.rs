@@ -8,7 +8,9 @@ use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Tro
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::supervise::upstream::Manner;
+use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::results;
+use gripfast_wire::sse::TooLarge;
 use gripfast_wire::{Id, RawValue};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method};
@@ -112,11 +114,21 @@ fn resolve(url: &Url, endpoint: &str) -> Result<Url, Observed> {
 
 async fn follow(mut events: Events, pending: Arc<Pending>, inbox: Inbox) {
     let ended = loop {
-        match events.next(During::Call).await {
+        match events.next_of_any_size(During::Call).await {
             // What is no message, such as an event that only sets an id, is for nobody.
-            Ok(Some(event)) => {
+            Ok(Some(Ok(event))) => {
                 let _ = pending.dispatch(Bytes::from(event.data), &inbox).await;
             }
+            Ok(Some(Err(TooLarge { limit, beginning }))) => match envelope::addressee(&beginning, &[]) {
+                Addressee::Answer(id) => pending.fail(id, Observed::TooLarge(limit), &inbox),
+                Addressee::Nobody => {}
+                // Most of those who wait have no part in it.
+                Addressee::Unknown => {
+                    break Observed::Closed(format!(
+                        "it sent a message over the limit of {limit} bytes (`max_message`), and nobody can tell to whom"
+                    ));
+                }
+            },
             Ok(None) => break Observed::Closed("its event stream ended".to_owned()),
             Err(evidence) => break evidence.observed,
         }

@@ -10,7 +10,7 @@ use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Std
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_core::supervise::upstream::Manner;
-use gripfast_wire::envelope;
+use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::results;
 use gripfast_wire::{Id, RawValue, batch};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -203,7 +203,7 @@ async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>) {
     let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES);
     loop {
         match lines.next().await {
-            Line::Whole(line) | Line::TooLong(line) => ring.push(&line),
+            Line::Whole(line) | Line::TooLong { beginning: line, .. } => ring.push(&line),
             Line::End => return,
         }
     }
@@ -221,7 +221,10 @@ struct ChildsEnd {
 async fn live(mut child: ChildsEnd, mut reader: Reader, stdout: impl AsyncRead + Unpin) {
     let observed = tokio::select! {
         too_large = reader.read(stdout) => match too_large {
-            Some(limit) => Observed::TooLarge(limit),
+            // Most of those who wait have no part in it.
+            Some(limit) => Observed::Closed(format!(
+                "it sent a message over the limit of {limit} bytes (`max_message`), and nobody can tell to whom"
+            )),
             None => child.closed("it closed its stdout").await,
         },
         () = refused(&mut child.writing) => child.closed("it closed its stdin").await,
@@ -270,13 +273,20 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads until the end. Answers with the limit if a message was over it.
+    /// Reads until the end. Answers with the limit if a message was over it and does not say whom it answers; one
+    /// that does costs its own call only.
     async fn read(&mut self, stdout: impl AsyncRead + Unpin) -> Option<usize> {
         let mut lines = Lines::new(stdout, self.max_message);
         loop {
             match lines.next().await {
                 Line::Whole(line) => self.take(Bytes::from(line)).await,
-                Line::TooLong(_) => return Some(self.max_message),
+                Line::TooLong { beginning, end } => match envelope::addressee(&beginning, &end) {
+                    Addressee::Answer(id) => {
+                        self.pending.fail(id, Observed::TooLarge(self.max_message), &self.inbox)
+                    }
+                    Addressee::Nobody => self.skip(&beginning).await,
+                    Addressee::Unknown => return Some(self.max_message),
+                },
                 Line::End => return None,
             }
         }
@@ -315,7 +325,7 @@ impl Reader {
     }
 }
 
-/// Lines of bounded length. An overlong line is cut, and its rest is read and dropped.
+/// Lines of bounded length. Of an overlong line only its two ends are kept.
 struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
@@ -323,9 +333,13 @@ struct Lines<R> {
 
 enum Line {
     Whole(Vec<u8>),
-    TooLong(Vec<u8>),
+    TooLong { beginning: Vec<u8>, end: Vec<u8> },
     End,
 }
+
+/// What is kept of both ends of an overlong line.
+const KEPT_BEGINNING: usize = StderrRing::LINE_BYTES;
+const KEPT_END: usize = 128;
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     fn new(reader: R, limit: usize) -> Self {
@@ -334,7 +348,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     async fn next(&mut self) -> Line {
         let mut line = Vec::new();
-        let mut too_long = false;
+        // The last bytes of a line that has become too long.
+        let mut end: Option<Vec<u8>> = None;
         loop {
             let chunk = match self.reader.fill_buf().await {
                 Ok(chunk) if !chunk.is_empty() => chunk,
@@ -346,21 +361,32 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 None => (chunk.len(), false),
             };
             let text = &chunk[..taken - usize::from(complete)];
-            let room = self.limit - line.len();
-            too_long |= text.len() > room;
-            line.extend_from_slice(&text[..text.len().min(room)]);
+            match &mut end {
+                None if text.len() <= self.limit - line.len() => line.extend_from_slice(text),
+                None => {
+                    line.extend_from_slice(&text[..self.limit - line.len()]);
+                    line.truncate(KEPT_BEGINNING);
+                    line.shrink_to_fit();
+                    end = Some(last(text).to_vec());
+                }
+                Some(end) => {
+                    end.extend_from_slice(last(text));
+                    *end = last(end).to_vec();
+                }
+            }
             self.reader.consume(taken);
-            if complete || (too_long && self.gives_up_early()) {
-                return if too_long { Line::TooLong(line) } else { Line::Whole(line) };
+            if complete {
+                return match end {
+                    Some(end) => Line::TooLong { beginning: line, end },
+                    None => Line::Whole(line),
+                };
             }
         }
     }
+}
 
-    /// A message over the limit ends the link, so there is no use in reading its rest; an overlong line
-    /// on stderr does not.
-    fn gives_up_early(&self) -> bool {
-        self.limit > StderrRing::LINE_BYTES
-    }
+fn last(bytes: &[u8]) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(KEPT_END)..]
 }
 
 #[cfg(test)]
@@ -378,7 +404,8 @@ mod tests {
         let text = [b"short\n".as_slice(), &vec![b'x'; 5000], b"\nnext\nhalf"].concat();
         let mut lines = Lines::new(text.as_slice(), StderrRing::LINE_BYTES);
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"short"));
-        assert!(matches!(lines.next().await, Line::TooLong(line) if line.len() == StderrRing::LINE_BYTES));
+        let Line::TooLong { beginning, end } = lines.next().await else { panic!("it is too long") };
+        assert_eq!((beginning.len(), end.len()), (StderrRing::LINE_BYTES, KEPT_END));
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"next"));
         assert!(matches!(lines.next().await, Line::End));
     }

@@ -78,17 +78,25 @@ async fn g07_an_event_over_the_limit_is_passed_over_and_what_comes_after_it_is_h
 }
 
 #[tokio::test]
-async fn g07_an_answer_over_the_limit_on_the_one_stream_of_an_old_server_costs_that_stream() {
+async fn g07_an_answer_over_the_limit_on_the_one_stream_of_an_old_server_costs_its_own_call_only() {
     let server = serve(legacy()).await;
     let mut limits = spec_over(&server.sse_url(), UrlTransport::Sse);
     limits.max_message = 64 << 10;
     let host = ready_host(limits).await;
+    let other = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "counter", json!({ "ms": 300 })).await }
+    });
+    while server.counter() == 0 {
+        tokio::task::yield_now().await;
+    }
     let huge = json!({ "how": "huge_frame", "size": 1 << 20 });
     let error = call(&host, "misbehave", huge).await.unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::UpstreamProtocol, Fate::Unknown), "{error}");
     assert!(error.text.contains("`max_message`"), "{error}");
+    assert!(other.await.unwrap().is_ok(), "an innocent call with a side effect");
     assert_eq!(echo(&host, "small").await.as_deref(), Ok("small"));
-    assert_eq!(server.calls(), 2);
+    assert_eq!((server.calls(), server.initializes()), (3, 1));
 }
 
 #[tokio::test]

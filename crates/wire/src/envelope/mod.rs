@@ -11,11 +11,13 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
+pub use self::cut::{Addressee, addressee};
 pub use self::id::{Id, RequestId};
 use crate::patch::Object;
 use crate::scan::{self, looks_like};
 use crate::{codes, raw};
 
+mod cut;
 mod id;
 #[cfg(test)]
 mod tests;

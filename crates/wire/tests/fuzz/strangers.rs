@@ -51,6 +51,8 @@ proptest! {
 fn examine(bytes: &[u8]) -> Result<(), TestCaseError> {
     let _ = Object::parse_slice(bytes);
     let _ = decode_value(bytes);
+    let (beginning, end) = bytes.split_at(bytes.len() / 2);
+    let _ = envelope::addressee(beginning, end);
     for part in batch::split(bytes, 4).unwrap_or_default() {
         prop_assert!(bytes.len() >= part.len());
     }

@@ -86,13 +86,21 @@ impl Events {
         &mut self,
         during: During,
     ) -> Result<Option<sse::Event>, Evidence> {
+        match self.next_of_any_size(during).await? {
+            Some(Ok(event)) => Ok(Some(event)),
+            Some(Err(too_large)) => Err(Evidence::sent(during, Observed::TooLarge(too_large.limit))),
+            None => Ok(None),
+        }
+    }
+
+    /// The same for those who care whom an event was for that is too large.
+    pub(in crate::transport) async fn next_of_any_size(
+        &mut self,
+        during: During,
+    ) -> Result<Option<Result<sse::Event, sse::TooLarge>>, Evidence> {
         loop {
-            match self.reader.next_event() {
-                Some(Ok(event)) => return Ok(Some(event)),
-                Some(Err(too_large)) => {
-                    return Err(Evidence::sent(during, Observed::TooLarge(too_large.limit)));
-                }
-                None => {}
+            if let Some(event) = self.reader.next_event() {
+                return Ok(Some(event));
             }
             match self.body.frame().await {
                 None => return Ok(None),
