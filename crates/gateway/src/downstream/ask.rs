@@ -3,6 +3,7 @@
 use super::Gateway;
 use super::client::Client;
 use super::cursor::{Edition, Place};
+use super::era;
 use super::forward::PassedOn;
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
@@ -103,7 +104,7 @@ impl Gateway {
     async fn discover(&self) -> Told {
         self.settle().await;
         let mut answer = json!({
-            "supportedVersions": ProtocolVersion::KNOWN.iter().rev().map(ProtocolVersion::as_str).collect::<Vec<_>>(),
+            "supportedVersions": era::spoken(),
             "capabilities": self.capabilities(),
             "resultType": "complete",
             "ttlMs": 0,

@@ -13,11 +13,11 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
-use gripfast::wire::{Era, Id, RequestId, batch, codes};
+use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// One client's side of the channel.
@@ -33,6 +33,8 @@ pub(super) struct Conversation {
     /// Subscriptions, which never end by themselves.
     listening: JoinSet<()>,
     herald: Option<AbortHandle>,
+    /// What was agreed on in the handshake, if there was one.
+    version: Option<ProtocolVersion>,
 }
 
 const LARGEST_BATCH: usize = 100;
@@ -51,25 +53,45 @@ impl Conversation {
             tasks: JoinSet::new(),
             listening: JoinSet::new(),
             herald: None,
+            version: None,
         }
     }
 
-    /// Takes one message of the client. Answers follow on the channel, in whatever order they come.
+    /// Takes what the client says. Answers follow on the channel, in whatever order they come.
     pub(super) async fn take(&mut self, body: Bytes) {
         while self.tasks.try_join_next().is_some() || self.listening.try_join_next().is_some() {}
         if envelope::is_batch(&body) {
-            match batch::split(&body, LARGEST_BATCH) {
-                Ok(messages) => {
-                    let messages: Vec<Bytes> = messages.into_iter().map(|one| body.slice_ref(one)).collect();
-                    for message in messages {
-                        self.take_one(message).await;
-                    }
-                }
-                Err(error) => self.refuse(None, &era::unreadable_batch(&error)).await,
-            }
+            self.take_batch(&body).await;
         } else {
-            self.take_one(body).await;
+            self.take_one(body, AnswerTo::Channel).await;
         }
+    }
+
+    /// A batch is answered as a batch, when the last of its members is.
+    async fn take_batch(&mut self, body: &Bytes) {
+        let messages = match batch::split(body, LARGEST_BATCH) {
+            Ok(messages) => messages,
+            Err(error) => return self.refuse(None, &era::unreadable_batch(&error), AnswerTo::Channel).await,
+        };
+        if !self.version.as_ref().is_some_and(ProtocolVersion::allows_batches) {
+            let fault = Fault::new(codes::INVALID_REQUEST, "this protocol version has no batches");
+            return self.refuse(None, &fault, AnswerTo::Channel).await;
+        }
+        let mut due = Vec::new();
+        for message in messages {
+            let (answer, answered) = oneshot::channel();
+            self.take_one(body.slice_ref(message), AnswerTo::Batch(answer)).await;
+            due.push(answered);
+        }
+        let out = self.out.clone();
+        self.tasks.spawn(async move {
+            // A notification has no answer, and neither has a call that was cancelled.
+            let answers = futures_util::future::join_all(due).await;
+            let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+            if let Some(joined) = batch::join(&answers) {
+                let _ = out.send(joined.into()).await;
+            }
+        });
     }
 
     /// Waits for the answers that are still due, for a while.
@@ -89,16 +111,20 @@ impl Conversation {
         self.tasks.detach_all();
     }
 
-    async fn take_one(&mut self, body: Bytes) {
+    async fn take_one(&mut self, body: Bytes, to: AnswerTo) {
         match Message::parse(&body) {
-            Err(error) => self.refuse(None, &era::unreadable(&error)).await,
-            Ok(Message::Request(request)) if request.method == "initialize" => {
-                self.initialize(&request).await
-            }
+            Err(error) => self.refuse(None, &era::unreadable(&error), to).await,
+            Ok(Message::Request(request)) if request.method == "initialize" => match to {
+                AnswerTo::Channel => self.initialize(&request).await,
+                AnswerTo::Batch(_) => {
+                    let fault = Fault::new(codes::INVALID_REQUEST, "`initialize` stands alone");
+                    self.refuse(Some(request.id), &fault, to).await;
+                }
+            },
             Ok(Message::Request(request)) => match era::of(&request, Around::Silent) {
                 Ok(Era::Modern) if request.method == "subscriptions/listen" => self.listen(&request),
-                Ok(era) => self.begin(&request, era, body.clone()),
-                Err(fault) => self.refuse(Some(request.id), &fault).await,
+                Ok(era) => self.begin(&request, era, body.clone(), to),
+                Err(fault) => self.refuse(Some(request.id), &fault, to).await,
             },
             Ok(Message::Notification(notification)) => {
                 if notification.method == Cancelled::METHOD
@@ -124,15 +150,15 @@ impl Conversation {
         let wanted = request.params.and_then(|params| InitializeParams::read(params).ok());
         let Some(wanted) = wanted else {
             let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
-            self.say(respond::error(Era::Legacy, Some(request.id), &fault).message).await;
-            return;
+            return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
         };
         self.client = Client::with(Abilities::read(wanted.capabilities));
-        let (_, result) = self.gateway.initialize(&wanted.version).await;
-        self.say(envelope::response(request.id, &result)).await;
+        let (version, result) = self.gateway.initialize(&wanted.version).await;
+        self.version = Some(version);
+        AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
     }
 
-    fn begin(&mut self, request: &Request<'_>, era: Era, body: Bytes) {
+    fn begin(&mut self, request: &Request<'_>, era: Era, body: Bytes, to: AnswerTo) {
         let id = request.id.to_request_id();
         let (gateway, out, running) =
             (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
@@ -151,7 +177,7 @@ impl Conversation {
                 let ear = ToChannel { out: out.clone(), client: client.clone(), questions };
                 let response = answer(&gateway, era, &request, Arc::new(ear), client).await;
                 running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-                let _ = out.send(response.message.into()).await;
+                to.say(&out, response.message.into()).await;
             }
         });
         noted.insert(id, call);
@@ -201,13 +227,26 @@ impl Conversation {
         self.herald = Some(task.abort_handle());
     }
 
-    async fn refuse(&self, id: Option<Id<'_>>, fault: &Fault) {
-        self.say(respond::error(Era::Legacy, id, fault).message).await;
+    async fn refuse(&self, id: Option<Id<'_>>, fault: &Fault, to: AnswerTo) {
+        to.say(&self.out, respond::error(Era::Legacy, id, fault).message.into()).await;
     }
+}
 
-    async fn say(&self, message: Vec<u8>) {
+/// Where an answer goes.
+enum AnswerTo {
+    /// To the client, as soon as it is there.
+    Channel,
+    /// To the others of its batch.
+    Batch(oneshot::Sender<Bytes>),
+}
+
+impl AnswerTo {
+    async fn say(self, channel: &mpsc::Sender<Bytes>, message: Bytes) {
         // A client that is gone is noticed by whoever reads from it.
-        let _ = self.out.send(message.into()).await;
+        match self {
+            Self::Channel => drop(channel.send(message).await),
+            Self::Batch(others) => drop(others.send(message)),
+        }
     }
 }
 

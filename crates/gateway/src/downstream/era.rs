@@ -26,19 +26,32 @@ pub(super) fn of(request: &Request<'_>, around: Around) -> Result<Era, Fault> {
             }
             Some(_) | None => Ok(Era::Modern),
         },
-        Ok(context) => Err(Fault {
-            code: codes::UNSUPPORTED_PROTOCOL_VERSION,
-            message: format!("protocol version {} is not spoken here", context.version),
-            data: Some(json!({
-                "supported": [ProtocolVersion::MODERN.as_str()],
-                "requested": context.version.as_str(),
-            })),
-        }),
+        Ok(context) => Err(unsupported(&context.version)),
         Err(ContextFault::Absent) if around == Around::Silent && request.method != "server/discover" => {
             Ok(Era::Legacy)
         }
         Err(error) => Err(Fault::new(codes::INVALID_PARAMS, error.to_string())),
     }
+}
+
+/// Every version that is spoken here, the newest first: what `server/discover` says, and what a client is told that
+/// asks in a version that nobody knows.
+pub(super) fn spoken() -> Vec<&'static str> {
+    const KNOWN: &[ProtocolVersion] = &ProtocolVersion::KNOWN;
+    KNOWN.iter().rev().map(ProtocolVersion::as_str).collect()
+}
+
+fn unsupported(requested: &ProtocolVersion) -> Fault {
+    // A version that begins with `initialize` is spoken here, but not like this; naming it again would lead a client
+    // in circles.
+    let (message, supported) = if requested.is_known() {
+        let text = format!("protocol version {requested} begins with `initialize`");
+        (text, vec![ProtocolVersion::MODERN.as_str()])
+    } else {
+        (format!("protocol version {requested} is not spoken here"), spoken())
+    };
+    let data = json!({ "supported": supported, "requested": requested.as_str() });
+    Fault { code: codes::UNSUPPORTED_PROTOCOL_VERSION, message, data: Some(data) }
 }
 
 /// Whether a method belongs to the other era. It is then nothing that a server behind us should be asked on

@@ -1,10 +1,10 @@
 //! Legacy clients: the handshake, sessions and how they end, and batches where the version has them.
 
-use crate::client::{LEGACY, Legacy, MODERN, initialize, request};
+use crate::client::{LEGACY, Legacy, MODERN, request};
 use crate::scene::{Scene, at, demo, within};
 use futures_util::future::join_all;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashSet;
 
 #[tokio::test]
@@ -173,41 +173,4 @@ async fn an_unknown_protocol_version_in_the_header_is_a_400() {
     let with = |version| [("mcp-session-id", &*client.session), ("mcp-protocol-version", version)];
     assert_eq!(scene.http.post(&with(LEGACY), ping.clone()).await.status, 200);
     assert_eq!(scene.http.post(&with("1999-01-01"), ping).await.status, 400);
-}
-
-#[tokio::test]
-async fn a_batch_is_answered_as_a_batch_in_the_version_that_has_them() {
-    let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let client = Legacy::speaks(&scene.http, "2025-03-26").await;
-    let echo = |text: &str| json!({ "name": "demo__echo", "arguments": { "text": text } });
-    let batch = json!([
-        request("a", "tools/call", &echo("one")),
-        { "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "nobody" } },
-        request("b", "tools/call", &echo("two")),
-        { "jsonrpc": "2.0", "id": "c" },
-        initialize(LEGACY),
-    ]);
-    let answered = client.post(&batch).await;
-    assert_eq!(answered.status, 200);
-    let answers = answered.message();
-    let by_id =
-        |id: Value| answers.as_array().unwrap().iter().find(|answer| answer["id"] == id).unwrap().clone();
-    assert_eq!(by_id(json!("a"))["result"]["structuredContent"]["text"], "one");
-    assert_eq!(by_id(json!("b"))["result"]["structuredContent"]["text"], "two");
-    // A handshake stands alone, and what is no message has an error of its own.
-    assert_eq!(by_id(json!(0))["error"]["code"], -32600);
-    assert_eq!(by_id(Value::Null)["error"]["code"], -32600);
-    assert_eq!(answers.as_array().unwrap().len(), 4);
-    let silent = json!([{ "jsonrpc": "2.0", "method": "notifications/initialized" }]);
-    assert_eq!(client.post(&silent).await.status, 202);
-}
-
-#[tokio::test]
-async fn a_batch_in_a_version_without_batches_is_a_400() {
-    let demo = demo().await;
-    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
-    let client = Legacy::meets(&scene.http).await;
-    let answered = client.post(&json!([request(1, "ping", &json!({}))])).await;
-    assert_eq!(answered.refusal(), (400, -32600));
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod aggregation;
+mod batches;
 mod bounds;
 mod client;
 mod clients;

@@ -125,11 +125,25 @@ async fn a_version_that_is_not_spoken_here_is_answered_with_those_that_are() {
     assert_eq!(answered.refusal(), (400, -32022));
     let data = &answered.message()["error"]["data"];
     assert_eq!(data["requested"], "2027-01-01");
-    assert!(data["supported"].as_array().unwrap().contains(&json!(MODERN)));
+    let discovered = Modern::of(&scene.http).asks("server/discover", json!({})).await;
+    assert_eq!(data["supported"], discovered["result"]["supportedVersions"], "one gateway, one list");
+    assert_eq!(data["supported"][0], MODERN);
+    assert!(data["supported"].as_array().unwrap().contains(&json!(LEGACY)));
     // Whether the request means that version at all comes first.
     let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/list")];
     let answered = scene.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
     assert_eq!(answered.refusal(), (400, -32020));
+}
+
+#[tokio::test]
+async fn a_version_that_begins_with_a_handshake_is_not_offered_again_to_who_asks_without_one() {
+    let (_demo, scene) = scene().await;
+    let mut params = in_context(json!({}));
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(LEGACY);
+    let headers = [("mcp-protocol-version", LEGACY), ("mcp-method", "tools/list")];
+    let answered = scene.http.post(&headers, request(1, "tools/list", &params).to_string()).await;
+    assert_eq!(answered.refusal(), (400, -32022));
+    assert_eq!(answered.message()["error"]["data"]["supported"], json!([MODERN]));
 }
 
 #[tokio::test]

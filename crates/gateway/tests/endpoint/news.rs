@@ -170,13 +170,13 @@ async fn a_client_of_the_oldest_http_is_served_and_told_on_its_stream() {
 }
 
 /// A client on a pair of streams.
-struct Pipe {
+pub(crate) struct Pipe {
     input: DuplexStream,
     output: Lines<BufReader<DuplexStream>>,
 }
 
 impl Pipe {
-    fn to(scene: &Scene) -> Self {
+    pub(crate) fn to(scene: &Scene) -> Self {
         let gateway = Gateway::new(scene.host.clone(), Seal::of_this_process().unwrap(), &Terms::default());
         let (input, theirs) = tokio::io::duplex(1 << 16);
         let (ours, output) = tokio::io::duplex(1 << 16);
@@ -185,11 +185,11 @@ impl Pipe {
         Self { input, output: BufReader::new(output).lines() }
     }
 
-    async fn says(&mut self, message: Value) {
+    pub(crate) async fn says(&mut self, message: Value) {
         self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    async fn hears(&mut self) -> Value {
+    pub(crate) async fn hears(&mut self) -> Value {
         let line = within("a line", self.output.next_line()).await.unwrap().unwrap();
         serde_json::from_str(&line).unwrap()
     }
