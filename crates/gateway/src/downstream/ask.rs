@@ -5,6 +5,7 @@ use super::client::Client;
 use super::cursor::{Edition, Place};
 use super::era;
 use super::forward::PassedOn;
+use super::route::route;
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
@@ -274,23 +275,17 @@ impl Gateway {
 
     /// A method we do not know goes to the one server that can be meant by it, if there is one.
     async fn pass_on(&self, asked: &Asked<'_>) -> Told {
-        let not_found = || {
-            let text = format!("method not found: {}", asked.method);
-            Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
-        };
         // What it would begin, and what would then have to reach the client, does not cross yet.
         let one_sided = matches!(asked.method, "resources/subscribe" | "resources/unsubscribe");
-        let names = self.host.names();
-        match names.as_slice() {
-            [only] if !one_sided => {
-                self.forward(
-                    asked,
-                    only,
-                    Ok(asked.params.map_or_else(|| raw(&json!({})), RawValue::to_owned)),
-                )
-                .await
+        self.settle().await;
+        let menu = self.host.menu();
+        match route(&menu.menu, &self.host.names(), asked.params) {
+            Ok(Some(to)) if !one_sided => self.forward(asked, &to.server, Ok(to.params)).await,
+            Ok(_) => {
+                let text = format!("method not found: {}", asked.method);
+                Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
             }
-            _ => not_found(),
+            Err(error) => Fault::invalid(error.to_string()),
         }
     }
 }

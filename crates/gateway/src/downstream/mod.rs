@@ -24,6 +24,7 @@ mod pass;
 mod questions;
 mod recall;
 mod respond;
+mod route;
 mod seal;
 mod session;
 mod sessions;

@@ -22,3 +22,5 @@ mod pipe;
 mod questions;
 mod scene;
 mod script;
+mod trace;
+mod unknown;
