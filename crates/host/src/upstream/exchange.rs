@@ -130,7 +130,9 @@ impl Upstream {
                     return match (failure, answer) {
                         // It says itself what is wrong with the request.
                         (Failure::Outdated(_), Some(answer)) => Ok(answer),
-                        (failure, _) => Err(CallError::from_failure(&self.name, &failure, fate)),
+                        (failure, _) => {
+                            Err(CallError::from_failure(&self.name, &patience.as_told(failure), fate))
+                        }
                     };
                 }
             }
@@ -497,6 +499,16 @@ impl<'a> Patience<'a> {
     /// The time since the call began.
     fn spent(&self) -> Duration {
         self.upstream.clock.now().mono - self.begun
+    }
+
+    /// A caller whose whole time is up is told that time: it does not know when its turn began.
+    fn as_told(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::TimedOut(_) if self.upstream.clock.now().mono >= self.deadline => {
+                Failure::TimedOut(self.deadline - self.begun)
+            }
+            failure => failure,
+        }
     }
 
     fn until(&mut self, wait_for: WaitFor) -> Mono {
