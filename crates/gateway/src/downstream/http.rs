@@ -40,6 +40,11 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// The largest message a client may send.
 pub(super) const LARGEST_BODY: usize = 16 << 20;
 const LARGEST_BATCH: usize = 100;
+/// An answer that takes no longer is one JSON body. A slower one comes on a stream: nobody on the way takes the
+/// silence for an end, and whoever loses the connection may come back for it.
+const SOON: Duration = Duration::from_secs(1);
+/// When a client whose stream broke off is to come back.
+const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// Silence on an open stream is broken by a comment, so that nothing on the way takes it for dead.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -144,13 +149,16 @@ async fn post_legacy(
             let id = request.id.to_request_id();
             let call = spawn_legacy(gateway, session, session.client.clone(), body.clone(), &outbox);
             session.running(id, call, &outbox);
-            let begun = first(&outbox, 0).await;
+            let begun = tokio::time::timeout(SOON, first(&outbox, 0)).await;
             match begun {
-                First::Answer(answer, status) => json_response(answer, status),
+                Ok(First::Answer(answer, status)) => json_response(answer, status),
                 // Whoever loses the stream may come back for the rest: the call goes on without it.
-                First::Stream => {
+                Ok(First::Stream) | Err(_) => {
                     let number = session.keep_stream(Arc::clone(&outbox));
-                    stream(outbox_events(outbox, 0, number, in_use))
+                    let opening = session.version.primes_streams().then(|| opening(number));
+                    stream(
+                        futures_util::stream::iter(opening).chain(outbox_events(outbox, 0, number, in_use)),
+                    )
                 }
             }
         }
@@ -445,6 +453,11 @@ pub(super) async fn first(outbox: &Outbox, place: usize) -> First {
         }
         None => First::Stream,
     }
+}
+
+/// The first event of a stream: nothing but a place to come back to, and when.
+fn opening(number: u64) -> Bytes {
+    sse::Writer::new().id(&format!("s-{number}-0")).retry(COME_BACK_AFTER).data(b"").finish().into()
 }
 
 /// The messages of one request as events, from `place` on.

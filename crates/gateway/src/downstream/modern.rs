@@ -101,6 +101,8 @@ async fn deliver(gateway: &Arc<Gateway>, id: RequestId, call: Suspended) -> Resp
             let question = input_required(gateway, &id, call);
             json_response(question, StatusCode::OK)
         }
+        // From here on there are signs of life. Errors that have a status of their own come sooner.
+        () = tokio::time::sleep(KEEP_ALIVE) => stream(events(Arc::clone(gateway), id, call)),
     }
 }
 
@@ -185,4 +187,29 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Resp
             }
         });
     stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(changes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Seal, Terms};
+    use super::*;
+    use gripfast::Host;
+    use http_body_util::BodyExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_says_nothing_for_long_shows_signs_of_life() {
+        let gateway =
+            Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
+        let outbox = Arc::new(Outbox::default());
+        let working = tokio::spawn(std::future::pending::<()>());
+        let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working.abort_handle());
+        let response = deliver(&gateway, RequestId::from(1), call).await;
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut body = response.into_body();
+        let sign = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(sign, sse::KEEP_ALIVE);
+        outbox.finish(Some(Bytes::from_static(br#"{"jsonrpc":"2.0","id":9,"result":{}}"#)));
+        let answer = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(String::from_utf8_lossy(&answer).contains(r#""id":1"#), "{answer:?}");
+    }
 }

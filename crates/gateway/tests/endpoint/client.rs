@@ -321,8 +321,13 @@ impl Events {
         }
     }
 
-    /// The next message, which has to come.
+    /// The next message, which has to come. An event without data is only a place to come back to.
     pub(crate) async fn message(&mut self) -> Value {
-        self.next().await.expect("the stream goes on").message()
+        loop {
+            let event = self.next().await.expect("the stream goes on");
+            if !event.data.is_empty() {
+                return event.message();
+            }
+        }
     }
 }

@@ -27,8 +27,9 @@ fn logged(level: &str) -> Value {
 
 /// The levels of the log messages before the answer.
 fn levels(answered: &Answered) -> Vec<String> {
-    let messages = answered.text.lines().filter_map(|line| line.strip_prefix("data: "));
-    let messages = messages.map(|data| serde_json::from_str::<Value>(data).unwrap());
+    let data = answered.text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let messages =
+        data.filter(|data| !data.is_empty()).map(|data| serde_json::from_str::<Value>(data).unwrap());
     let logs = messages.filter(|message| message["method"] == "notifications/message");
     logs.map(|message| message["params"]["level"].as_str().unwrap().to_owned()).collect()
 }

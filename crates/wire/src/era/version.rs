@@ -69,6 +69,12 @@ impl ProtocolVersion {
         *self == Self::V2025_03_26
     }
 
+    /// Whether a client takes an event without data as a place to come back to. Older ones may take it for a message
+    /// that they cannot read; newer ones have no streams to come back to.
+    pub fn primes_streams(&self) -> bool {
+        *self == Self::LATEST_LEGACY
+    }
+
     /// `dddd-dd-dd`; without this check text such as `draft` would compare as newer than every date.
     fn is_date(&self) -> bool {
         self.0.len() == 10
@@ -110,10 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn only_2025_03_26_takes_batches_and_the_header_came_after_it() {
+    fn only_2025_03_26_takes_batches_the_header_came_after_it_and_events_without_data_later_still() {
         let batches = ProtocolVersion::KNOWN.map(|version| version.allows_batches());
         let header = ProtocolVersion::KNOWN.map(|version| version.needs_version_header());
         assert_eq!(batches, [false, true, false, false, false]);
         assert_eq!(header, [false, false, true, true, true]);
+        let primed = ProtocolVersion::KNOWN.map(|version| version.primes_streams());
+        assert_eq!(primed, [false, false, false, true, false]);
     }
 }
