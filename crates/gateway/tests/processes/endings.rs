@@ -91,6 +91,20 @@ async fn g06_a_grandchild_does_not_outlive_the_child_that_died() {
 }
 
 #[tokio::test]
+async fn c05_nothing_is_written_to_a_dead_child_whose_pipes_a_grandchild_holds() {
+    let stage = Stage::new();
+    let old = stage.spawn_ready("demo", stage.demo(&["--fork-grandchild"])).await;
+    signal(old, Signal::KILL);
+    // Reaped: its end is known.
+    until(|| (!std::path::Path::new(&format!("/proc/{old}")).exists()).then_some(())).await.unwrap();
+    // The grandchild would take every byte and answer none.
+    for call in 0..5 {
+        let counted = stage.call("demo", "counter", json!({ "key": call.to_string() })).await;
+        assert!(counted.is_ok(), "{counted:?}");
+    }
+}
+
+#[tokio::test]
 async fn g06_a_grandchild_that_left_the_group_is_found_by_its_environment() {
     let stage = Stage::new();
     let spec = stage.shell(r#"setsid sleep 600 & exec "$GRIPFAST" demo-server"#);

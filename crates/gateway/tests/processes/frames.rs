@@ -2,7 +2,7 @@
 
 use crate::alone::alone;
 use crate::proc::peak_memory;
-use crate::stage::{Stage, call};
+use crate::stage::{Stage, call, until};
 use gripfast::Code;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn g07_a_message_over_the_limit_costs_its_own_call_only_and_memory_stays_bounded
     let name = "g07_a_message_over_the_limit_costs_its_own_call_only_and_memory_stays_bounded";
     alone(module_path!(), name, async {
         let stage = Stage::new();
-        let mut spec = stage.demo(&[]);
+        let mut spec = stage.demo(&["--counter-file", &stage.file("counter")]);
         spec.max_message = MEBIBYTE;
         let pid = stage.spawn_ready("demo", spec).await;
         let large = |size: usize| json!({ "how": "huge_frame", "size": size });
@@ -22,7 +22,7 @@ fn g07_a_message_over_the_limit_costs_its_own_call_only_and_memory_stays_bounded
         let before = peak_memory();
         let host = stage.host.clone();
         let other = tokio::spawn(async move { call(&host, "demo", "counter", json!({ "ms": 300 })).await });
-        stage.until("demo", |status| status.supervision.in_flight == 1).await;
+        until(|| (stage.lines("counter").len() == 1).then_some(())).await.unwrap();
         let error = stage.call("demo", "misbehave", large(100 * MEBIBYTE)).await.unwrap_err();
         assert_eq!(error.code, Code::UpstreamProtocol, "{error}");
         assert!(error.text.contains("1048576 bytes"), "{error}");

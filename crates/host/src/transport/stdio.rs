@@ -13,6 +13,7 @@ use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::results;
 use gripfast_wire::{Id, RawValue, batch};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
@@ -35,8 +36,10 @@ struct Frame {
 
 /// Frames that may wait for a child that does not read. More wait with their callers.
 const QUEUED_FRAMES: usize = 1024;
-/// After a child's end, what it wrote last may still be in the pipe; a grandchild may hold it open for ever.
+/// After a child's end, what it wrote last may still be in the pipes; a grandchild may hold them open for ever.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
+/// A dead child writes no more: once nothing has been read for this long, nothing of it is left to be read.
+const SILENCE: Duration = Duration::from_millis(20);
 /// A message in a batch beyond this number is an attack or a mistake.
 const LARGEST_BATCH: usize = 1000;
 
@@ -47,13 +50,16 @@ impl StdioLink {
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
         let Surroundings { inbox, stderr, max_message } = surroundings;
 
+        let heard = Arc::new(Heard::default());
+        let last_words = keep_stderr(pipes.stderr, Arc::clone(&stderr), Arc::clone(&heard));
         let child = ChildsEnd {
             exit: tree.exit(),
-            writing: tokio::spawn(write_frames(pipes.stdin, queue)),
-            last_words: tokio::spawn(keep_stderr(pipes.stderr, Arc::clone(&stderr))),
+            writing: tokio::spawn(write_frames(pipes.stdin, queue, tree.exit())),
+            last_words: tokio::spawn(last_words),
+            heard: Arc::clone(&heard),
             stderr,
         };
-        let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, junk: 0 };
+        let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, junk: 0, heard };
         tokio::spawn(live(child, reader, pipes.stdout));
         Self { tree, pending, frames: Mutex::new(Some(frames)) }
     }
@@ -156,8 +162,17 @@ impl Drop for Goodbye<'_> {
     }
 }
 
-/// Writes until the link is closed or the child does not take it any more.
-async fn write_frames(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) -> Written {
+/// Writes until the link is closed, the child has ended, or it does not take it any more. A pipe whose other end a
+/// grandchild holds takes everything, for nobody.
+async fn write_frames(stdin: ChildStdin, queue: mpsc::Receiver<Frame>, exit: ExitWatch) -> Written {
+    tokio::select! {
+        biased;
+        _ = exit.ended() => Written::Everything,
+        written = write_until_refused(stdin, queue) => written,
+    }
+}
+
+async fn write_until_refused(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) -> Written {
     while let Some(frame) = queue.recv().await {
         if !frame.fate.begin() {
             continue;
@@ -181,7 +196,7 @@ async fn write_frames(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Frame>) -
 /// How writing came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
-    /// The link was closed.
+    /// The link was closed, or there is no child to write to.
     Everything,
     /// Nobody reads the child's stdin any more.
     Refused,
@@ -199,8 +214,8 @@ fn one_line(mut message: Vec<u8>) -> Vec<u8> {
     message
 }
 
-async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>) {
-    let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES);
+async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>, heard: Arc<Heard>) {
+    let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES, heard);
     loop {
         match lines.next().await {
             Line::Whole(line) | Line::TooLong { beginning: line, .. } => ring.push(&line),
@@ -214,7 +229,32 @@ struct ChildsEnd {
     exit: ExitWatch,
     writing: JoinHandle<Written>,
     last_words: JoinHandle<()>,
+    heard: Arc<Heard>,
     stderr: Arc<StderrRing>,
+}
+
+/// How often something was read from either pipe.
+#[derive(Default)]
+struct Heard(AtomicU64);
+
+impl Heard {
+    fn again(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends when nothing is read any more, or too much.
+    async fn silence(&self) {
+        let listening = async {
+            loop {
+                let before = self.0.load(Ordering::Relaxed);
+                tokio::time::sleep(SILENCE).await;
+                if self.0.load(Ordering::Relaxed) == before {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, listening).await;
+    }
 }
 
 /// The link lives while its child lives and both its pipes are open.
@@ -228,16 +268,16 @@ async fn live(mut child: ChildsEnd, mut reader: Reader, stdout: impl AsyncRead +
             None => child.closed("it closed its stdout").await,
         },
         () = refused(&mut child.writing) => child.closed("it closed its stdin").await,
-        exit = exited(child.exit.clone()) => child.ended(exit).await,
+        exit = exited(child.exit.clone(), Arc::clone(&child.heard)) => child.said_last(exit),
     };
     reader.pending.fail_all(&observed);
     reader.inbox.put(Incoming::Lost(Evidence::sent(During::Call, observed))).await;
 }
 
 /// Ends when the child has ended and had its time to be heard.
-async fn exited(watch: ExitWatch) -> Exit {
+async fn exited(watch: ExitWatch, heard: Arc<Heard>) -> Exit {
     let exit = watch.ended().await;
-    tokio::time::sleep(LAST_WORDS_WITHIN).await;
+    heard.silence().await;
     exit
 }
 
@@ -251,16 +291,18 @@ async fn refused(writing: &mut JoinHandle<Written>) {
 
 impl ChildsEnd {
     /// A pipe is closed; the child's exit code, if it comes soon, tells more.
-    async fn closed(self, what: &str) -> Observed {
+    async fn closed(mut self, what: &str) -> Observed {
         match tokio::time::timeout(LAST_WORDS_WITHIN, self.exit.ended()).await {
-            Ok(exit) => self.ended(exit).await,
+            Ok(exit) => {
+                // What it said last may still be on its way.
+                let _ = tokio::time::timeout(LAST_WORDS_WITHIN, &mut self.last_words).await;
+                self.said_last(exit)
+            }
             Err(_) => Observed::Closed(what.to_owned()),
         }
     }
 
-    /// What it said last may still be on its way.
-    async fn ended(self, exit: Exit) -> Observed {
-        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, self.last_words).await;
+    fn said_last(&self, exit: Exit) -> Observed {
         Observed::Exited { code: exit.code, signal: exit.signal, last_words: self.stderr.last_words() }
     }
 }
@@ -270,13 +312,14 @@ struct Reader {
     inbox: Inbox,
     max_message: usize,
     junk: u64,
+    heard: Arc<Heard>,
 }
 
 impl Reader {
     /// Reads until the end. Answers with the limit if a message was over it and does not say whom it answers; one
     /// that does costs its own call only.
     async fn read(&mut self, stdout: impl AsyncRead + Unpin) -> Option<usize> {
-        let mut lines = Lines::new(stdout, self.max_message);
+        let mut lines = Lines::new(stdout, self.max_message, Arc::clone(&self.heard));
         loop {
             match lines.next().await {
                 Line::Whole(line) => self.take(Bytes::from(line)).await,
@@ -329,6 +372,7 @@ impl Reader {
 struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
+    heard: Arc<Heard>,
 }
 
 enum Line {
@@ -342,8 +386,8 @@ const KEPT_BEGINNING: usize = StderrRing::LINE_BYTES;
 const KEPT_END: usize = 128;
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    fn new(reader: R, limit: usize) -> Self {
-        Self { reader: BufReader::with_capacity(64 << 10, reader), limit }
+    fn new(reader: R, limit: usize, heard: Arc<Heard>) -> Self {
+        Self { reader: BufReader::with_capacity(64 << 10, reader), limit, heard }
     }
 
     async fn next(&mut self) -> Line {
@@ -356,6 +400,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 // The end, with or without half a line before it, which is worth nothing.
                 Ok(_) | Err(_) => return Line::End,
             };
+            self.heard.again();
             let (taken, complete) = match memchr::memchr(b'\n', chunk) {
                 Some(at) => (at + 1, true),
                 None => (chunk.len(), false),
@@ -402,7 +447,7 @@ mod tests {
     #[tokio::test]
     async fn g07_an_overlong_line_is_cut_and_half_a_line_at_the_end_is_dropped() {
         let text = [b"short\n".as_slice(), &vec![b'x'; 5000], b"\nnext\nhalf"].concat();
-        let mut lines = Lines::new(text.as_slice(), StderrRing::LINE_BYTES);
+        let mut lines = Lines::new(text.as_slice(), StderrRing::LINE_BYTES, Arc::default());
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"short"));
         let Line::TooLong { beginning, end } = lines.next().await else { panic!("it is too long") };
         assert_eq!((beginning.len(), end.len()), (StderrRing::LINE_BYTES, KEPT_END));
