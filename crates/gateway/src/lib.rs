@@ -3,5 +3,6 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+mod dashboard;
 pub mod downstream;
 pub mod server;

@@ -1,6 +1,7 @@
 //! The process around a gateway: it listens, serves until it is told to stop, and leaves in order.
 
 use crate::admin::Admin;
+use crate::dashboard;
 use crate::downstream::{Gateway, Guard, Seal, Terms};
 use axum::serve::ListenerExt;
 use gripfast::Host;
@@ -71,7 +72,11 @@ impl Server {
         let admin =
             Arc::new(Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?);
         let guard = Guard::loopback(bound);
-        let router = gateway.router().merge(Arc::clone(&admin).router()).layer(guard.layer());
+        let router = gateway
+            .router()
+            .merge(Arc::clone(&admin).router())
+            .merge(dashboard::router())
+            .layer(guard.layer());
         Ok(Self { host, listener, router, gateway, admin })
     }
 

@@ -357,6 +357,17 @@ impl Host {
         Ok(entry.visible(catalog))
     }
 
+    /// What a server is known to offer, as far as it may be seen. Asking does not start it, and nothing is
+    /// waited for: a server that was never listed has an empty catalog.
+    ///
+    /// # Errors
+    /// There is none of this name, or its config is unusable.
+    pub fn known_catalog(&self, server: &str) -> Result<Arc<Catalog>, CallError> {
+        let entry = self.entry(server)?;
+        let catalog = Arc::clone(&entry.upstream()?.listing.borrow().catalog);
+        Ok(entry.visible(catalog))
+    }
+
     /// What all servers offer, asked in parallel; a failing one is a row with its error.
     pub async fn discover(&self, patience: Duration) -> Vec<Discovered> {
         let asking = self.names().into_iter().map(|server| async move {

@@ -42,6 +42,11 @@ impl Refusal {
         Self { status, code, text: text.into(), hint: None }
     }
 
+    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -1,19 +1,22 @@
 //! The admin API: what a running gateway tells about its servers, and the few things it can be asked to do
 //! about them. The command line, the dashboard and scripts all use these routes and nothing else.
 //!
-//! `view` says what status looks like, `journal` numbers what happens, `token` and `guard` decide who may
+//! `view` says what status looks like, `journal` numbers what happens, `history` keeps a day, `token` and `guard` decide who may
 //! act, `answer` is the only file that writes responses. Which address to listen on is not known here.
 
 mod answer;
 mod guard;
+mod history;
 mod journal;
 mod routes;
 mod token;
+mod tools;
 mod view;
 
 pub use token::TOKEN_FILE;
 
 use gripfast::Host;
+use history::History;
 use journal::Journal;
 use std::io;
 use std::path::Path;
@@ -28,6 +31,7 @@ pub struct Admin {
     host: Host,
     token: Token,
     journal: Journal,
+    history: History,
     begun: Instant,
     serving: AtomicBool,
     leaving: CancellationToken,
@@ -45,6 +49,7 @@ impl Admin {
         Ok(Self {
             token: Token::of(state_dir)?,
             journal: Journal::following(host.events()),
+            history: History::of(&host),
             host,
             begun: Instant::now(),
             serving: AtomicBool::new(false),

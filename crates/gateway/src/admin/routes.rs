@@ -2,6 +2,7 @@
 
 use super::answer::{Refusal, json, text};
 use super::journal::Follower;
+use super::tools::{AnswerView, ToolsView, Wanted, not_called};
 use super::view::{DetailView, FleetView, UpstreamView, millis};
 use super::{Admin, guard};
 use axum::Router;
@@ -35,7 +36,10 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
     let api = Router::new()
         .route("/status", get(fleet))
         .route("/upstreams/{name}", get(upstream))
+        .route("/upstreams/{name}/tools", get(tools))
+        .route("/upstreams/{name}/call", post(call))
         .route("/upstreams/{name}/{action}", post(act))
+        .route("/history", get(history))
         .route("/events", get(events))
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path);
@@ -75,6 +79,37 @@ async fn upstream(
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
     Ok(json(StatusCode::OK, &DetailView::from(&admin.host.status_of(&name)?)))
+}
+
+/// What a server is known to offer. Looking does not start it.
+async fn tools(
+    State(admin): State<Arc<Admin>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Refusal> {
+    let Path(name) = name.map_err(unreadable)?;
+    let known = admin.host.known_catalog(&name)?;
+    Ok(json(StatusCode::OK, &ToolsView::of(&name, &known)))
+}
+
+/// Calls a tool for whoever has the token, as any client would.
+async fn call(
+    State(admin): State<Arc<Admin>>,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    guard::admit(&headers, &admin.token)?;
+    let Path(name) = name.map_err(unreadable)?;
+    let wanted: Wanted = serde_json::from_slice(&body).map_err(|error| {
+        Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", format!("the body cannot be read: {error}"))
+            .with_hint("send `{\"tool\": \"…\", \"arguments\": {…}}`")
+    })?;
+    let answer = admin.host.call(&name, &wanted.tool, wanted.arguments).await.map_err(not_called)?;
+    Ok(json(StatusCode::OK, &AnswerView::of(&answer)?))
+}
+
+async fn history(State(admin): State<Arc<Admin>>) -> Response {
+    json(StatusCode::OK, &admin.history.view())
 }
 
 async fn act(
@@ -124,7 +159,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 async fn no_such_path(uri: Uri) -> Refusal {
     let text = format!("the admin API has no `{}`", uri.path());
     Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
-        .with_hint("there are `status`, `upstreams/NAME` and `events` under `/api/v1`")
+        .with_hint("there are `status`, `history`, `upstreams/NAME` and `events` under `/api/v1`")
 }
 
 fn no_such_action(action: &str) -> Refusal {

@@ -7,3 +7,4 @@ mod acting;
 mod events;
 mod scene;
 mod status;
+mod tools;

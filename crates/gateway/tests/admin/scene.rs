@@ -84,18 +84,34 @@ impl Scene {
         self.post(path, &[("authorization", &bearer)]).await
     }
 
+    /// Asks with the token and a body.
+    pub(crate) async fn act_with(&self, path: &str, body: &str) -> Answered {
+        let bearer = format!("Bearer {}", self.token());
+        answered(self.send_with(Method::POST, path, &[("authorization", &bearer)], body).await).await
+    }
+
     pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
     ) -> Response<Incoming> {
+        self.send_with(method, path, headers, "").await
+    }
+
+    async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Response<Incoming> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let sent = client.request(request.body(Full::<Bytes>::default()).unwrap());
+        let sent = client.request(request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap());
         tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap()
     }
 

@@ -1,0 +1,51 @@
+// Which page is shown. Addresses are `#/`, `#/server/NAME`, `#/calls` and so on, so that they can be kept.
+
+import { draw, h } from "./dom.js";
+import { begin, model, onChange } from "./model.js";
+import { overview } from "./pages/overview.js";
+import { server } from "./pages/server.js";
+import { tryTool } from "./pages/try.js";
+
+const PAGES = [
+  { path: "", title: "Overview", page: overview },
+  { path: "try", title: "Try a tool", page: tryTool },
+  { path: "server", title: null, page: server },
+];
+
+let shown = { page: null, rest: null };
+
+function route() {
+  const [, path = "", ...rest] = location.hash.split("/");
+  const known = PAGES.find((page) => page.path === path) ?? PAGES[0];
+  return { page: known, rest: rest.map(decodeURIComponent) };
+}
+
+function show() {
+  const { page, rest } = route();
+  const key = [page.path, ...rest].join("/");
+  if (shown.key !== key) {
+    shown.view?.leave?.();
+    shown = { key, view: page.page(...rest) };
+    document.title = `${page.title ?? rest[0]} · gripfast`;
+    draw(document.getElementById("page"));
+    document.getElementById("page").scrollIntoView();
+  }
+  draw(document.getElementById("pages"), PAGES.filter(({ title }) => title).map(({ path, title }) =>
+    h("a", { href: `#/${path}`, "aria-current": path === page.path ? "page" : null }, title)));
+  draw(document.getElementById("connection"), connection());
+  draw(document.getElementById("page"), shown.view.draw());
+}
+
+function connection() {
+  if (model.trouble) return h("span", { class: "bad" }, `✗ ${model.trouble}`);
+  if (!model.connected) return h("span", { class: "warn" }, "↻ connecting");
+  return h("span", { class: "good" }, "● live");
+}
+
+addEventListener("hashchange", () => {
+  show();
+  document.getElementById("page").focus();
+});
+onChange(show);
+begin();
+show();

@@ -1,0 +1,53 @@
+// What came of what a person did, and asking for the token where it is needed.
+
+import { Refused, act, keepToken } from "./api.js";
+import { h } from "./dom.js";
+import { look } from "./model.js";
+
+const SEEN_AFTER = 8000;
+
+export function say(text, kind = "good") {
+  const notice = h("p", { class: `notice ${kind}` }, text);
+  document.getElementById("notices").append(notice);
+  setTimeout(() => notice.remove(), SEEN_AFTER);
+}
+
+/** Does it; asks for the token first if the gateway wants one. */
+export async function perform(path, body, done) {
+  try {
+    const answer = await act(path, body);
+    say(done(answer));
+    look();
+    return answer;
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401 && await askForToken()) {
+      return perform(path, body, done);
+    }
+    say(error.hint ? `${error.message} – ${error.hint}` : error.message, "bad");
+    return null;
+  }
+}
+
+/** A dialog for the token; whether one was given. */
+export function askForToken() {
+  return new Promise((resolve) => {
+    const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "data-own": true });
+    const dialog = h("dialog", { "aria-labelledby": "token-title" },
+      h("form", { method: "dialog" },
+        h("h2", { id: "token-title" }, "Admin token"),
+        h("p", {}, "Acting needs the token in ", h("code", {}, "admin.token"), " of the gateway's state directory. ",
+          "It is kept for this tab only."),
+        h("label", { for: "token" }, "Token"), input,
+        h("p", { class: "buttons" },
+          h("button", { value: "use", class: "main" }, "Use it"),
+          h("button", { value: "", formnovalidate: true }, "Cancel"))));
+    dialog.addEventListener("close", () => {
+      const given = dialog.returnValue === "use" && input.value !== "";
+      if (given) keepToken(input.value);
+      dialog.remove();
+      resolve(given);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

@@ -1,0 +1,29 @@
+// The one button that fits, and the others.
+
+import { server } from "../api.js";
+import { h } from "../dom.js";
+import { perform } from "../notices.js";
+import { stateWord } from "../words.js";
+
+const LABELS = { reconnect: "Reconnect", reload: "Reload", stop: "Stop", start: "Start" };
+
+/** The button for the one next action of a server, if a button can do it. */
+export function actionButton(upstream) {
+  const action = { reconnect: "reconnect", doctor: "reconnect", configure: "reload", start: "start" }[upstream.next_action];
+  return action ? button(upstream, action) : null;
+}
+
+/** All that can be asked of a server. */
+export function actionButtons(upstream) {
+  const fits = upstream.state === "stopped" ? ["start"] : ["reconnect", "reload", "stop"];
+  return h("p", { class: "buttons" }, fits.map((action) => button(upstream, action)));
+}
+
+function button({ name }, action) {
+  const done = (told) => `${name} is ${stateWord(told.state)}`;
+  return h("button", {
+    type: "button",
+    "aria-label": `${LABELS[action]} ${name}`,
+    onclick: () => perform(`${server(name)}/${action}`, undefined, done),
+  }, LABELS[action]);
+}

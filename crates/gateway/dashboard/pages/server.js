@@ -1,0 +1,98 @@
+// One server: its facts, its past, what it said last, what it offers.
+
+import { read, server as path } from "../api.js";
+import { latency, rates, ribbon, spanOf } from "../charts.js";
+import { h } from "../dom.js";
+import { changed, model, onChange, past, upstream } from "../model.js";
+import { capital, clock, span } from "../words.js";
+import { actionButtons } from "./actions.js";
+import { state } from "./overview.js";
+
+export function server(name) {
+  let detail = null;
+  let tools = [];
+  let problem = null;
+  let seen = null;
+
+  async function look() {
+    try {
+      [detail, { tools }] = await Promise.all([read(path(name)), read(`${path(name)}/tools`)]);
+      problem = null;
+    } catch (error) {
+      problem = error;
+    }
+    changed();
+  }
+
+  // Whenever the fleet was looked at, so is this server.
+  const ignore = onChange(() => {
+    if (seen !== model.fleet) {
+      seen = model.fleet;
+      look();
+    }
+  });
+  look();
+
+  return {
+    leave: ignore,
+    draw: () => {
+      if (problem) return [h("h1", {}, name), h("p", { class: "bad" }, problem.message, problem.hint && ` – ${problem.hint}`)];
+      const now = upstream(name) ?? detail;
+      return now && detail ? page(name, now, detail, tools) : h("p", {}, "Loading …");
+    },
+  };
+}
+
+function page(name, now, detail, tools) {
+  const { states, minutes } = past(name);
+  const shown = spanOf([{ states }]);
+  return [
+    h("h1", {}, name, " ", state(now)),
+    now.cause && h("p", { class: "cause" }, now.cause),
+    now.hint && h("p", { class: "quiet" }, now.hint),
+    actionButtons(now),
+    h("section", { "aria-labelledby": "past" }, h("h2", { id: "past" }, capital(shown.words)),
+      ribbon(name, states, shown),
+      h("div", { class: "charts" }, rates(minutes), latency(minutes))),
+    h("section", { "aria-labelledby": "facts" }, h("h2", { id: "facts" }, "Facts"), facts(now)),
+    h("section", { "aria-labelledby": "tools" }, h("h2", { id: "tools" }, `Tools (${tools.length})`), toolList(name, tools)),
+    h("section", { "aria-labelledby": "events" }, h("h2", { id: "events" }, "Events"), events(detail.events)),
+    h("section", { "aria-labelledby": "stderr" }, h("h2", { id: "stderr" }, "Last lines of stderr"),
+      detail.stderr.length === 0 ? h("p", { class: "quiet" }, "It wrote none.") : h("pre", { tabindex: 0 }, detail.stderr.join("\n"))),
+  ];
+}
+
+function facts(now) {
+  const rows = [
+    ["server", now.server_info],
+    ["via", [now.transport, now.pid && `pid ${now.pid}`, now.url].filter(Boolean).join(", ")],
+    ["protocol", now.era && `${now.protocol_version ?? ""} (${now.era})`],
+    ["session", now.session_age_ms !== null && `${span(now.session_age_ms)} old`],
+    ["circuit", now.circuit.replace("_", " ") + (now.consecutive_failures ? `, ${now.consecutive_failures} failures in a row` : "")],
+    ["restarts", `${now.restarts}, ${now.restarts_in_window} within the window`],
+    ["calls", `${now.calls}, ${now.errors} errors, ${now.tool_errors} tool errors, ${now.in_flight} in flight, ${now.waiting} waiting`],
+    ["latency", now.p95_ms !== null && `p50 ${span(now.p50_ms)}, p95 ${span(now.p95_ms)}`],
+    ["spare", now.spare],
+    ["next attempt", now.next_attempt_ms !== null && `in ${span(now.next_attempt_ms)}`],
+  ];
+  return h("dl", {}, rows.filter(([, fact]) => fact).map(([label, fact]) =>
+    h("div", { "data-key": label }, h("dt", {}, label), h("dd", {}, fact))));
+}
+
+function toolList(name, tools) {
+  if (tools.length === 0) return h("p", { class: "quiet" }, "None are known.");
+  return h("ul", { class: "tools" }, tools.map((tool) =>
+    h("li", { "data-key": tool.name },
+      h("a", { href: `#/try/${encodeURIComponent(name)}/${encodeURIComponent(tool.name)}` }, tool.name),
+      (tool.marks ?? []).map((mark) => h("span", { class: `mark mark-${mark}` }, mark.replace("_", " "))),
+      tool.description && h("span", { class: "quiet" }, ` ${tool.description.split("\n")[0]}`))));
+}
+
+/** What happened, the newest first. */
+export function events(told, named = false) {
+  if (told.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");
+  const newest = [...told].sort((a, b) => b.at - a.at);
+  return h("ol", { class: "events" }, newest.map(({ at, kind, server, text }) =>
+    h("li", { class: `event-${kind}` }, h("time", { datetime: new Date(at).toISOString() }, clock(at)),
+      named && h("strong", {}, ` ${server}`), ` ${text}`)));
+}

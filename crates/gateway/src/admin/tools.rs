@@ -1,0 +1,96 @@
+//! What a server offers, and trying it.
+
+use super::answer::Refusal;
+use axum::http::StatusCode;
+use gripfast::{Answer, CallError, Catalog, Code, RawValue};
+use serde::{Deserialize, Serialize};
+
+/// The tools of one server, as far as they are known.
+#[derive(Serialize)]
+pub(super) struct ToolsView<'c> {
+    server: &'c str,
+    tools: Vec<ToolView<'c>>,
+}
+
+#[derive(Serialize)]
+struct ToolView<'c> {
+    name: &'c str,
+    /// What it says about itself, in one word each.
+    marks: Vec<&'static str>,
+    /// The tool in the server's own words.
+    #[serde(flatten)]
+    said: Said<'c>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Said<'c> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    input_schema: Option<&'c RawValue>,
+}
+
+impl<'c> ToolsView<'c> {
+    pub(super) fn of(server: &'c str, catalog: &'c Catalog) -> Self {
+        let tools = catalog.tools.iter().map(|tool| {
+            let marks = [
+                (tool.hints.read_only, "read_only"),
+                (tool.hints.idempotent, "idempotent"),
+                (tool.hints.destructive, "destructive"),
+            ];
+            ToolView {
+                name: &tool.key,
+                marks: marks.into_iter().filter_map(|(says, mark)| says.then_some(mark)).collect(),
+                said: serde_json::from_str(tool.raw.get())
+                    .unwrap_or(Said { description: None, input_schema: None }),
+            }
+        });
+        Self { server, tools: tools.collect() }
+    }
+}
+
+/// A call to be made for whoever has the token.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    pub(super) tool: String,
+    #[serde(default)]
+    pub(super) arguments: Option<Box<RawValue>>,
+}
+
+/// What the server answered.
+#[derive(Serialize)]
+pub(super) struct AnswerView<'a> {
+    result: &'a RawValue,
+}
+
+impl<'a> AnswerView<'a> {
+    pub(super) fn of(answer: &'a Answer) -> Result<Self, Refusal> {
+        let result = answer.result().map_err(|(code, text)| {
+            let what = format!("the server answered with an error: {text} ({code})");
+            Refusal::new(StatusCode::BAD_GATEWAY, "server_error", what)
+        })?;
+        Ok(Self { result })
+    }
+}
+
+/// A call that came to nothing, as HTTP says it.
+pub(super) fn not_called(error: CallError) -> Refusal {
+    let status = match error.code {
+        Code::UnknownServer | Code::UnknownTool => StatusCode::NOT_FOUND,
+        Code::InvalidRequest => StatusCode::BAD_REQUEST,
+        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Denied => StatusCode::FORBIDDEN,
+        Code::BudgetExceeded | Code::Overloaded => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unreachable
+        | Code::Reconnecting
+        | Code::OutcomeUnknown
+        | Code::NeedsLogin
+        | Code::SchemaChanged
+        | Code::Cancelled
+        | Code::Stopped
+        | Code::UpstreamProtocol => StatusCode::BAD_GATEWAY,
+    };
+    Refusal::from(error).with_status(status)
+}

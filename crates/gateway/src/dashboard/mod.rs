@@ -1,0 +1,143 @@
+//! The page that people look at: files that are part of the binary, and who may do what with them. Everything
+//! on it comes from the admin API, like anybody else's.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::get;
+
+/// One file of the page.
+struct Asset {
+    path: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+}
+
+macro_rules! asset {
+    ($path:literal, $kind:expr) => {
+        Asset {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/dashboard/", $path)),
+        }
+    };
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+const INDEX: Asset = asset!("index.html", "text/html; charset=utf-8");
+
+const ASSETS: &[Asset] = &[
+    asset!("icon.svg", "image/svg+xml"),
+    asset!("style.css", "text/css; charset=utf-8"),
+    asset!("api.js", SCRIPT),
+    asset!("charts.js", SCRIPT),
+    asset!("dom.js", SCRIPT),
+    asset!("main.js", SCRIPT),
+    asset!("model.js", SCRIPT),
+    asset!("notices.js", SCRIPT),
+    asset!("words.js", SCRIPT),
+    asset!("pages/actions.js", SCRIPT),
+    asset!("pages/overview.js", SCRIPT),
+    asset!("pages/server.js", SCRIPT),
+    asset!("pages/try.js", SCRIPT),
+];
+
+/// Our own files and nothing else: no inline script, no other site, no frame around us. Pictures may be data,
+/// because tools answer with them.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// `/` and the files under `/dashboard/`.
+pub(crate) fn router() -> Router {
+    Router::new()
+        .route("/", get(async |headers: HeaderMap| serve(&INDEX, &headers)))
+        .route("/dashboard/{*path}", get(file))
+}
+
+async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    match ASSETS.iter().find(|asset| asset.path == path) {
+        Some(asset) => serve(asset, &headers),
+        None => {
+            let mut response = Response::new(Body::from("the dashboard has no such file"));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
+    }
+}
+
+fn serve(asset: &Asset, asked: &HeaderMap) -> Response {
+    // Files change with the binary only.
+    let tag = format!("\"{}-{}\"", env!("CARGO_PKG_VERSION"), checksum(asset.bytes));
+    let known = asked.get(IF_NONE_MATCH).is_some_and(|seen| seen.as_bytes() == tag.as_bytes());
+    let mut response = if known {
+        let mut unchanged = Response::new(Body::empty());
+        *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
+        unchanged
+    } else {
+        Response::new(Body::from(asset.bytes))
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, asset.kind),
+        (CACHE_CONTROL, "no-cache"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+/// FNV-1a, in hexadecimal: enough to tell one build's file from another's.
+fn checksum(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever one file names, the binary has.
+    #[test]
+    fn every_file_that_is_imported_is_there() {
+        for asset in ASSETS.iter().filter(|asset| asset.kind == SCRIPT) {
+            let text = std::str::from_utf8(asset.bytes).unwrap();
+            let folder = asset.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            for line in text.lines().filter(|line| line.starts_with("import ")) {
+                let named = line.split('"').nth(1).unwrap();
+                let path = match (folder, named.strip_prefix("../")) {
+                    (_, Some(above)) => above.to_owned(),
+                    ("", None) => named.trim_start_matches("./").to_owned(),
+                    (folder, None) => format!("{folder}/{}", named.trim_start_matches("./")),
+                };
+                assert!(ASSETS.iter().any(|known| known.path == path), "{} imports `{path}`", asset.path);
+            }
+        }
+        let index = std::str::from_utf8(INDEX.bytes).unwrap();
+        for named in index.split('"').filter_map(|text| text.strip_prefix("/dashboard/")) {
+            assert!(ASSETS.iter().any(|known| known.path == named), "index.html names `{named}`");
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_not_changed_is_not_sent_again() {
+        let first = serve(&INDEX, &HeaderMap::new());
+        assert_eq!(first.status(), StatusCode::OK);
+        let mut asked = HeaderMap::new();
+        asked.insert(IF_NONE_MATCH, first.headers()[ETAG].clone());
+        assert_eq!(serve(&INDEX, &asked).status(), StatusCode::NOT_MODIFIED);
+    }
+}
