@@ -6,8 +6,10 @@ use super::client::Client;
 use super::era::{self, Around};
 use super::http::answer;
 use super::listen::Subscription;
+use super::modern;
 use super::questions::{Abilities, Questions};
 use super::respond;
+use super::suspended::Step;
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
@@ -123,7 +125,8 @@ impl Conversation {
             },
             Ok(Message::Request(request)) => match era::of(&request, Around::Silent) {
                 Ok(Era::Modern) if request.method == "subscriptions/listen" => self.listen(&request),
-                Ok(era) => self.begin(&request, era, body.clone(), to),
+                Ok(Era::Modern) => self.begin_modern(&request, &body, to).await,
+                Ok(Era::Legacy) => self.begin(&request, body.clone(), to),
                 Err(fault) => self.refuse(Some(request.id), &fault, to).await,
             },
             Ok(Message::Notification(notification)) => {
@@ -158,26 +161,56 @@ impl Conversation {
         AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
     }
 
-    fn begin(&mut self, request: &Request<'_>, era: Era, body: Bytes, to: AnswerTo) {
-        let id = request.id.to_request_id();
-        let (gateway, out, running) =
-            (Arc::clone(&self.gateway), self.out.clone(), Arc::clone(&self.running));
-        // A modern client cannot be asked on a pipe: it would have to be told to come back.
-        let client = match era {
-            Era::Legacy => self.client.clone(),
-            Era::Modern => Client { abilities: Abilities::default(), ..Client::of_request(request.params) },
-        };
+    fn begin(&mut self, request: &Request<'_>, body: Bytes, to: AnswerTo) {
+        let (gateway, client) = (Arc::clone(&self.gateway), self.client.clone());
         let questions = Arc::clone(&self.questions);
+        let ear = Arc::new(ToChannel { out: self.out.clone(), client: client.clone(), questions });
+        self.run(request.id.to_request_id(), to, async move {
+            let Ok(Message::Request(request)) = Message::parse(&body) else { return None };
+            Some(answer(&gateway, Era::Legacy, &request, ear, client).await.message.into())
+        });
+    }
+
+    /// A modern client cannot be asked. It is told what is wanted, and comes back with it.
+    async fn begin_modern(&mut self, request: &Request<'_>, body: &Bytes, to: AnswerTo) {
+        let mut call = match modern::begin_or_resume(&self.gateway, request, body) {
+            Ok(call) => call,
+            Err(fault) => {
+                let refusal = respond::error(Era::Modern, Some(request.id), &fault);
+                return to.say(&self.out, refusal.message.into()).await;
+            }
+        };
+        let (gateway, out, id) = (Arc::clone(&self.gateway), self.out.clone(), request.id.to_request_id());
+        self.run(id.clone(), to, async move {
+            loop {
+                match call.next().await {
+                    Step::Said(message) => out.send(message).await.ok()?,
+                    Step::Answered(answer) => return Some(modern::under(&id, answer)),
+                    Step::Wanted => return Some(modern::input_required(&gateway, &id, call)),
+                    Step::End => return None,
+                }
+            }
+        });
+    }
+
+    /// Does this until it is cancelled under its id, and says what is to be said last.
+    fn run(
+        &mut self,
+        id: RequestId,
+        to: AnswerTo,
+        work: impl Future<Output = Option<Bytes>> + Send + 'static,
+    ) {
+        let (out, running) = (self.out.clone(), Arc::clone(&self.running));
         // Held until the call is noted: one that is answered at once must not be noted after its end.
         let mut noted = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let call = self.tasks.spawn({
             let id = id.clone();
             async move {
-                let Ok(Message::Request(request)) = Message::parse(&body) else { return };
-                let ear = ToChannel { out: out.clone(), client: client.clone(), questions };
-                let response = answer(&gateway, era, &request, Arc::new(ear), client).await;
+                let last = work.await;
                 running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-                to.say(&out, response.message.into()).await;
+                if let Some(last) = last {
+                    to.say(&out, last).await;
+                }
             }
         });
         noted.insert(id, call);

@@ -6,9 +6,9 @@ use super::ask::{Fault, who_answers};
 use super::client::Client;
 use super::http::{First, KEEP_ALIVE, changed_or_due, first, json_response, plain, spawn_call, stream, wire};
 use super::listen::Subscription;
-use super::outbox::{Next, Outbox};
+use super::outbox::Outbox;
 use super::respond;
-use super::suspended::{Inputs, ModernEar, Suspended};
+use super::suspended::{Inputs, ModernEar, Step, Suspended};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -33,9 +33,8 @@ pub(super) async fn post(
     if request.method == "subscriptions/listen" {
         return listen(gateway, request.id, request.params);
     }
-    match resumed(gateway, request.params) {
-        Ok(Some(call)) => deliver(gateway, request.id.to_request_id(), call).await,
-        Ok(None) => deliver(gateway, request.id.to_request_id(), begin(gateway, request, body)).await,
+    match begin_or_resume(gateway, request, body) {
+        Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
         Err(fault) => wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK),
     }
 }
@@ -63,6 +62,18 @@ fn annotated(gateway: &Gateway, request: &Request<'_>) -> Option<ParamHeaders> {
     // Few tools do, and reading a schema takes longer than looking for the word.
     let schema = tool.get("inputSchema").filter(|schema| schema.get().contains("x-mcp-header"))?;
     ParamHeaders::from_input_schema(schema).ok()
+}
+
+/// The call that this request begins, or that it comes back to.
+pub(super) fn begin_or_resume(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    body: &Bytes,
+) -> Result<Suspended, Fault> {
+    Ok(match resumed(gateway, request.params)? {
+        Some(call) => call,
+        None => begin(gateway, request, body),
+    })
 }
 
 fn begin(gateway: &Arc<Gateway>, request: &Request<'_>, body: &Bytes) -> Suspended {
@@ -114,18 +125,16 @@ fn events(
 ) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
     futures_util::stream::unfold(Some((gateway, id, call)), |state| async move {
         let (gateway, id, mut call) = state?;
-        tokio::select! {
-            biased;
-            next = tokio::time::timeout(KEEP_ALIVE, call.outbox.next(call.place)) => match next {
-                Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), Some((gateway, id, call)))),
-                Ok(Next::End) => None,
-                Ok(Next::Message(message, next)) => {
-                    call.place = next;
-                    let event = sse::Writer::message(&under(&id, message));
-                    Some((event.into(), Some((gateway, id, call))))
-                }
-            },
-            () = call.inputs.wanted() => {
+        match tokio::time::timeout(KEEP_ALIVE, call.next()).await {
+            Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), Some((gateway, id, call)))),
+            Ok(Step::End) => None,
+            Ok(Step::Said(message)) => {
+                Some((sse::Writer::message(&message).into(), Some((gateway, id, call))))
+            }
+            Ok(Step::Answered(answer)) => {
+                Some((sse::Writer::message(&under(&id, answer)).into(), Some((gateway, id, call))))
+            }
+            Ok(Step::Wanted) => {
                 let question = input_required(&gateway, &id, call);
                 Some((sse::Writer::message(&question).into(), None))
             }
@@ -135,15 +144,12 @@ fn events(
 
 /// The answer under the id of the request that it goes to: after a question that is another one than the
 /// call began with.
-fn under(id: &RequestId, message: Bytes) -> Bytes {
-    match Message::parse(&message) {
-        Ok(Message::Response(_)) => envelope::with_id(&message, id.as_id()).map_or(message, Bytes::from),
-        Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => message,
-    }
+pub(super) fn under(id: &RequestId, answer: Bytes) -> Bytes {
+    envelope::with_id(&answer, id.as_id()).map_or(answer, Bytes::from)
 }
 
 /// Suspends the call and tells the client what is wanted.
-fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended) -> Bytes {
+pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended) -> Bytes {
     let requests = call.inputs.requests();
     let fault = |text: &str| {
         respond::error(Era::Modern, Some(id.as_id()), &Fault::new(codes::INTERNAL_ERROR, text)).message.into()

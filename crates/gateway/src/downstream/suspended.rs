@@ -4,7 +4,7 @@
 //! request. Meanwhile the call goes on behind us, held here under a state that only we can have given out.
 
 use super::client::Client;
-use super::outbox::Outbox;
+use super::outbox::{Next, Outbox};
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
@@ -30,6 +30,34 @@ impl Suspended {
     pub(crate) fn new(outbox: Arc<Outbox>, inputs: Arc<Inputs>, call: AbortHandle) -> Self {
         Self { outbox, inputs, place: 0, call }
     }
+
+    /// Waits for what comes next. Giving up on waiting loses nothing.
+    pub(crate) async fn next(&mut self) -> Step {
+        tokio::select! {
+            biased;
+            next = self.outbox.next(self.place) => match next {
+                Next::End => Step::End,
+                Next::Message(message, next) => {
+                    let last = self.outbox.only_the_answer(self.place).is_some();
+                    self.place = next;
+                    if last { Step::Answered(message) } else { Step::Said(message) }
+                }
+            },
+            () = self.inputs.wanted() => Step::Wanted,
+        }
+    }
+}
+
+/// What a call does next.
+pub(crate) enum Step {
+    /// A message for the client, on the way to the answer.
+    Said(Bytes),
+    /// The answer, under the id that the call began with.
+    Answered(Bytes),
+    /// Its server wants input before it goes on.
+    Wanted,
+    /// Nothing more will come.
+    End,
 }
 
 /// Whoever gives up on a call ends it.

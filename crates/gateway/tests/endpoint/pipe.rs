@@ -19,9 +19,14 @@ struct Pipe {
 
 impl Pipe {
     fn open() -> Self {
+        Self::over("both")
+    }
+
+    /// In front of a server of this era.
+    fn over(era: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");
-        let flags = ["--pid-file", pid_file.to_str().unwrap()];
+        let flags = ["--pid-file", pid_file.to_str().unwrap(), "--era", era];
         let config = dir.path().join("gripfast.toml");
         std::fs::write(&config, file_of(&child("demo", &flags, &[]))).unwrap();
         let mut command = Command::new(GRIPFAST);
@@ -106,6 +111,28 @@ async fn a_modern_client_is_served_and_nothing_is_left_behind() {
     assert_eq!((text_of(&called), &called["result"]["resultType"]), ("hi".to_owned(), &json!("complete")));
     assert_eq!(pipe.asks(&modern("p", "ping", json!({}))).await["error"]["code"], -32601);
     pipe.ends().await;
+}
+
+#[tokio::test]
+async fn a_modern_client_is_told_what_a_server_of_either_era_wants_and_comes_back_with_it() {
+    for era in ["legacy", "modern"] {
+        let mut pipe = Pipe::over(era);
+        let mut ask = modern("a", "tools/call", call("demo__ask", json!({ "question": "Sure?" })));
+        ask["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+            json!({ "elicitation": { "form": {} } });
+        let asked = pipe.asks(&ask).await["result"].take();
+        assert_eq!(asked["resultType"], "input_required", "{era}: {asked}");
+        let (key, wanted) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        assert_eq!(wanted["params"]["message"], "Sure?", "{era}: {asked}");
+        let yes = json!({ "action": "accept", "content": { "ok": true } });
+        ask["id"] = json!("b");
+        ask["params"]["inputResponses"] = json!({ key: yes });
+        ask["params"]["requestState"] = asked["requestState"].clone();
+        let told = pipe.asks(&ask).await;
+        assert_eq!(text_of(&told), "the answer was yes", "{era}: {told}");
+        assert_eq!(told["result"]["resultType"], "complete", "{era}: {told}");
+        pipe.ends().await;
+    }
 }
 
 #[tokio::test]
