@@ -25,6 +25,7 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
         Ok(name) => return Err(RpcError::invalid(format!("unknown tool: {name}"))).into(),
         Err(error) => return Err(error).into(),
     };
+    let _calling = world.calling();
     let number = world.count_call();
     let faults = world.faults();
     if faults.exit_in_call == Some(number) {

@@ -47,6 +47,8 @@ pub(crate) struct World {
     calls: AtomicU64,
     initializes: AtomicU64,
     in_flight: watch::Sender<usize>,
+    /// Of those in flight, the calls of tools.
+    calling: watch::Sender<usize>,
     tools: Mutex<Vec<Value>>,
     tools_added: AtomicU64,
     secret: RandomState,
@@ -125,6 +127,7 @@ impl World {
             calls: AtomicU64::new(0),
             initializes: AtomicU64::new(0),
             in_flight: watch::Sender::new(0),
+            calling: watch::Sender::new(0),
             tools_added: AtomicU64::new(0),
             secret: RandomState::new(),
         })
@@ -199,12 +202,20 @@ impl World {
 
     /// Counts a request as in flight until the guard is dropped.
     pub(crate) fn handling(&self) -> Handling<'_> {
-        self.in_flight.send_modify(|count| *count += 1);
-        Handling { world: self }
+        Handling::begin(&self.in_flight)
+    }
+
+    /// Counts the call of a tool as under way until the guard is dropped.
+    pub(crate) fn calling(&self) -> Handling<'_> {
+        Handling::begin(&self.calling)
     }
 
     pub(crate) fn in_flight(&self) -> watch::Receiver<usize> {
         self.in_flight.subscribe()
+    }
+
+    pub(crate) fn calls_in_flight(&self) -> watch::Receiver<usize> {
+        self.calling.subscribe()
     }
 
     pub(crate) fn tools(&self) -> Vec<Value> {
@@ -279,12 +290,17 @@ impl World {
     }
 }
 
-pub(crate) struct Handling<'a> {
-    world: &'a World,
+pub(crate) struct Handling<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Handling<'a> {
+    fn begin(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
 }
 
 impl Drop for Handling<'_> {
     fn drop(&mut self) {
-        self.world.in_flight.send_modify(|count| *count -= 1);
+        self.0.send_modify(|count| *count -= 1);
     }
 }

@@ -1,14 +1,16 @@
-// The client of the TypeScript SDK v2 against any server, as a real peer for the tests: both eras.
+// The client of the TypeScript SDK v2, driven by a test: both eras.
 //
 //     node client-v2.mjs MODE stdio COMMAND [ARG...]
 //     node client-v2.mjs MODE http URL
 //     node client-v2.mjs legacy sse URL
 //
-// MODE is `auto`, `legacy`, or a version of the modern era. Does what every client does, with the tools that the sample
-// server offers, and prints what came of it as one line of JSON. PEER_MODULES is as in modern-server.mjs.
+// MODE is `auto`, `legacy`, or a version of the modern era. Reads commands from stdin and answers each on stdout, a line
+// of JSON for a line of JSON, until stdin ends. `crates/testkit/src/clients.rs` says which there are. PEER_MODULES is as
+// in modern-server.mjs.
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 
 const require = createRequire(join(process.env.PEER_MODULES ?? '.', 'index.js'));
 const { Client, SSEClientTransport, StreamableHTTPClientTransport } = require('@modelcontextprotocol/client');
@@ -27,34 +29,78 @@ function transport() {
     }
 }
 
+let asked = [];
+let answer = 'accept';
 const client = new Client(
     { name: 'client-v2', version: '1.0.0' },
-    { versionNegotiation: { mode: mode === 'auto' || mode === 'legacy' ? mode : { pin: mode } } },
+    {
+        capabilities: { elicitation: { form: {} } },
+        versionNegotiation: { mode: mode === 'auto' || mode === 'legacy' ? mode : { pin: mode } },
+    },
 );
+client.setRequestHandler('elicitation/create', async ({ params }) => {
+    asked.push(params.message);
+    return answer === 'accept' ? { action: answer, content: { ok: true } } : { action: answer };
+});
 await client.connect(transport());
-const { tools } = await client.listTools();
-const { resources } = await client.listResources();
-const { prompts } = await client.listPrompts();
-const echo = await client.callTool({ name: 'echo', arguments: { text: 'hello' } });
-const add = await client.callTool({ name: 'add', arguments: { a: 2, b: 3 } });
-const failed = await client.callTool({ name: 'fail', arguments: {} });
-let heard = 0;
-await client.callTool({ name: 'sleep', arguments: { ms: 300 } }, { onprogress: () => (heard += 1) });
-const read = await client.readResource({ uri: 'demo://greeting' });
-const prompt = await client.getPrompt({ name: 'greet', arguments: { name: 'Ada' } });
-console.log(
-    JSON.stringify({
-        version: client.getNegotiatedProtocolVersion(),
-        server: client.getServerVersion()?.name,
-        tools: tools.map((tool) => tool.name),
-        resources: resources.map((resource) => resource.uri),
-        prompts: prompts.map((prompt) => prompt.name),
-        echo: echo.structuredContent,
-        add: add.structuredContent,
-        fail: failed.isError,
-        progress: heard > 0,
-        read: read.contents[0].text,
-        prompt: prompt.messages[0].content.text,
-    }),
-);
+
+async function call({ tool, arguments: given }) {
+    const progress = [];
+    const onprogress = (heard) => progress.push(heard.progress);
+    try {
+        const result = await client.callTool({ name: tool, arguments: given }, { onprogress });
+        return {
+            text: result.content[0]?.text ?? null,
+            structured: result.structuredContent ?? null,
+            failed: result.isError ?? false,
+            progress,
+            asked,
+        };
+    } catch (error) {
+        return { error: { code: error.code ?? null, message: error.message } };
+    }
+}
+
+async function abandon({ tool, arguments: given }) {
+    const controller = new AbortController();
+    const options = { onprogress: () => controller.abort('the test says so'), signal: controller.signal };
+    try {
+        await client.callTool({ name: tool, arguments: given }, options);
+        return { abandoned: false };
+    } catch {
+        return { abandoned: controller.signal.aborted };
+    }
+}
+
+async function obey(command) {
+    switch (command.do) {
+        case 'meet':
+            return { version: client.getNegotiatedProtocolVersion(), server: client.getServerVersion()?.name };
+        case 'list':
+            return {
+                tools: (await client.listTools()).tools.map((tool) => tool.name),
+                resources: (await client.listResources()).resources.map((resource) => resource.uri),
+                prompts: (await client.listPrompts()).prompts.map((prompt) => prompt.name),
+            };
+        case 'call':
+            return call(command);
+        case 'together':
+            return Promise.all(command.calls.map(call));
+        case 'abandon':
+            return abandon(command);
+        case 'read':
+            return { text: (await client.readResource({ uri: command.uri })).contents[0].text };
+        case 'prompt': {
+            const prompt = await client.getPrompt({ name: command.name, arguments: command.arguments });
+            return { text: prompt.messages[0].content.text };
+        }
+    }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+    const command = JSON.parse(line);
+    asked = [];
+    answer = command.answer ?? 'accept';
+    console.log(JSON.stringify(await obey(command)));
+}
 await client.close();

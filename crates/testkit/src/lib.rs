@@ -1,5 +1,6 @@
-//! What the tests of gripfast share: real peers, the official conformance suite, and how to start them.
+//! What the tests of gripfast share: real servers and clients, the official conformance suite, and how to start them.
 
+pub mod clients;
 pub mod conformance;
 pub mod packages;
 pub mod peers;

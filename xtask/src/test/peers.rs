@@ -29,8 +29,8 @@ struct Peer {
     variant: &'static str,
 }
 
-/// Where the variants are: in `testkit::peers`, `testkit::packages` and `testkit::conformance`.
-const ENUMS: [&str; 3] = ["Peer", "Package", "Suite"];
+/// Where the variants are, in `testkit`.
+const ENUMS: [&str; 4] = ["Peer", "Package", "Client", "Suite"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -43,6 +43,7 @@ const SETS: &[Set] = &[
         dir: "npm",
         peers: &[
             Peer { name: "server-everything", variant: "ServerEverything" },
+            Peer { name: "typescript-v1", variant: "TypeScriptV1" },
             Peer { name: "typescript-v2", variant: "TypeScriptV2" },
         ],
         from: &["package.json", "package-lock.json"],

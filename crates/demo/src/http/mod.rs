@@ -147,6 +147,11 @@ impl RunningServer {
         drop(self.world.in_flight().wait_for(|count| *count == 0).await);
     }
 
+    /// Waits until no tool is being called, whoever listens meanwhile.
+    pub async fn until_no_calls(&self) {
+        drop(self.world.calls_in_flight().wait_for(|count| *count == 0).await);
+    }
+
     /// How many sessions are alive.
     pub fn sessions(&self) -> usize {
         self.world.sessions.all().len()

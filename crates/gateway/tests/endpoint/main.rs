@@ -1,6 +1,6 @@
 //! The endpoint as clients meet it: both eras on one path, old HTTP+SSE and stdio, over sample servers of
-//! either era. Each test names a promise; most clients here are a few lines of raw HTTP, so that nothing
-//! between the test and the wire is polite on the gateway's behalf. The last file asks the official ones.
+//! either era. Each test names a promise; the clients here are a few lines of raw HTTP, so that nothing between
+//! the test and the wire is polite on the gateway's behalf. The official ones are in `tests/peers`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -8,7 +8,6 @@ mod aggregation;
 mod batches;
 mod bounds;
 mod client;
-mod clients;
 mod eras;
 mod failure;
 mod fidelity;

@@ -1,11 +1,14 @@
-//! The library against real MCP servers, written by others: spoken to in each era that they know, killed and
-//! restarted under a live host, and caught in the middle of a call. And the other way round: the sample server
-//! against the official clients.
+//! Real MCP servers and clients, written by others. The library against servers: spoken to in each era that they
+//! know, killed and restarted under a live host, and caught in the middle of a call. The gateway against clients, in
+//! every mode and over every transport that each of them has; and the sample server, on which other tests rely,
+//! against the same clients.
 //!
-//! The servers are those of `gripfast_testkit::peers`; `cargo xtask test` installs them.
+//! They are those of `gripfast_testkit`; `cargo xtask test` installs them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod clients;
+mod gateway;
 mod in_flight;
 mod relay;
 mod restart;

@@ -1,8 +1,9 @@
 //! `gripfast demo-server` as others meet it: the official clients, which know nothing of gripfast, over each of its
 //! transports and in each era. Whatever is tested against it is then tested against a true MCP server.
 
-use crate::scene::fixture;
-use gripfast_testkit::peers::{Peer, Transport, require};
+use futures_util::future::join_all;
+use gripfast_testkit::clients::{Client, Driven, Mode};
+use gripfast_testkit::peers::Transport;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -25,13 +26,12 @@ impl SampleServer {
     }
 
     /// How a client is told where the server is.
-    fn target(&self, transport: Transport) -> Vec<String> {
-        let words = match transport {
-            Transport::Stdio => vec!["stdio", env!("CARGO_BIN_EXE_gripfast"), "demo-server"],
-            Transport::Http => return vec!["http".to_owned(), format!("{}/mcp", self.address)],
-            Transport::Sse => return vec!["sse".to_owned(), format!("{}/sse", self.address)],
-        };
-        words.into_iter().map(str::to_owned).collect()
+    fn target(&self, over: Transport) -> Vec<String> {
+        match over {
+            Transport::Stdio => vec![env!("CARGO_BIN_EXE_gripfast").to_owned(), "demo-server".to_owned()],
+            Transport::Http => vec![format!("{}/mcp", self.address)],
+            Transport::Sse => vec![format!("{}/sse", self.address)],
+        }
     }
 }
 
@@ -43,93 +43,71 @@ impl Drop for SampleServer {
     }
 }
 
-/// A client at work, and the version that it has to agree on with the server.
-struct Client {
-    process: Child,
-    version: &'static str,
-}
-
-/// `peer` has the runtime and the packages that the client needs.
-fn begin(peer: Peer, script: &str, words: &[String], version: &'static str) -> Client {
-    let runtime = peer.command();
-    let mut command = Command::new(&runtime.program);
-    command.arg(fixture(script)).args(words).envs(runtime.env);
-    let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    Client { process, version }
-}
-
-impl Client {
-    fn check(self) {
-        let output = self.process.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {said}", output.status);
-        let mut came: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let server = came["server"].take();
-        assert!(server.is_null() || server == "gripfast-demo", "{server}");
-        let expected = json!({
-            "version": self.version,
-            "server": null,
-            "tools": ["echo", "add", "sleep", "counter", "fail", "reject", "ask", "crash", "misbehave"],
-            "resources": ["demo://greeting", "demo://counter"],
-            "prompts": ["greet"],
-            "echo": { "text": "hello" },
-            "add": { "sum": 5 },
-            "fail": true,
-            "progress": true,
-            "read": "Hello from the sample server.",
-            "prompt": "Please greet Ada in one friendly sentence.",
-        });
-        assert_eq!(came, expected, "{said}");
-    }
-}
-
-const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
-
-/// All transports and modes at once: they have nothing to do with each other.
-fn each_mode(peer: Peer, script: &str, server: &SampleServer) -> Vec<Client> {
-    let mut clients = Vec::new();
-    for transport in [Transport::Stdio, Transport::Http] {
-        for (mode, version) in [("auto", MODERN), ("legacy", LEGACY), (MODERN, MODERN)] {
-            let words: Vec<_> = [mode.to_owned()].into_iter().chain(server.target(transport)).collect();
-            clients.push(begin(peer, script, &words, version));
-        }
-    }
-    clients
-}
-
-#[test]
-fn the_sample_server_satisfies_the_python_v1_client() {
-    let peer = Peer::PythonV1(Transport::Stdio);
-    if !require(peer) {
+/// All modes and transports at once: they have nothing to do with each other.
+async fn satisfies(client: Client) {
+    if !client.require() {
         return;
     }
     let server = SampleServer::start();
-    let transports = [Transport::Stdio, Transport::Http, Transport::Sse];
-    let begin = |transport| begin(peer, "client_v1.py", &server.target(transport), LEGACY);
-    let clients: Vec<_> = transports.into_iter().map(begin).collect();
-    clients.into_iter().for_each(Client::check);
+    let ways = [client.ways(), client.auto_ways()].concat();
+    join_all(ways.into_iter().map(|(mode, over)| {
+        let driven = client.start(mode, over, &server.target(over));
+        check(driven, mode)
+    }))
+    .await;
 }
 
-#[test]
-fn the_sample_server_satisfies_the_python_v2_client() {
-    let peer = Peer::PythonV2(Transport::Stdio);
-    if !require(peer) {
-        return;
-    }
-    let server = SampleServer::start();
-    each_mode(peer, "client_v2.py", &server).into_iter().for_each(Client::check);
+async fn check(mut driven: Driven, mode: Mode) {
+    let met = driven.does(json!({ "do": "meet" })).await;
+    let version = if mode == Mode::Legacy { "2025-11-25" } else { "2026-07-28" };
+    assert_eq!(met["version"], version, "{driven}: {met}");
+    let expected = json!({
+        "tools": ["echo", "add", "sleep", "counter", "fail", "reject", "ask", "crash", "misbehave"],
+        "resources": ["demo://greeting", "demo://counter"],
+        "prompts": ["greet"],
+    });
+    assert_eq!(driven.does(json!({ "do": "list" })).await, expected, "{driven}");
+    let call = |tool: &str, arguments: Value| json!({ "do": "call", "tool": tool, "arguments": arguments });
+    let echo = driven.does(call("echo", json!({ "text": "hello" }))).await;
+    assert_eq!(echo["structured"], json!({ "text": "hello" }), "{driven}: {echo}");
+    let failed = driven.does(call("fail", json!({}))).await;
+    assert_eq!(failed["failed"], true, "{driven}: {failed}");
+    let slept = driven.does(call("sleep", json!({ "ms": 1000 }))).await;
+    assert!(!slept["progress"].as_array().unwrap().is_empty(), "{driven}: {slept}");
+    let asked = driven.does(call("ask", json!({ "question": "Sure?" }))).await;
+    assert_eq!(
+        (&asked["text"], &asked["asked"]),
+        (&json!("the answer was yes"), &json!(["Sure?"])),
+        "{driven}"
+    );
+    let read = driven.does(json!({ "do": "read", "uri": "demo://greeting" })).await;
+    assert_eq!(read["text"], "Hello from the sample server.", "{driven}");
+    let prompt = json!({ "do": "prompt", "name": "greet", "arguments": { "name": "Ada" } });
+    assert_eq!(driven.does(prompt).await["text"], "Please greet Ada in one friendly sentence.", "{driven}");
+    driven.leaves().await;
 }
 
-#[test]
-fn the_sample_server_satisfies_the_typescript_v2_client() {
-    let peer = Peer::TypeScriptV2(Transport::Stdio);
-    if !require(peer) {
-        return;
-    }
-    let server = SampleServer::start();
-    let mut clients = each_mode(peer, "client-v2.mjs", &server);
-    let words: Vec<_> = ["legacy".to_owned()].into_iter().chain(server.target(Transport::Sse)).collect();
-    clients.push(begin(peer, "client-v2.mjs", &words, LEGACY));
-    clients.into_iter().for_each(Client::check);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_server_satisfies_the_python_v1_client() {
+    satisfies(Client::PythonV1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_server_satisfies_the_python_v2_client() {
+    satisfies(Client::PythonV2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_server_satisfies_the_typescript_v1_client() {
+    satisfies(Client::TypeScriptV1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_server_satisfies_the_typescript_v2_client() {
+    satisfies(Client::TypeScriptV2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_server_satisfies_the_rmcp_client() {
+    satisfies(Client::Rmcp).await;
 }

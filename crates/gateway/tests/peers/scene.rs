@@ -5,7 +5,7 @@ use gripfast::config::{ProtocolChoice, ServerSpec, Target, Template, TlsSpec, Ur
 use gripfast::{Answer, CallError, Event, Host, ServerStatus, State, UpstreamEvent};
 use gripfast_testkit::peers::{Peer, PeerCommand, RunningPeer, Transport, free_port};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -277,9 +277,4 @@ pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 pub(crate) fn kill_9(pid: u32) {
     let killed = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().unwrap();
     assert!(killed.success(), "process {pid} is not there to be killed");
-}
-
-/// A fixture of the testkit.
-pub(crate) fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/peers").join(name)
 }
