@@ -11,15 +11,16 @@ use gripfast_testkit::peers::Transport;
 use serde_json::{Value, json};
 
 /// The names of the servers in the config, which are those of their eras.
-const SERVERS: [&str; 2] = ["legacy", "modern"];
+pub(crate) const SERVERS: [&str; 2] = ["legacy", "modern"];
 
-struct Stage {
+/// A gateway in front of them.
+pub(crate) struct Stage {
     demos: Vec<RunningServer>,
-    gateway: Gateway,
+    pub(crate) gateway: Gateway,
 }
 
 impl Stage {
-    async fn set() -> Self {
+    pub(crate) async fn set() -> Self {
         let mut demos = Vec::new();
         let mut config = String::new();
         for (name, era) in SERVERS.into_iter().zip([EraChoice::Legacy, EraChoice::Modern]) {

@@ -1,6 +1,7 @@
 //! `gripfast serve` and `gripfast stdio` with one config, as clients find them.
 
 use gripfast_testkit::peers::Transport;
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -43,6 +44,13 @@ impl Gateway {
             Transport::Http => vec![format!("{}/mcp", self.address)],
             Transport::Sse => vec![format!("{}/sse", self.address)],
         }
+    }
+
+    /// What `gripfast status` says of it.
+    pub(crate) fn status(&self) -> Value {
+        let said =
+            Command::new(GRIPFAST).args(["status", "-o", "json", "--url", &*self.address]).output().unwrap();
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
     }
 }
 
