@@ -16,6 +16,7 @@ pub mod jitter;
 pub mod json;
 pub mod policy;
 pub mod repeats;
+pub mod standing;
 pub mod supervise;
 pub mod text;
 pub mod time;

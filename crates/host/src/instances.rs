@@ -8,7 +8,7 @@ use crate::observe::{Feed, Observer};
 use crate::status::OwnInstances;
 use crate::store::Shelf;
 use crate::transport::Dialer;
-use crate::upstream::{Home, Parts, Role, Settings, Upstream};
+use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Isolation, Seat, SeatNumber, Seats};
@@ -55,6 +55,8 @@ struct Table {
     leaving: Vec<JoinHandle<()>>,
     /// Restarts of instances that are gone.
     past_restarts: u64,
+    /// What clients follow, for as long as they do: it outlives their instances.
+    wishes: BTreeMap<ClientKey, Weak<Wishes>>,
     /// Ends what nobody uses; there is none before the first instance.
     keeper: Option<AbortOnDropHandle<()>>,
 }
@@ -72,7 +74,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn upstream(&self) -> &Upstream {
+    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
 }
@@ -98,6 +100,7 @@ impl Instances {
                 instances: BTreeMap::new(),
                 leaving: Vec::new(),
                 past_restarts: 0,
+                wishes: BTreeMap::new(),
                 keeper: None,
             }),
             recipe,
@@ -107,7 +110,8 @@ impl Instances {
         let unclear = Arc::downgrade(&own);
         let separate = move || unclear.upgrade().is_some_and(|own| own.separate());
         let role = Role::Base { separate: Box::new(separate) };
-        let (base, owner) = Upstream::start(own.recipe.parts(own.recipe.settings.clone(), observer, role));
+        let settings = own.recipe.settings.clone();
+        let (base, owner) = Upstream::start(own.recipe.parts(settings, observer, role, Arc::default()));
         Self { base, owner: Mutex::new(Some(owner)), own }
     }
 
@@ -133,7 +137,7 @@ impl Instances {
                 (number, Arc::clone(&instance.upstream))
             }
             Seat::New(number) => {
-                let instance = self.own.make(client, number);
+                let instance = self.own.make(client, number, table.wishes_of(key));
                 let upstream = Arc::clone(&instance.upstream);
                 table.instances.insert(key.clone(), instance);
                 let own = Arc::downgrade(&self.own);
@@ -249,7 +253,7 @@ impl Own {
         news
     }
 
-    fn make(&self, client: &Client, number: SeatNumber) -> Instance {
+    fn make(&self, client: &Client, number: SeatNumber, wishes: Arc<Wishes>) -> Instance {
         let mut settings = self.recipe.settings.clone();
         // Somebody wants it now, and it is ended for good when nobody does. What is offered is the business
         // of the base instance.
@@ -258,7 +262,7 @@ impl Own {
         let home = Arc::new(Home::of(client));
         let observer = self.recipe.observer(Some(number.number()));
         let role = Role::Own { home: Arc::clone(&home) };
-        let (upstream, owner) = Upstream::start(self.recipe.parts(settings, observer, role));
+        let (upstream, owner) = Upstream::start(self.recipe.parts(settings, observer, role, wishes));
         Instance { upstream, home, owner }
     }
 
@@ -272,7 +276,7 @@ impl Recipe {
         Observer::new(Arc::clone(&self.name), instance, self.feed.clone(), self.clock)
     }
 
-    fn parts(&self, settings: Settings, observer: Observer, role: Role) -> Parts {
+    fn parts(&self, settings: Settings, observer: Observer, role: Role, wishes: Arc<Wishes>) -> Parts {
         Parts {
             name: Arc::clone(&self.name),
             settings,
@@ -282,11 +286,21 @@ impl Recipe {
             shelf: self.shelf.clone(),
             bell: self.bell.clone(),
             role,
+            wishes,
         }
     }
 }
 
 impl Table {
+    /// What the client follows, if an instance that is gone knew of something.
+    fn wishes_of(&mut self, client: &ClientKey) -> Arc<Wishes> {
+        let known = self.wishes.get(client).and_then(Weak::upgrade);
+        let wishes = known.unwrap_or_default();
+        self.wishes.retain(|_, wishes| wishes.strong_count() > 0);
+        self.wishes.insert(client.clone(), Arc::downgrade(&wishes));
+        wishes
+    }
+
     fn end(&mut self, client: &ClientKey) {
         if let Some(Instance { upstream, owner, .. }) = self.instances.remove(client) {
             self.past_restarts += upstream.with(|machine, now| machine.status(now)).restarts;

@@ -17,6 +17,7 @@
 //! | [`results`] | the few fields of results, lists and notifications that a host decides on |
 //! | [`schema`] | the schema of a tool's output as the legacy era takes it |
 //! | [`log`] | how severe a log message is |
+//! | [`subscriptions`] | what is followed, and what tells of it |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
 //! Nesting depth is bounded by memory only, never by the stack: values are skipped by an iterative scanner
@@ -37,6 +38,7 @@ pub mod results;
 mod scan;
 pub mod schema;
 pub mod sse;
+pub mod subscriptions;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};
 pub use era::{Era, ProtocolVersion};

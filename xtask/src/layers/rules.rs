@@ -164,6 +164,7 @@ pub(super) const STRANGERS: &[Strangers] = &[Strangers {
         "gripfast_core::catalog",
         "gripfast_core::isolation",
         "gripfast_core::policy",
+        "gripfast_core::standing",
         "gripfast_core::supervise",
     ],
     why: "each is a decision of its own; the host brings them together in one readable call function",

@@ -79,6 +79,8 @@ impl Gateway {
             "resources/read" => self.read(&asked).await,
             "completion/complete" => self.complete(&asked).await,
             "logging/setLevel" => self.set_level(&asked),
+            "resources/subscribe" => self.subscribe(&asked).await,
+            "resources/unsubscribe" => self.unsubscribe(&asked),
             _ => self.pass_on(&asked).await,
         }
     }
@@ -125,6 +127,9 @@ impl Gateway {
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         if !menu.resources.is_empty() || !menu.templates.is_empty() {
             capabilities["resources"] = json!({ "listChanged": true });
+            if self.host.tells_of_resources() {
+                capabilities["resources"]["subscribe"] = true.into();
+            }
         }
         if !menu.prompts.is_empty() {
             capabilities["prompts"] = json!({ "listChanged": true });
@@ -275,13 +280,11 @@ impl Gateway {
 
     /// A method we do not know goes to the one server that can be meant by it, if there is one.
     async fn pass_on(&self, asked: &Asked<'_>) -> Told {
-        // What it would begin, and what would then have to reach the client, does not cross yet.
-        let one_sided = matches!(asked.method, "resources/subscribe" | "resources/unsubscribe");
         self.settle().await;
         let menu = self.host.menu();
         match route(&menu.menu, &self.host.names(), asked.params) {
-            Ok(Some(to)) if !one_sided => self.forward(asked, &to.server, Ok(to.params)).await,
-            Ok(_) => {
+            Ok(Some(to)) => self.forward(asked, &to.server, Ok(to.params)).await,
+            Ok(None) => {
                 let text = format!("method not found: {}", asked.method);
                 Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
             }
@@ -319,7 +322,7 @@ fn page(menu: &Served, list: List, edition: Edition, from: usize, era: Era) -> B
 }
 
 /// A member that decides where a request goes. Its name must not be written in two ways.
-fn member(params: Option<&RawValue>, name: &'static str) -> Result<String, Told> {
+pub(super) fn member(params: Option<&RawValue>, name: &'static str) -> Result<String, Told> {
     let missing = || Fault::invalid(format!("`params` needs `{name}`"));
     let params = params.ok_or_else(missing)?;
     let object = Object::parse(params).map_err(|error| Fault::invalid(error.to_string()))?;

@@ -1,5 +1,6 @@
 //! What a client said about itself, and what it wants to hear.
 
+use super::follows::Follows;
 use super::questions::Abilities;
 use gripfast::RawValue;
 use gripfast::wire::envelope::Message;
@@ -15,12 +16,14 @@ pub(crate) struct Client {
     pub(crate) abilities: Abilities,
     /// The least severe log message that it wants.
     pub(crate) level: Arc<LeastSevere>,
+    /// The resources that it follows.
+    pub(crate) follows: Arc<Follows>,
 }
 
 impl Client {
     /// A legacy client, which hears what servers say until it says how much it wants to hear.
     pub(crate) fn with(abilities: Abilities) -> Self {
-        Self { abilities, level: Arc::default() }
+        Self { abilities, ..Self::default() }
     }
 
     /// A modern client for one request, as the request itself says. If it names no level, the client wants to hear
@@ -33,7 +36,7 @@ impl Client {
             least.set(level);
         }
         let abilities = Abilities::read(context.map(|context| context.capabilities));
-        Self { abilities, level: Arc::new(least) }
+        Self { abilities, level: Arc::new(least), follows: Arc::default() }
     }
 
     /// Whether the client wants to hear this message: everything but log messages below its level.

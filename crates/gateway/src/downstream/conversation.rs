@@ -5,12 +5,13 @@ use super::ask::Fault;
 use super::client::Client;
 use super::era::{self, Around};
 use super::http::answer;
-use super::listen::Subscription;
+use super::listen::Listening;
 use super::modern;
 use super::questions::{Abilities, Questions};
 use super::respond;
 use super::suspended::Step;
 use bytes::Bytes;
+use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
@@ -156,6 +157,10 @@ impl Conversation {
             return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
         };
         self.client = Client::with(Abilities::read(wanted.capabilities));
+        // Whoever begins anew is told anew, from its `initialized` on.
+        if let Some(herald) = self.herald.take() {
+            herald.abort();
+        }
         let (version, result) = self.gateway.initialize(&wanted.version).await;
         self.version = Some(version);
         AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
@@ -216,45 +221,51 @@ impl Conversation {
         noted.insert(id, call);
     }
 
-    /// A subscription of the modern era: told of on the channel, until it is cancelled.
+    /// A stream of changes of the modern era: told of on the channel, until it is cancelled.
     fn listen(&mut self, request: &Request<'_>) {
-        let subscription = Subscription::of(request.id, request.params);
-        let (out, mut marks) = (self.out.clone(), self.gateway.herald.follow());
-        let mut told = *marks.borrow_and_update();
-        let listening = self.listening.spawn(async move {
-            if out.send(subscription.acknowledged().into()).await.is_err() {
-                return;
-            }
-            while marks.changed().await.is_ok() {
-                let now = *marks.borrow_and_update();
-                for message in subscription.news(told, now) {
-                    if out.send(message.into()).await.is_err() {
-                        return;
+        let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
+        let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
+        let listening = self.listening.spawn({
+            let id = id.clone();
+            async move {
+                let mut listening = Listening::begin(&gateway, &id, params.as_deref()).await;
+                if out.send(listening.acknowledged()).await.is_err() {
+                    return;
+                }
+                while let Some(news) = listening.next().await {
+                    for message in news {
+                        if out.send(message).await.is_err() {
+                            return;
+                        }
                     }
                 }
-                told = now;
             }
         });
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.insert(request.id.to_request_id(), listening);
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, listening);
     }
 
-    /// A legacy client is told of changed lists from its `initialized` on.
+    /// A legacy client is told of changed lists, and of what it follows, from its `initialized` on.
     fn announce(&mut self) {
         if self.herald.is_some() {
             return;
         }
         let (out, mut marks) = (self.out.clone(), self.gateway.herald.follow());
         let mut told = self.gateway.herald.marks();
+        let follows = Arc::clone(&self.client.follows);
         let task = tokio::spawn(async move {
-            while marks.changed().await.is_ok() {
+            loop {
                 let now = *marks.borrow_and_update();
-                for method in told.news(now) {
-                    if out.send(envelope::notification(method, None).into()).await.is_err() {
+                let lists = std::mem::replace(&mut told, now).news(now);
+                let lists = lists.map(|method| envelope::notification(method, None).into());
+                for message in lists.chain(follows.tell().0) {
+                    if out.send(message).await.is_err() {
                         return;
                     }
                 }
-                told = now;
+                tokio::select! {
+                    changed = marks.changed() => if changed.is_err() { return },
+                    () = follows.changed() => {}
+                }
             }
         });
         self.herald = Some(task.abort_handle());

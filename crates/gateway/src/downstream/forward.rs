@@ -28,6 +28,10 @@ pub(super) enum Output {
 }
 
 impl PassedOn {
+    pub(super) fn as_it_is(answer: Answer, server: String) -> Self {
+        Self { answer, server, output: Output::AsItIs }
+    }
+
     pub(super) fn with_wrapped_output(self) -> Self {
         Self { output: Output::Wrapped, ..self }
     }
@@ -68,8 +72,7 @@ impl Gateway {
                 };
             params = match input::collect(asked, &params, &answer).await {
                 Collected::NothingWanted => {
-                    let (server, output) = (server.to_owned(), Output::AsItIs);
-                    return Told::Answer(PassedOn { answer, server, output });
+                    return Told::Answer(PassedOn::as_it_is(answer, server.to_owned()));
                 }
                 Collected::Retry(params) => params,
                 Collected::Refused(fault) => return Told::Fault(fault),

@@ -232,7 +232,8 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) 
         Ok(Message::Request(request)) => {
             let id = request.id.to_request_id();
             // Nobody reads a batch before all of it is answered, so its members cannot be asked anything.
-            let call = spawn_legacy(gateway, session, Client::default(), message.clone(), &outbox);
+            let client = Client { abilities: Abilities::default(), ..session.client.clone() };
+            let call = spawn_legacy(gateway, session, client, message.clone(), &outbox);
             session.running(id, call, &outbox);
         }
         Ok(Message::Notification(notification)) => {
@@ -279,39 +280,45 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
     {
         return stream(outbox_events(outbox, place, number, in_use));
     }
-    if let Some(marks) = last.and_then(Marks::from_event_id) {
+    if let Some((marks, changes)) = last.and_then(|last| news_place(gateway, last)) {
         *session.heard() = Heard::of(marks);
+        if let Some(changes) = changes {
+            session.client.follows.heard(changes);
+        }
     }
     stream(news(gateway, in_use))
 }
 
-/// What a legacy client has to be told about lists, now and from now on. What certainly reached it is
-/// remembered with its session, so nothing is missed between two streams.
+/// What a legacy client has to be told of lists and of what it follows, now and from now on. What certainly
+/// reached it is remembered with its session, so nothing is missed between two streams.
 fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    session.session().heard().take_back();
-    let begin = (gateway.herald.follow(), Telling(session), gateway.leaving.clone());
-    futures_util::stream::unfold(begin, |(mut marks, telling, leaving)| async move {
+    session.session().take_back();
+    let begin = (gateway.herald.follow(), Telling(session), Arc::clone(gateway));
+    futures_util::stream::unfold(begin, |(mut marks, telling, gateway)| async move {
         loop {
             let session = telling.0.session();
             let now = *marks.borrow_and_update();
-            let news = session.heard().tell(now);
-            let events: Vec<u8> = news
-                .flat_map(|method| {
-                    let message = envelope::notification(method, None);
-                    sse::Writer::new().id(&now.to_event_id()).data(&message).finish()
-                })
+            let lists = session.heard().tell(now);
+            let (changes, count) = session.client.follows.tell();
+            let id = news_id(&gateway, now, count);
+            let events: Vec<u8> = lists
+                .map(|method| Bytes::from(envelope::notification(method, None)))
+                .chain(changes)
+                .flat_map(|message| sse::Writer::new().id(&id).data(&message).finish())
                 .collect();
             if !events.is_empty() {
-                return Some((Bytes::from(events), (marks, telling, leaving)));
+                return Some((Bytes::from(events), (marks, telling, gateway)));
             }
             let changed = tokio::select! {
-                changed = changed_or_due(&mut marks, &leaving) => changed?,
+                changed = changed_or_due(&mut marks, &gateway.leaving) => changed?,
+                () = session.client.follows.changed() => true,
                 () = session.ended.cancelled() => return None,
             };
             if !changed {
                 // A client that hung up would have been noticed since.
                 session.heard().arrived(now);
-                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, telling, leaving)));
+                session.client.follows.arrived();
+                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, telling, gateway)));
             }
         }
     })
@@ -322,8 +329,27 @@ struct Telling(InUse);
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        self.0.session().heard().take_back();
+        self.0.session().take_back();
     }
+}
+
+/// How far a client was told, as the id of an event. Changes of resources are counted for each client, and
+/// from the beginning by each process.
+fn news_id(gateway: &Gateway, marks: Marks, changes: u64) -> String {
+    match changes {
+        0 => marks.to_event_id(),
+        changes => format!("{}~{:x}-{changes}", marks.to_event_id(), gateway.process),
+    }
+}
+
+/// The reverse of it. Another process counted other changes.
+fn news_place(gateway: &Gateway, id: &str) -> Option<(Marks, Option<u64>)> {
+    let (marks, changes) = match id.split_once('~') {
+        Some((marks, changes)) => (marks, changes.split_once('-')),
+        None => (id, None),
+    };
+    let ours = changes.filter(|(process, _)| *process == format!("{:x}", gateway.process));
+    Some((Marks::from_event_id(marks)?, ours.and_then(|(_, count)| count.parse().ok())))
 }
 
 /// Whether there is news (`true`) or it is time for a sign of life (`false`); `None` at the gateway's end.

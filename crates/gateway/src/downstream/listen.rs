@@ -1,56 +1,106 @@
 //! `subscriptions/listen` of the modern era: acknowledged first, then told of whatever changes of what was
 //! asked for. The transport decides where the messages go.
 
-use super::ask::raw;
+use super::Gateway;
+use super::follows::Follows;
 use super::herald::Marks;
+use bytes::Bytes;
+use futures_util::future::join_all;
 use gripfast::RawValue;
-use gripfast::wire::{Id, envelope};
-use serde_json::{Map, Value, json};
+use gripfast::wire::era::meta;
+use gripfast::wire::patch::{MessagePatch, Patch, patch_payload};
+use gripfast::wire::subscriptions::{Acknowledged, Filter};
+use gripfast::wire::{RequestId, envelope};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::sync::watch;
 
-/// What one subscription wants to hear of.
-pub(super) struct Subscription {
-    tools: bool,
-    prompts: bool,
-    resources: bool,
-    /// Every message names the request that subscribed.
-    meta: Value,
+/// One stream of changes.
+pub(super) struct Listening {
+    /// What the client hears of: as much of its wishes as the servers serve.
+    granted: Filter,
+    /// The request that opened it, which every message names.
+    id: RequestId,
+    marks: watch::Receiver<Marks>,
+    told: Marks,
+    follows: Follows,
 }
 
-impl Subscription {
-    pub(super) fn of(id: Id<'_>, params: Option<&RawValue>) -> Self {
-        let filter: Value =
-            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-        let wants = |member: &str| filter["notifications"][member] == true;
-        let id: Value = serde_json::from_str(id.as_raw()).unwrap_or_default();
-        Self {
-            tools: wants("toolsListChanged"),
-            prompts: wants("promptsListChanged"),
-            resources: wants("resourcesListChanged"),
-            meta: json!({ "io.modelcontextprotocol/subscriptionId": id }),
+/// Servers that take longer to say whether they tell of a resource are not waited for: what they have is
+/// not acknowledged.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(5);
+
+impl Listening {
+    /// Begins to follow what the client wishes for.
+    pub(super) async fn begin(gateway: &Gateway, id: &RequestId, params: Option<&RawValue>) -> Self {
+        let mut granted = Filter::read(params);
+        let mut marks = gateway.herald.follow();
+        // From here on no change is missed, and the acknowledgement says so.
+        let told = *marks.borrow_and_update();
+        let follows = Follows::default();
+        let wanted: BTreeSet<String> = std::mem::take(&mut granted.uris).into_iter().collect();
+        if !wanted.is_empty() {
+            gateway.settle().await;
         }
+        let asking = wanted.into_iter().map(|uri| {
+            let follows = &follows;
+            async move { gateway.follow(follows, &uri, Some(ACKNOWLEDGE_WITHIN)).await.ok().map(|()| uri) }
+        });
+        granted.uris = join_all(asking).await.into_iter().flatten().collect();
+        Self { granted, id: id.clone(), marks, told, follows }
     }
 
     /// The first message: what of the wishes is granted.
-    pub(super) fn acknowledged(&self) -> Vec<u8> {
-        let granted = [
-            ("toolsListChanged", self.tools),
-            ("promptsListChanged", self.prompts),
-            ("resourcesListChanged", self.resources),
-        ];
-        let granted = granted.into_iter().filter(|(_, wanted)| *wanted);
-        let granted: Map<_, _> = granted.map(|(member, _)| (member.to_owned(), true.into())).collect();
-        let params = raw(&json!({ "notifications": granted, "_meta": self.meta }));
-        envelope::notification("notifications/subscriptions/acknowledged", Some(&params))
+    pub(super) fn acknowledged(&self) -> Bytes {
+        let params = self.granted.to_params();
+        let params = patch_payload(Some(&params), &Patch::new(), &self.about()).unwrap_or(params);
+        envelope::notification(Acknowledged::METHOD, Some(&params)).into()
     }
 
-    /// The messages that lead from `told` to `now`.
-    pub(super) fn news(&self, told: Marks, now: Marks) -> Vec<Vec<u8>> {
-        let params = raw(&json!({ "_meta": self.meta }));
-        let wanted = told.news(now).filter(|method| match *method {
-            "notifications/tools/list_changed" => self.tools,
-            "notifications/prompts/list_changed" => self.prompts,
-            _ => self.resources,
-        });
-        wanted.map(|method| envelope::notification(method, Some(&params))).collect()
+    /// The next messages. `None` when there will be none any more.
+    ///
+    /// Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Option<Vec<Bytes>> {
+        loop {
+            let now = *self.marks.borrow_and_update();
+            let mut news: Vec<Bytes> = std::mem::replace(&mut self.told, now)
+                .news(now)
+                .filter(|method| self.wants(method))
+                .map(|method| envelope::notification(method, None).into())
+                .collect();
+            news.extend(self.follows.tell().0);
+            if !news.is_empty() {
+                return Some(news.into_iter().map(|message| self.named(message)).collect());
+            }
+            tokio::select! {
+                changed = self.marks.changed() => changed.ok()?,
+                () = self.follows.changed() => {}
+            }
+        }
+    }
+
+    /// The answer to the request, when nothing more will be told.
+    pub(super) fn over(&self) -> Bytes {
+        let result = Patch::new().set_text("resultType", "complete").to_object();
+        let result = patch_payload(Some(&result), &Patch::new(), &self.about()).unwrap_or(result);
+        envelope::response(self.id.as_id(), &result).into()
+    }
+
+    fn wants(&self, method: &str) -> bool {
+        match method {
+            "notifications/tools/list_changed" => self.granted.tools,
+            "notifications/prompts/list_changed" => self.granted.prompts,
+            _ => self.granted.resources,
+        }
+    }
+
+    fn named(&self, message: Bytes) -> Bytes {
+        let patch = MessagePatch { meta: self.about(), ..MessagePatch::default() };
+        patch.apply(&message).map_or(message, Bytes::from)
+    }
+
+    fn about(&self) -> Patch<'static> {
+        let id = RawValue::from_string(self.id.as_raw().to_owned()).expect("an id is JSON");
+        Patch::new().set_owned(meta::SUBSCRIPTION_ID, id)
     }
 }

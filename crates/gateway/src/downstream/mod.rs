@@ -10,6 +10,7 @@ mod clock;
 mod conversation;
 mod cursor;
 mod era;
+mod follows;
 mod forward;
 mod guard;
 mod heard;

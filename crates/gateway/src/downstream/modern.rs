@@ -4,14 +4,13 @@
 use super::Gateway;
 use super::ask::{Fault, who_answers};
 use super::client::Client;
-use super::http::{First, KEEP_ALIVE, changed_or_due, first, json_response, plain, spawn_call, stream, wire};
-use super::listen::Subscription;
+use super::http::{First, KEEP_ALIVE, first, json_response, plain, spawn_call, stream, wire};
+use super::listen::Listening;
 use super::outbox::Outbox;
 use super::respond;
 use super::suspended::{Inputs, ModernEar, Step, Suspended};
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::StreamExt;
 use gripfast::RawValue;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::headers::{Mirrored, ParamHeaders};
@@ -171,28 +170,40 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
     }
 }
 
-/// The stream of a modern subscription.
+/// The stream of a modern client that listens. It ends with an answer when the gateway does.
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
-    let subscription = Subscription::of(id, params);
-    let hello = sse::Writer::message(&subscription.acknowledged());
-    let leaving = gateway.leaving.clone();
-    let begin = (gateway.herald.follow(), gateway.herald.marks(), subscription, leaving);
-    let changes =
-        futures_util::stream::unfold(begin, |(mut marks, told, subscription, leaving)| async move {
-            loop {
-                let now = *marks.borrow_and_update();
-                let news = subscription.news(told, now);
-                if !news.is_empty() {
-                    let events: Vec<u8> =
-                        news.iter().flat_map(|message| sse::Writer::message(message)).collect();
-                    return Some((Bytes::from(events), (marks, now, subscription, leaving)));
-                }
-                if !changed_or_due(&mut marks, &leaving).await? {
-                    return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, now, subscription, leaving)));
+    let begin = Stage::Opening(Arc::clone(gateway), id.to_request_id(), params.map(RawValue::to_owned));
+    stream(futures_util::stream::unfold(begin, |stage| async move {
+        match stage {
+            Stage::Opening(gateway, id, params) => {
+                let listening = Listening::begin(&gateway, &id, params.as_deref()).await;
+                let hello = sse::Writer::message(&listening.acknowledged());
+                Some((hello.into(), Stage::Open(gateway, listening)))
+            }
+            Stage::Open(gateway, mut listening) => {
+                let next = tokio::select! {
+                    next = tokio::time::timeout(KEEP_ALIVE, listening.next()) => next,
+                    () = gateway.leaving.cancelled() => Ok(None),
+                };
+                match next {
+                    Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), Stage::Open(gateway, listening))),
+                    Ok(Some(news)) => {
+                        let events: Vec<u8> = news.iter().flat_map(|one| sse::Writer::message(one)).collect();
+                        Some((events.into(), Stage::Open(gateway, listening)))
+                    }
+                    Ok(None) => Some((sse::Writer::message(&listening.over()).into(), Stage::Over)),
                 }
             }
-        });
-    stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(changes))
+            Stage::Over => None,
+        }
+    }))
+}
+
+/// How far a stream of changes has come.
+enum Stage {
+    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>),
+    Open(Arc<Gateway>, Listening),
+    Over,
 }
 
 #[cfg(test)]

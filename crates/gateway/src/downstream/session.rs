@@ -68,6 +68,12 @@ impl Session {
         }
     }
 
+    /// What its client was told and may not have heard it is told again.
+    pub(crate) fn take_back(&self) {
+        self.heard().take_back();
+        self.client.follows.take_back();
+    }
+
     /// Keeps it from being idle for as long as the answer lives.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         self.open.fetch_add(1, Ordering::AcqRel);
@@ -151,6 +157,7 @@ impl Session {
         for (_, call) in running {
             call.abort();
         }
+        self.client.follows.end();
         self.ended.cancel();
     }
 

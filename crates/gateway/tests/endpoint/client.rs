@@ -264,6 +264,8 @@ pub(crate) fn names(response: &Value, list: &str, member: &str) -> Vec<String> {
 pub(crate) struct Events {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
+    /// Comments that broke the silence so far.
+    pub(crate) signs_of_life: u32,
     body: Incoming,
     unread: Vec<u8>,
 }
@@ -284,7 +286,13 @@ impl Event {
 impl Events {
     pub(crate) fn of(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
-        Self { status: head.status.as_u16(), headers: head.headers, body, unread: Vec::new() }
+        Self {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            signs_of_life: 0,
+            body,
+            unread: Vec::new(),
+        }
     }
 
     /// The next event; `None` at the end of the stream.
@@ -305,6 +313,7 @@ impl Events {
                     return Some(Event { id: field("id"), kind: field("event"), data });
                 }
                 // A comment: only a sign of life.
+                self.signs_of_life += 1;
                 continue;
             }
             let frame = self.body.frame().await?.unwrap();

@@ -32,7 +32,7 @@ async fn the_handshake_says_who_we_are_what_is_served_and_how_to_use_it() {
     assert_eq!(result["serverInfo"]["name"], "gripfast");
     let served = json!({
         "tools": { "listChanged": true },
-        "resources": { "listChanged": true },
+        "resources": { "listChanged": true, "subscribe": true },
         "prompts": { "listChanged": true },
         "completions": {},
         "logging": {},

@@ -21,5 +21,6 @@ mod pipe;
 mod questions;
 mod scene;
 mod script;
+mod subscriptions;
 mod trace;
 mod unknown;

@@ -44,6 +44,11 @@ impl Script {
         last.unwrap_or_else(|| panic!("nobody asked for {method}")).1.clone()
     }
 
+    /// How often somebody asked for this method.
+    pub(crate) fn count(&self, method: &str) -> usize {
+        self.shared.heard.lock().unwrap().iter().filter(|(asked, _)| asked == method).count()
+    }
+
     /// Every body that arrived.
     pub(crate) fn everything(&self) -> Vec<String> {
         self.shared.heard.lock().unwrap().iter().map(|(_, body)| body.clone()).collect()

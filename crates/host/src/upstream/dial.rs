@@ -30,6 +30,9 @@ use tokio::sync::mpsc;
 pub(crate) struct Verdict {
     pub(crate) route: WireRoute,
     pub(crate) modern: bool,
+    /// Whether it tells of changed resources: asked about also while it is away, or not started yet.
+    #[serde(default)]
+    pub(crate) follows: bool,
 }
 
 /// [`Route`] as it is stored.
@@ -138,7 +141,7 @@ impl Upstream {
     async fn try_each(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
         let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let shy = self.ended_over_probe.load(Ordering::Relaxed);
-        let gently = shy.then_some(Verdict { route: WireRoute::Stdio, modern: false });
+        let gently = shy.then_some(Verdict { route: WireRoute::Stdio, modern: false, follows: false });
         let first = remembered.or(gently);
         let mut plan = VecDeque::from(plan(&self.dialer.routes(), self.settings.protocol, first));
         let mut asked_again = false;
@@ -159,7 +162,11 @@ impl Upstream {
             };
             match self.greet_and_hear(&mut opened, step).await {
                 Ok((session, server)) => {
-                    self.remember(Verdict { route: step.route.into(), modern: step.era == Era::Modern });
+                    self.remember(Verdict {
+                        route: step.route.into(),
+                        modern: step.era == Era::Modern,
+                        follows: server.capabilities.resources_subscribe,
+                    });
                     let live =
                         self.live_with(epoch, step.route, opened.link, session, server, opened.underway);
                     return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
@@ -546,6 +553,7 @@ fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {
         logging: said.logging,
         tools_changes: said.tools_list_changed,
         resources_changes: said.resources_list_changed,
+        resources_subscribe: said.resources_subscribe,
         prompts_changes: said.prompts_list_changed,
     }
 }
@@ -572,14 +580,14 @@ mod tests {
 
     #[test]
     fn d08_what_worked_last_time_is_tried_first_and_the_rest_stays() {
-        let remembered = Verdict { route: WireRoute::LegacySse, modern: false };
+        let remembered = Verdict { route: WireRoute::LegacySse, modern: false, follows: false };
         let plan = plan(&HTTP_THEN_SSE, ProtocolChoice::Auto, Some(remembered));
         assert_eq!(steps(plan), [(Route::LegacySse, false), (Route::Http, true), (Route::Http, false)]);
     }
 
     #[test]
     fn d08_the_operators_choice_leaves_the_other_era_out_whatever_is_remembered() {
-        let remembered = Some(Verdict { route: WireRoute::Stdio, modern: true });
+        let remembered = Some(Verdict { route: WireRoute::Stdio, modern: true, follows: false });
         assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Legacy, remembered)), [(Route::Stdio, false)]);
         assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Modern, None)), [(Route::Stdio, true)]);
     }

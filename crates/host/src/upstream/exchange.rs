@@ -53,6 +53,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// A response, which was parsed.
+    pub(super) fn new(message: Bytes, era: Era) -> Self {
+        Self { message, era }
+    }
+
     /// The outcome in the server's own bytes.
     pub fn outcome(&self) -> Outcome<'_> {
         match Message::parse(&self.message) {
@@ -80,7 +85,7 @@ impl Upstream {
     /// the slot is free at once.
     pub(crate) async fn exchange(&self, order: &Order) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
-        let mut patience = Patience::new(self, order);
+        let mut patience = Patience::new(self, order.deadline);
         // What is known of earlier attempts, if they left us at all.
         let mut attempted: Option<Fate> = None;
         loop {
@@ -162,7 +167,7 @@ impl Upstream {
     }
 
     /// Waits until the machine lets this call go, for as long as it may be held.
-    async fn admitted(&self, patience: &mut Patience<'_>) -> Result<OpenTicket<'_>, CallError> {
+    pub(super) async fn admitted(&self, patience: &mut Patience<'_>) -> Result<OpenTicket<'_>, CallError> {
         let mut place: Option<Held<'_>> = None;
         loop {
             // Registered before asking: a wake-up between the answer and the wait is not missed.
@@ -410,7 +415,7 @@ fn after_an_attempt(mut error: CallError, attempted: Option<Fate>) -> CallError 
 }
 
 /// A reply that is an error may still mean that the session is gone; only the classifier can tell.
-fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
+pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
     let era = live.session.era;
     let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
         let observed = Observed::Garbled("its answer is not a JSON-RPC response".to_owned());
@@ -477,7 +482,7 @@ fn number(id: u64) -> Box<RawValue> {
 }
 
 /// How long one call may be held and may take.
-struct Patience<'a> {
+pub(super) struct Patience<'a> {
     upstream: &'a Upstream,
     begun: Mono,
     /// When it ends in any case, with all its waits and attempts: the caller's own deadline, or ours.
@@ -489,10 +494,10 @@ struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    fn new(upstream: &'a Upstream, order: &Order) -> Self {
+    pub(super) fn new(upstream: &'a Upstream, deadline: Option<Mono>) -> Self {
         let begun = upstream.clock.now().mono;
         let ours = begun + upstream.settings.supervision.timeouts.call;
-        let deadline = order.deadline.map_or(ours, |theirs| theirs.min(ours));
+        let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
         Self { upstream, begun, deadline, held: Duration::ZERO, held_since: None }
     }
 
@@ -523,7 +528,7 @@ impl<'a> Patience<'a> {
     }
 
     /// It goes: the time of its attempt is not that of its waiting.
-    fn admitted(&mut self) {
+    pub(super) fn admitted(&mut self) {
         let now = self.upstream.clock.now().mono;
         if let Some(since) = self.held_since.take() {
             self.held += now - since;
@@ -543,13 +548,13 @@ impl<'a> Patience<'a> {
 }
 
 /// A ticket that is given back however the call ends.
-struct OpenTicket<'a> {
+pub(super) struct OpenTicket<'a> {
     upstream: &'a Upstream,
     ticket: Option<Ticket>,
 }
 
 impl OpenTicket<'_> {
-    fn epoch(&self) -> Epoch {
+    pub(super) fn epoch(&self) -> Epoch {
         self.ticket.as_ref().expect("a ticket is taken only at its end").epoch()
     }
 

@@ -1,20 +1,17 @@
-//! What a server says unasked: changed lists, questions, farewells of streams.
+//! What a server says unasked: changed lists and resources, questions, farewells of streams.
 
 use super::{Live, Upstream};
 use crate::transport::{Incoming, LOG_MESSAGE};
 use gripfast_core::event::Event;
+use gripfast_core::failure::Failure;
 use gripfast_core::failure::classify::classify;
-use gripfast_core::failure::{During, Failure};
 use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
-use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::codes;
+use gripfast_wire::envelope::{self, Message, Notification};
 use gripfast_wire::results::List;
-use gripfast_wire::{Era, RawValue, codes};
+use gripfast_wire::subscriptions::{self, Acknowledged};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Between two attempts to listen in the modern era.
-const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 impl Upstream {
     /// Takes what a link says; answers with what the machine has to know.
@@ -51,7 +48,7 @@ impl Upstream {
     }
 
     /// Asks whether the server is there, out of turn, and tells the machine.
-    async fn look_after(&self, live: &Live) {
+    pub(super) async fn look_after(&self, live: &Live) {
         let answer = self.probe(live, live.first_probe()).await;
         self.tell(Input::ProbeEnded { epoch: live.epoch, answer });
     }
@@ -64,6 +61,7 @@ impl Upstream {
                 if notification.method == LOG_MESSAGE {
                     self.said_to_client(bytes);
                 }
+                self.followed(&notification, bytes);
             }
             Ok(Message::Request(request)) => {
                 self.tell(Input::Heard { epoch });
@@ -75,57 +73,24 @@ impl Upstream {
         }
     }
 
-    /// Listens for changed lists in the modern era, where that is a request of its own, for as long as
-    /// the link of this epoch is in use.
-    pub(super) async fn subscribe(self: Arc<Self>, live: Arc<Live>) {
-        if self.role.is_own() {
-            return;
-        }
-        let Some(params) = wanted(&live) else { return };
-        loop {
-            let ended = self.listen_once(&live, &params).await;
-            let current = self.live().is_some_and(|now| now.epoch == live.epoch);
-            if !current || !ended {
-                return;
+    /// What tells of resources, or of what will be told of them.
+    fn followed(&self, notification: &Notification<'_>, bytes: &[u8]) {
+        let Some(params) = notification.params else { return };
+        match &*notification.method {
+            subscriptions::UPDATED => {
+                if let Some(uri) = subscriptions::updated_uri(params) {
+                    self.wishes.updated(&uri, bytes);
+                }
             }
-            tokio::time::sleep(LISTEN_AGAIN_AFTER).await;
-        }
-    }
-
-    /// One subscription, until it ends. Answers whether another one is worth trying.
-    async fn listen_once(&self, live: &Live, params: &RawValue) -> bool {
-        let Ok(params) = live.context.apply_to(Some(params)) else { return false };
-        let id = self.mint_id();
-        let method = "subscriptions/listen";
-        let request = crate::transport::Outgoing {
-            id,
-            method: method.to_owned(),
-            message: envelope::request(id, method, Some(&params)),
-            name: None,
-            param_headers: Vec::new(),
-            during: During::Probe,
-            sent: Arc::default(),
-            listener: None,
-        };
-        let failure = match live.link.request(&live.session, request).await {
-            Ok(reply) => match Message::parse(&reply.message) {
-                Ok(Message::Response(envelope::Response {
-                    outcome: gripfast_wire::Outcome::Error(_),
-                    ..
-                })) => return false,
-                Ok(_) | Err(_) => None,
-            },
-            Err(trouble) => Some(classify(&trouble.evidence)),
-        };
-        match failure {
-            Some(Failure::Declined(_)) => return false,
-            Some(failure @ Failure::Unreachable(_)) => {
-                self.tell(Input::ProbeEnded { epoch: live.epoch, answer: ProbeAnswer::Failed(failure) });
+            Acknowledged::METHOD => {
+                if let Some(Acknowledged { subscription, granted }) = Acknowledged::read(params)
+                    && let Some(id) = subscription.as_u64()
+                {
+                    self.wishes.acknowledged(id, granted.uris);
+                }
             }
-            // The stream's end may be the server's end: ask, before anybody calls.
-            None | Some(_) => self.look_after(live).await,
+            _ => {}
         }
-        true
     }
 }
 
@@ -140,23 +105,4 @@ pub(super) fn own_answer(request: &envelope::Request<'_>) -> Vec<u8> {
             None,
         ),
     }
-}
-
-/// The filter for what the server says it can tell; `None` if that is nothing.
-fn wanted(live: &Live) -> Option<Box<RawValue>> {
-    let offers = live.server.capabilities;
-    if live.session.era == Era::Legacy {
-        return None;
-    }
-    let mut filter = Vec::new();
-    for (offered, member) in [
-        (offers.tools_changes, "toolsListChanged"),
-        (offers.prompts_changes, "promptsListChanged"),
-        (offers.resources_changes, "resourcesListChanged"),
-    ] {
-        if offered {
-            filter.push(format!("\"{member}\":true"));
-        }
-    }
-    (!filter.is_empty()).then(|| super::dial::raw(&format!("{{\"notifications\":{{{}}}}}", filter.join(","))))
 }

@@ -8,18 +8,21 @@ mod answers;
 mod call_watch;
 mod catalog;
 mod dial;
+mod errands;
 mod exchange;
 mod home;
 mod level;
 mod listen;
 mod owner;
 mod second;
+mod wishes;
 
 pub(crate) use catalog::{Listing, Origin};
 pub(crate) use dial::Verdict;
 pub use exchange::Answer;
 pub(crate) use exchange::Order;
 pub(crate) use home::{Home, Role};
+pub(crate) use wishes::{Followed, Following, Wishes};
 
 use self::answers::{Answers, Thinking};
 use crate::clock::Clock;
@@ -53,6 +56,8 @@ pub(crate) struct Upstream {
     pub(crate) stderr: Arc<StderrRing>,
     pub(crate) listing: watch::Sender<Listing>,
     role: Role,
+    /// What it is to know whatever session it is in.
+    wishes: Arc<Wishes>,
     dialer: Arc<dyn Dialer>,
     shelf: Shelf,
     bell: Bell,
@@ -138,6 +143,7 @@ pub(crate) struct ServerCapabilities {
     pub(crate) logging: bool,
     pub(crate) tools_changes: bool,
     pub(crate) resources_changes: bool,
+    pub(crate) resources_subscribe: bool,
     pub(crate) prompts_changes: bool,
 }
 
@@ -151,12 +157,13 @@ pub(crate) struct Parts {
     pub(crate) shelf: Shelf,
     pub(crate) bell: Bell,
     pub(crate) role: Role,
+    pub(crate) wishes: Arc<Wishes>,
 }
 
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, dialer, shelf, bell, role } = parts;
+        let Parts { name, settings, clock, observer, dialer, shelf, bell, role, wishes } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), dialer.kind(), seed, clock.now());
         let verdict = shelf.verdict();
@@ -175,6 +182,7 @@ impl Upstream {
             observer,
             stderr: Arc::default(),
             role,
+            wishes,
             dialer,
             shelf,
             bell,
@@ -219,6 +227,11 @@ impl Upstream {
             }
             (_, None) => None,
         }
+    }
+
+    /// Whether it tells of changed resources, as far as is known: now, or when it was last up.
+    pub(crate) fn tells_of_resources(&self) -> bool {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|verdict| verdict.follows)
     }
 
     /// Somebody wants it to stay up.

@@ -38,7 +38,7 @@ pub(super) struct Owner {
     /// leaves after it.
     closing: Closing,
     pub(super) inbox: Option<mpsc::Receiver<Incoming>>,
-    subscription: Option<AbortHandle>,
+    errands: Option<AbortHandle>,
     /// The link beside the present one.
     pub(super) second: Option<Second>,
     /// Links that were replaced, in use by the calls that began on them.
@@ -108,7 +108,7 @@ pub(super) async fn own(upstream: Arc<Upstream>) {
         making: None,
         closing: Closing::default(),
         inbox: None,
-        subscription: None,
+        errands: None,
         second: None,
         retired: Vec::new(),
         leaving: Closing::default(),
@@ -298,13 +298,14 @@ impl Owner {
     fn install(&mut self, live: Live) {
         let live = Arc::new(live);
         self.upstream.set_live(Some(Arc::clone(&live)));
-        self.follow(live);
+        self.run_errands(live);
     }
 
-    /// Listens to the link in use, and no longer to the one before.
-    pub(super) fn follow(&mut self, live: Arc<Live>) {
-        let subscription = tokio::spawn(Arc::clone(&self.upstream).subscribe(live));
-        if let Some(old) = self.subscription.replace(subscription.abort_handle()) {
+    /// Tells the session in use what it is to know, and hears from it; no longer the one before.
+    pub(super) fn run_errands(&mut self, live: Arc<Live>) {
+        self.upstream.wishes.begin_session(live.epoch, self.upstream.offers(&live));
+        let errands = tokio::spawn(Arc::clone(&self.upstream).run_errands(live));
+        if let Some(old) = self.errands.replace(errands.abort_handle()) {
             old.abort();
         }
     }
@@ -328,11 +329,13 @@ impl Owner {
         if let Some(making) = self.making.take() {
             self.closing.add(making.give_up());
         }
-        if let Some(subscription) = self.subscription.take() {
-            subscription.abort();
+        if let Some(errands) = self.errands.take() {
+            errands.abort();
         }
         self.inbox = None;
-        if let Some(live) = self.upstream.set_live(None) {
+        let live = self.upstream.set_live(None);
+        self.upstream.wishes.end_session();
+        if let Some(live) = live {
             self.closing.close(Arc::clone(&live.link), Some(Arc::clone(&live.session)), manner);
         }
     }
@@ -350,8 +353,8 @@ impl Owner {
 /// An owner that is aborted lets go of the link all the same.
 impl Drop for Owner {
     fn drop(&mut self) {
-        if let Some(subscription) = self.subscription.take() {
-            subscription.abort();
+        if let Some(errands) = self.errands.take() {
+            errands.abort();
         }
         self.upstream.set_live(None);
     }

@@ -98,7 +98,7 @@ impl Owner {
             self.retired.push(Retired { live: old, hearing });
         }
         let epoch = live.epoch;
-        self.follow(live);
+        self.run_errands(live);
         for incoming in heard {
             self.upstream.heard(epoch, incoming);
         }

@@ -10,6 +10,7 @@ mod lifecycle;
 mod questions;
 mod seconds;
 mod sessions;
+mod subscriptions;
 mod unlisted;
 mod verbs;
 mod world;

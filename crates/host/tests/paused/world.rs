@@ -10,7 +10,7 @@ use gripfast::{Answer, CallError, Host, RawValue, SpawnOptions, State};
 use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Observed};
 use gripfast_core::supervise::upstream::{LinkKind, Manner};
 use serde_json::{Value, json};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -55,6 +55,8 @@ struct Inner {
     cut: watch::Sender<u64>,
     /// Changes when something is sent to the server.
     answered: watch::Sender<u64>,
+    /// Changes when all streams of the modern era are ended.
+    ended: watch::Sender<u64>,
 }
 
 struct Life {
@@ -67,11 +69,22 @@ struct Life {
     knows_ping: bool,
     answers_probes: bool,
     takes_answers: bool,
+    /// Speaks the modern era, and only that.
+    modern: bool,
+    /// What it declines to tell of; anything else of a resource is followed.
+    declined: Vec<&'static str>,
+    /// The errors that the next requests of its own host get, in place of an answer.
+    refusals: VecDeque<HttpAnswer>,
     session: u64,
     tools: Vec<Value>,
     acts: VecDeque<Act>,
     otherwise: Act,
     requests: Vec<String>,
+    params: Vec<(String, Value)>,
+    /// The resources that each open stream of the modern era tells of, by the id of its request.
+    streams: BTreeMap<u64, Vec<String>>,
+    /// How often the last of them was closed.
+    gaps: u32,
     executed: HashMap<String, u32>,
     cancelled: u32,
     in_flight: u32,
@@ -98,11 +111,17 @@ impl Server {
             knows_ping: true,
             answers_probes: true,
             takes_answers: true,
+            modern: false,
+            declined: Vec::new(),
+            refusals: VecDeque::new(),
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
             acts: VecDeque::new(),
             otherwise: Act::Answer,
             requests: Vec::new(),
+            params: Vec::new(),
+            streams: BTreeMap::new(),
+            gaps: 0,
             executed: HashMap::new(),
             cancelled: 0,
             in_flight: 0,
@@ -119,6 +138,7 @@ impl Server {
                 state: Mutex::new(life),
                 cut: watch::Sender::new(0),
                 answered: watch::Sender::new(0),
+                ended: watch::Sender::new(0),
             }),
         }
     }
@@ -131,6 +151,52 @@ impl Server {
     pub(crate) fn on(self, route: Route) -> Self {
         self.life(|life| life.route = route);
         self
+    }
+
+    /// Speaks the modern era.
+    pub(crate) fn modern(self) -> Self {
+        self.life(|life| life.modern = true);
+        self
+    }
+
+    /// Declines to tell of a resource from now on.
+    pub(crate) fn decline(&self, uri: &'static str) {
+        self.life(|life| life.declined.push(uri));
+    }
+
+    /// Refuses the next subscriptions with these.
+    pub(crate) fn refuse_next(&self, answers: impl IntoIterator<Item = HttpAnswer>) {
+        self.life(|life| life.refusals.extend(answers));
+    }
+
+    /// Tells of a changed resource, unasked.
+    pub(crate) async fn update(&self, uri: &str) {
+        let params = json!({ "uri": uri, "of the future": 1.0 });
+        self.say(json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params }))
+            .await;
+    }
+
+    /// Ends every stream of the modern era, as a proxy would.
+    pub(crate) fn end_streams(&self) {
+        self.inner.ended.send_modify(|ended| *ended += 1);
+    }
+
+    /// What each open stream of the modern era tells of.
+    pub(crate) fn streams(&self) -> Vec<Vec<String>> {
+        self.life(|life| life.streams.values().cloned().collect())
+    }
+
+    /// How often there was no stream of the modern era any more.
+    pub(crate) fn gaps(&self) -> u32 {
+        self.life(|life| life.gaps)
+    }
+
+    /// The parameters of every request for this method.
+    pub(crate) fn asked(&self, method: &str) -> Vec<Value> {
+        self.life(|life| {
+            let asked = life.params.iter().filter(|(seen, _)| seen == method);
+            asked.map(|(_, params)| params.clone()).collect()
+        })
     }
 
     /// The server is gone: its link breaks and nobody opens.
@@ -415,10 +481,12 @@ impl Server {
         let id = request.id;
         let known_session = self.life(|life| {
             life.requests.push(request.method.clone());
+            life.params.push((request.method.clone(), message["params"].clone()));
             life.session.to_string()
         });
         let opening = matches!(request.method.as_str(), "initialize" | "server/discover");
-        if !opening && session.id.as_deref() != Some(&known_session) {
+        let modern = self.life(|life| life.modern);
+        if !opening && !modern && session.id.as_deref() != Some(&known_session) {
             let answer = HttpAnswer { status: 404, had_session: true, ..HttpAnswer::default() };
             return Err(Evidence::sent(request.during, Observed::Http(answer)).into());
         }
@@ -427,15 +495,19 @@ impl Server {
             std::future::pending::<()>().await;
         }
         match request.method.as_str() {
+            "server/discover" if modern => Ok(result(
+                id,
+                json!({ "supportedVersions": ["2026-07-28"], "capabilities": offers(), "resultType": "complete" }),
+            )),
             "server/discover" => Ok(error(id, -32601, "Method not found")),
+            "initialize" if modern => Ok(error(id, -32022, "Unsupported protocol version")),
             "initialize" => {
                 if self.life(|life| life.handshake_hangs) {
                     std::future::pending::<()>().await;
                 }
-                let capabilities = json!({ "tools": { "listChanged": true } });
                 let mut reply = result(
                     id,
-                    json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    json!({ "protocolVersion": "2025-11-25", "capabilities": offers(),
                     "serverInfo": { "name": "memory", "version": "1" } }),
                 );
                 reply.session_id = Some(known_session);
@@ -449,8 +521,40 @@ impl Server {
                 self.life(|life| life.served.insert(key, link));
                 self.act(id, request, &message["params"]).await
             }
+            "resources/subscribe" => self.subscribe(id, request, &message["params"]),
+            "subscriptions/listen" => self.listen(id, &message["params"]).await,
             _ => Ok(result(id, json!({ "echo": request.method }))),
         }
+    }
+
+    fn subscribe(&self, id: u64, request: &Outgoing, params: &Value) -> Result<Reply, Box<Trouble>> {
+        if let Some(answer) = self.life(|life| life.refusals.pop_front()) {
+            return Err(Evidence::sent(request.during, Observed::Http(answer)).into());
+        }
+        let declined = self.life(|life| life.declined.iter().any(|uri| params["uri"] == **uri));
+        if declined { Ok(error(id, -32002, "Resource not found")) } else { Ok(result(id, json!({}))) }
+    }
+
+    async fn listen(&self, id: u64, params: &Value) -> Result<Reply, Box<Trouble>> {
+        let mut ended = self.inner.ended.subscribe();
+        let wanted = params["notifications"]["resourceSubscriptions"].as_array().cloned().unwrap_or_default();
+        let uris: Vec<String> = self.life(|life| {
+            let wanted = wanted.iter().filter_map(Value::as_str);
+            let granted = wanted.filter(|uri| !life.declined.contains(uri));
+            let uris: Vec<String> = granted.map(str::to_owned).collect();
+            life.streams.insert(id, uris.clone());
+            uris
+        });
+        let _open = OpenStream { server: self, id };
+        let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
+        let granted = json!({ "resourceSubscriptions": uris, "toolsListChanged": true });
+        let params = json!({ "notifications": granted, "_meta": meta });
+        self.say(
+            json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params }),
+        )
+        .await;
+        let _ = ended.changed().await;
+        Ok(result(id, json!({ "resultType": "complete" })))
     }
 
     async fn act(&self, id: u64, request: &Outgoing, params: &Value) -> Result<Reply, Box<Trouble>> {
@@ -525,6 +629,24 @@ impl Server {
 /// A question of the server, under an id of its own.
 pub(crate) fn question(id: u64) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
+}
+
+fn offers() -> Value {
+    json!({ "tools": { "listChanged": true }, "resources": { "subscribe": true }, "logging": {} })
+}
+
+struct OpenStream<'a> {
+    server: &'a Server,
+    id: u64,
+}
+
+impl Drop for OpenStream<'_> {
+    fn drop(&mut self) {
+        self.server.life(|life| {
+            life.streams.remove(&self.id);
+            life.gaps += u32::from(life.streams.is_empty());
+        });
+    }
 }
 
 fn result(id: u64, result: Value) -> Reply {

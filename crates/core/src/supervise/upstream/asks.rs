@@ -55,7 +55,7 @@ impl Upstream {
     fn begin(&mut self, now: Mono) {
         self.outage = None;
         self.cause = None;
-        if self.spec.lazy {
+        if self.spec.lazy && self.holders == 0 {
             self.link = Link::Dormant;
         } else {
             self.dial(now);

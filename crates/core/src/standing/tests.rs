@@ -1,0 +1,222 @@
+use super::*;
+
+const EACH: Offers = Offers { level: true, follow: Way::Each };
+const STREAM: Offers = Offers { level: false, follow: Way::Stream { lists: true, resources: true } };
+
+fn at(seconds: u64) -> Mono {
+    Mono::at(Duration::from_secs(seconds))
+}
+
+fn first() -> Epoch {
+    Epoch::default().next()
+}
+
+fn follow(begin: &[&str], end: &[&str]) -> Errand {
+    let owned = |uris: &[&str]| uris.iter().map(|uri| (*uri).to_owned()).collect();
+    Errand::Follow { begin: owned(begin), end: owned(end) }
+}
+
+fn listen(uris: &[&str]) -> Errand {
+    Errand::Listen { uris: uris.iter().map(|uri| (*uri).to_owned()).collect() }
+}
+
+/// Runs every errand that is due; the server does as it is told. Answers with what it was told, and with
+/// what is worth another look.
+fn obey(standing: &mut Standing, now: Mono, epoch: Epoch) -> (Vec<Errand>, Vec<String>) {
+    let (mut told, mut again) = (Vec::new(), Vec::new());
+    while let Some(errand) = standing.next(now, epoch) {
+        let ended = match &errand {
+            Errand::SetLevel(_) => Ended::Level(Verdict::Done),
+            Errand::Follow { begin, .. } => {
+                Ended::Followed(begin.iter().map(|uri| (uri.clone(), Verdict::Done)).collect())
+            }
+            Errand::Listen { uris } => Ended::Listening { granted: uris.clone() },
+        };
+        again.extend(standing.ended(now, epoch, ended));
+        told.push(errand);
+    }
+    assert!(standing.wake_at().is_none_or(|wake| wake > now), "awake with nothing to do");
+    (told, again)
+}
+
+fn session(offers: Offers) -> Standing {
+    let mut standing = Standing::default();
+    standing.begin_session(first(), offers);
+    standing
+}
+
+#[test]
+fn the_first_follower_begins_and_the_last_one_ends() {
+    let mut standing = session(EACH);
+    standing.follow("a").unwrap();
+    standing.follow("a").unwrap();
+    assert_eq!(obey(&mut standing, at(0), first()).0, [follow(&["a"], &[])]);
+    standing.follow("a").unwrap();
+    standing.unfollow("a");
+    standing.unfollow("a");
+    assert!(obey(&mut standing, at(1), first()).0.is_empty());
+    assert!(standing.is_followed("a"));
+    standing.unfollow("a");
+    assert_eq!(obey(&mut standing, at(2), first()).0, [follow(&[], &["a"])]);
+    assert!(!standing.is_followed("a"));
+    // One too many is not counted.
+    standing.unfollow("a");
+    standing.follow("a").unwrap();
+    assert_eq!(obey(&mut standing, at(3), first()).0, [follow(&["a"], &[])]);
+}
+
+#[test]
+fn whoever_changes_his_mind_while_the_server_is_told_is_heard_afterwards() {
+    let mut standing = session(EACH);
+    standing.follow("a").unwrap();
+    assert_eq!(standing.next(at(0), first()), Some(follow(&["a"], &[])));
+    assert_eq!(standing.next(at(0), first()), None, "one at a time");
+    standing.unfollow("a");
+    standing.ended(at(0), first(), Ended::Followed(vec![("a".into(), Verdict::Done)]));
+    assert_eq!(standing.next(at(0), first()), Some(follow(&[], &["a"])));
+    standing.follow("a").unwrap();
+    standing.ended(at(0), first(), Ended::Followed(Vec::new()));
+    assert_eq!(standing.next(at(0), first()), Some(follow(&["a"], &[])));
+}
+
+#[test]
+fn d04_a_new_session_is_told_everything_again_and_followers_look_again() {
+    let mut standing = session(EACH);
+    standing.set_level("info");
+    standing.follow("a").unwrap();
+    standing.follow("b").unwrap();
+    let everything = [Errand::SetLevel("info".to_owned()), follow(&["a", "b"], &[])];
+    assert_eq!(obey(&mut standing, at(0), first()), (everything.to_vec(), Vec::new()));
+    standing.end_session();
+    assert!(!standing.is_followed("a"));
+    standing.unfollow("b");
+    standing.follow("c").unwrap();
+    let second = first().next();
+    standing.begin_session(second, EACH);
+    assert_eq!(standing.next(at(9), first()), None, "a straggler of the old session");
+    let (told, again) = obey(&mut standing, at(9), second);
+    assert_eq!(told, [Errand::SetLevel("info".to_owned()), follow(&["a", "c"], &[])]);
+    assert_eq!(again, ["a"], "it may have changed meanwhile; `c` was not followed before");
+}
+
+#[test]
+fn the_level_is_told_once_and_only_where_it_can_be() {
+    let mut standing = session(EACH);
+    standing.set_level("info");
+    standing.set_level("debug");
+    assert_eq!(obey(&mut standing, at(0), first()).0, [Errand::SetLevel("debug".to_owned())]);
+    standing.set_level("debug");
+    assert!(obey(&mut standing, at(1), first()).0.is_empty());
+    standing.begin_session(first().next(), Offers { level: false, follow: Way::None });
+    assert!(obey(&mut standing, at(2), first().next()).0.is_empty());
+}
+
+#[test]
+fn what_was_missed_is_told_again_ever_more_patiently_and_what_was_declined_only_when_asked() {
+    let mut standing = session(EACH);
+    standing.follow("a").unwrap();
+    let mut now = at(0);
+    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!(standing.next(now, first()), Some(follow(&["a"], &[])));
+        let missed = Verdict::Missed("HTTP 500".to_owned());
+        standing.ended(now, first(), Ended::Followed(vec![("a".into(), missed)]));
+        assert_eq!(standing.next(now, first()), None);
+        assert_eq!(standing.wake_at(), Some(now + Duration::from_secs(pause)));
+        now = now + Duration::from_secs(pause);
+    }
+    assert_eq!(standing.next(now, first()), Some(follow(&["a"], &[])));
+    let declined = Verdict::Declined("no such resource".to_owned());
+    standing.ended(now, first(), Ended::Followed(vec![("a".into(), declined)]));
+    assert_eq!((standing.next(now, first()), standing.wake_at()), (None, None));
+    standing.follow("a").unwrap();
+    assert_eq!(standing.next(now, first()), Some(follow(&["a"], &[])));
+}
+
+#[test]
+fn a_stream_names_everything_at_once_and_is_replaced_when_that_changes() {
+    let mut standing = session(STREAM);
+    assert_eq!(obey(&mut standing, at(0), first()).0, [listen(&[])], "lists are told of too");
+    standing.follow("a").unwrap();
+    standing.follow("b").unwrap();
+    assert_eq!(obey(&mut standing, at(1), first()).0, [listen(&["a", "b"])]);
+    standing.unfollow("a");
+    assert_eq!(obey(&mut standing, at(2), first()).0, [listen(&["b"])]);
+    standing.unfollow("b");
+    assert_eq!(obey(&mut standing, at(3), first()).0, [listen(&[])]);
+}
+
+#[test]
+fn what_is_not_acknowledged_does_not_stand_in_the_way_of_the_rest() {
+    let mut standing = session(STREAM);
+    standing.follow("a").unwrap();
+    standing.follow("b").unwrap();
+    standing.next(at(0), first()).unwrap();
+    standing.ended(at(0), first(), Ended::Listening { granted: vec!["b".to_owned()] });
+    assert!(!standing.is_followed("a") && standing.is_followed("b"));
+    assert_eq!(standing.next(at(1), first()), None);
+    standing.follow("c").unwrap();
+    assert_eq!(standing.next(at(2), first()), Some(listen(&["b", "c"])));
+}
+
+#[test]
+fn a_stream_that_ends_is_opened_again_after_a_while_and_followers_look_again() {
+    let mut standing = session(STREAM);
+    standing.follow("a").unwrap();
+    obey(&mut standing, at(0), first());
+    standing.stream_ended(at(1), first());
+    assert_eq!((standing.next(at(5), first()), standing.is_followed("a")), (None, false));
+    assert_eq!(standing.wake_at(), Some(at(6)));
+    assert_eq!(obey(&mut standing, at(6), first()), (vec![listen(&["a"])], vec!["a".to_owned()]));
+}
+
+#[test]
+fn a_new_stream_that_is_refused_leaves_the_old_one_as_it_was() {
+    let mut standing = session(STREAM);
+    standing.follow("a").unwrap();
+    obey(&mut standing, at(0), first());
+    standing.follow("b").unwrap();
+    assert_eq!(standing.next(at(1), first()), Some(listen(&["a", "b"])));
+    let refused = Verdict::Declined("no such resource".to_owned());
+    standing.ended(at(1), first(), Ended::NotListening(refused));
+    assert!(standing.is_followed("a") && !standing.is_followed("b"));
+    assert_eq!((standing.next(at(2), first()), standing.wake_at()), (None, None));
+}
+
+#[test]
+fn a_server_without_streams_is_not_asked_for_one_again() {
+    let mut standing = session(STREAM);
+    standing.next(at(0), first()).unwrap();
+    standing.ended(at(0), first(), Ended::NotListening(Verdict::Declined("unknown method".to_owned())));
+    assert_eq!((standing.next(at(100), first()), standing.wake_at()), (None, None));
+}
+
+#[test]
+fn a_change_concerns_the_resource_and_what_it_is_a_part_of() {
+    let mut standing = Standing::default();
+    for uri in ["file:///a", "file:///a/b", "file:///a/b/", "file:///ab", "db://t?q", "x"] {
+        standing.follow(uri).unwrap();
+    }
+    assert_eq!(standing.concerned("file:///a/b"), ["file:///a", "file:///a/b"]);
+    assert_eq!(standing.concerned("file:///a/b/c"), ["file:///a", "file:///a/b", "file:///a/b/"]);
+    assert_eq!(standing.concerned("file:///abc"), [""; 0]);
+    assert_eq!(standing.concerned("db://t?q#7"), ["db://t?q"]);
+    assert_eq!(standing.concerned("db://t"), [""; 0]);
+    assert_eq!(standing.concerned("ümlaut/x"), [""; 0]);
+    standing.unfollow("x");
+    assert_eq!(standing.concerned("x"), [""; 0]);
+}
+
+#[test]
+fn nobodys_appetite_fills_our_memory() {
+    let mut standing = Standing::default();
+    for number in 0..10_000 {
+        standing.follow(&number.to_string()).unwrap();
+    }
+    assert_eq!(standing.follow("one more"), Err(Full));
+    for _ in 0..90_000 {
+        standing.follow("7").unwrap();
+    }
+    assert_eq!(standing.follow("7"), Err(Full), "followers are counted too");
+    standing.unfollow("9");
+    standing.follow("one more").unwrap();
+}

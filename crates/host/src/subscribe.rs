@@ -1,0 +1,84 @@
+//! Following the resources of servers.
+
+use crate::client::Client;
+use crate::host::Host;
+use crate::instances::Lease;
+use crate::transport::Listener;
+use crate::upstream::{Answer, Followed, Following};
+use gripfast_core::failure::CallError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A resource whose changes are told of until this is dropped.
+pub struct Subscription {
+    following: Following,
+    /// An instance of a client's own stays while the client follows something there, calls or not.
+    _lease: Lease,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").field("uri", &self.following.uri).finish_non_exhaustive()
+    }
+}
+
+/// What came of wanting to follow a resource.
+#[derive(Debug)]
+pub enum Subscribed {
+    /// Changes are told of, in this session of the server and in those after it.
+    Following(Subscription),
+    /// The server declined, in its own words.
+    Declined(Answer),
+    /// The server does not tell of changed resources.
+    Unsupported,
+}
+
+/// What whoever follows a resource may say, besides which.
+#[derive(Debug, Clone, Default)]
+pub struct SubscribeOptions {
+    /// How long it waits at the most for the server's word, holding included.
+    pub patience: Option<Duration>,
+    /// For which client it is. `None`: for nobody in particular, at the instance that all share.
+    pub client: Option<Client>,
+}
+
+impl Host {
+    /// Follows a resource, by the server's own URI for it: `listener` hears each
+    /// `notifications/resources/updated` about it, or about a part of it, in the server's bytes.
+    ///
+    /// A server is asked once however many follow, and asked again in every new session, until the last
+    /// [`Subscription`] is dropped. After a session or a stream was lost, the listener hears of a change
+    /// once, because one may have been missed. A lazy server is started, and stays up.
+    ///
+    /// At one server up to 10 000 resources can be followed, by up to 100 000 followers; the next one is
+    /// turned away as overloaded. It waits as a call does.
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`CallError`] if the server could not be asked. Its own refusal is an answer.
+    pub async fn subscribe(
+        &self,
+        server: &str,
+        uri: &str,
+        listener: Arc<dyn Listener>,
+        options: SubscribeOptions,
+    ) -> Result<Subscribed, CallError> {
+        let lease = self.entry(server)?.lease(options.client.as_ref())?;
+        let deadline = options.patience.map(|patience| self.now() + patience);
+        Ok(match lease.upstream().follow(uri, listener, deadline).await? {
+            Followed::Following(following) => {
+                Subscribed::Following(Subscription { following, _lease: lease })
+            }
+            Followed::Declined(answer) => Subscribed::Declined(answer),
+            Followed::Unsupported => Subscribed::Unsupported,
+        })
+    }
+
+    /// Whether some server tells of changed resources, as far as is known of those that are away.
+    pub fn tells_of_resources(&self) -> bool {
+        self.entries()
+            .iter()
+            .any(|entry| entry.upstream().is_ok_and(|upstream| upstream.tells_of_resources()))
+    }
+}

@@ -1,0 +1,300 @@
+//! Running errands: whatever the present session is to know and does not know yet is told to it, for as long
+//! as it lasts. What is due, and when again, is decided by `core::standing`.
+
+use super::exchange::{Answer, judge};
+use super::wishes::Told;
+use super::{Live, Upstream};
+use crate::transport::{Outgoing, Reply, Trouble};
+use futures_util::future::join_all;
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::{During, Failure, Outcome as Fate, Sent};
+use gripfast_core::standing::{Ended, Errand, Offers, Way};
+use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::patch::Patch;
+use gripfast_wire::subscriptions::{self, Filter};
+use gripfast_wire::{Era, Outcome, RawValue, RequestId, codes};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A stream that is not acknowledged by then is taken as it is.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The stream of changes of the modern era. Dropping it closes it.
+struct Stream(JoinHandle<Result<Reply, Box<Trouble>>>);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Live {
+    fn filter(&self, lists: bool, uris: Vec<String>) -> Filter {
+        let said = self.server.capabilities;
+        Filter {
+            tools: lists && said.tools_changes,
+            prompts: lists && said.prompts_changes,
+            resources: lists && said.resources_changes,
+            uris,
+        }
+    }
+}
+
+impl Upstream {
+    /// What the server of this session can be told.
+    pub(super) fn offers(&self, live: &Live) -> Offers {
+        let said = live.server.capabilities;
+        match live.session.era {
+            Era::Legacy => Offers {
+                level: said.logging,
+                follow: if said.resources_subscribe { Way::Each } else { Way::None },
+            },
+            // There, each request says itself how much it wants to hear.
+            Era::Modern => Offers {
+                level: false,
+                follow: Way::Stream {
+                    lists: self.hears_of_lists() && !live.filter(true, Vec::new()).is_empty(),
+                    resources: said.resources_subscribe,
+                },
+            },
+        }
+    }
+
+    /// Only the instance that knows the catalog has to hear that it changes.
+    fn hears_of_lists(&self) -> bool {
+        !self.role.is_own()
+    }
+
+    /// Runs the errands of one session. Ends by being aborted, with the session.
+    pub(super) async fn run_errands(self: Arc<Self>, live: Arc<Live>) {
+        let mut stream: Option<Stream> = None;
+        loop {
+            let due = self.wishes.due.notified();
+            tokio::pin!(due);
+            // Before looking: what is wished for after the look is not missed.
+            due.as_mut().enable();
+            while let Some(errand) = self.wishes.next(self.clock.now().mono, live.epoch) {
+                let (ended, told) = self.run(&live, &mut stream, errand).await;
+                self.wishes.ended(self.clock.now().mono, live.epoch, ended, told);
+            }
+            let wake = self.wishes.wake_at();
+            let again = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = again => {}
+                end = end_of(&mut stream) => {
+                    stream = None;
+                    self.wishes.stream_ended(self.clock.now().mono, live.epoch);
+                    // The stream's end may be the server's end: ask, before anybody calls.
+                    self.look_into(&live, end);
+                }
+            }
+        }
+    }
+
+    async fn run(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        stream: &mut Option<Stream>,
+        errand: Errand,
+    ) -> (Ended, Vec<(String, Told)>) {
+        match errand {
+            Errand::SetLevel(level) => {
+                let params = Patch::new().set_text("level", &level).to_object();
+                let told = self.tell_server(live, "logging/setLevel", &params).await;
+                (Ended::Level(told.verdict()), Vec::new())
+            }
+            Errand::Follow { begin, end } => {
+                let ending = join_all(end.iter().map(|uri| self.tell_of(live, "resources/unsubscribe", uri)));
+                // Whatever it says to that: nobody listens any more.
+                ending.await;
+                let beginning = begin.into_iter().map(|uri| async move {
+                    let told = self.tell_of(live, "resources/subscribe", &uri).await;
+                    (uri, told)
+                });
+                let told = join_all(beginning).await;
+                let verdicts = told.iter().map(|(uri, told)| (uri.clone(), told.verdict())).collect();
+                (Ended::Followed(verdicts), told)
+            }
+            Errand::Listen { uris } => self.listen(live, stream, uris).await,
+        }
+    }
+
+    async fn tell_of(self: &Arc<Self>, live: &Arc<Live>, method: &str, uri: &str) -> Told {
+        let params = Patch::new().set_text("uri", uri).to_object();
+        self.tell_server(live, method, &params).await
+    }
+
+    /// One request of our own, whose answer matters only in being one.
+    async fn tell_server(self: &Arc<Self>, live: &Arc<Live>, method: &str, params: &RawValue) -> Told {
+        let answered = match self.own_request(live, method, Some(params), During::Call).await {
+            Ok(message) => judge(Reply { message, session_id: None }, live),
+            Err(trouble) => Err(trouble),
+        };
+        match answered {
+            Ok(answer) if answer.result().is_ok() => Told::Done,
+            Ok(answer) => Told::Declined(answer),
+            Err(trouble) => self.in_trouble(live, *trouble),
+        }
+    }
+
+    /// Opens a stream that tells of these, and closes the one before it.
+    async fn listen(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        stream: &mut Option<Stream>,
+        uris: Vec<String>,
+    ) -> (Ended, Vec<(String, Told)>) {
+        let filter = live.filter(self.hears_of_lists(), uris.clone());
+        if filter.is_empty() {
+            *stream = None;
+            return (Ended::Listening { granted: Vec::new() }, Vec::new());
+        }
+        let each = |told: &dyn Fn(&String) -> Told| -> Vec<(String, Told)> {
+            uris.iter().map(|uri| (uri.clone(), told(uri))).collect()
+        };
+        let Some((mut opened, acknowledged)) = self.open_stream(live, &filter) else {
+            let text = "its context does not fit a request".to_owned();
+            let told = Told::Missed(Failure::Nonsense(text), Fate::NotSent);
+            return (Ended::NotListening(told.verdict()), each(&|_| told.clone()));
+        };
+        let granted = tokio::select! {
+            granted = acknowledged => Ok(granted.unwrap_or_default()),
+            ended = &mut opened.0 => Err(ended),
+            () = tokio::time::sleep(ACKNOWLEDGED_WITHIN) => Ok(Vec::new()),
+        };
+        match granted {
+            Ok(granted) => {
+                *stream = Some(opened);
+                let told = each(&|uri| match granted.contains(uri) {
+                    true => Told::Done,
+                    false => Told::Declined(not_acknowledged()),
+                });
+                (Ended::Listening { granted }, told)
+            }
+            Err(ended) => {
+                let told = self.refused_stream(live, ended);
+                (Ended::NotListening(told.verdict()), each(&|_| told.clone()))
+            }
+        }
+    }
+
+    fn open_stream(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        filter: &Filter,
+    ) -> Option<(Stream, tokio::sync::oneshot::Receiver<Vec<String>>)> {
+        let params = live.context.apply_to(Some(&filter.to_params())).ok()?;
+        let id = self.mint_id();
+        let request = Outgoing {
+            id,
+            method: subscriptions::LISTEN.to_owned(),
+            message: envelope::request(id, subscriptions::LISTEN, Some(&params)),
+            name: None,
+            param_headers: Vec::new(),
+            during: During::Probe,
+            sent: Arc::default(),
+            listener: None,
+        };
+        let acknowledged = self.wishes.opening(id);
+        let live = Arc::clone(live);
+        let task = tokio::spawn(async move { live.link.request(&live.session, request).await });
+        Some((Stream(task), acknowledged))
+    }
+
+    /// A stream ended before it was acknowledged.
+    fn refused_stream(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        ended: Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError>,
+    ) -> Told {
+        match ended {
+            Ok(Ok(reply)) => match Message::parse(&reply.message) {
+                Ok(Message::Response(response)) if matches!(response.outcome, Outcome::Error(_)) => {
+                    Told::Declined(Answer::new(reply.message, live.session.era))
+                }
+                Ok(_) | Err(_) => {
+                    let text = "its stream of changes ended at once".to_owned();
+                    Told::Missed(Failure::Lost(text), Fate::Refused)
+                }
+            },
+            Ok(Err(trouble)) => self.in_trouble(live, *trouble),
+            Err(_) => Told::Missed(Failure::Lost("the stream was given up".to_owned()), Fate::NotSent),
+        }
+    }
+
+    /// A request of our own came to nothing: the machine is told what it has to know.
+    fn in_trouble(self: &Arc<Self>, live: &Arc<Live>, trouble: Trouble) -> Told {
+        let failure = classify(&trouble.evidence);
+        let fate = match trouble.evidence.sent {
+            Sent::No => Fate::NotSent,
+            Sent::Yes => Fate::Unknown,
+        };
+        match (&failure, trouble.answer) {
+            (Failure::Declined(_), Some(message)) => {
+                return Told::Declined(Answer::new(message, live.session.era));
+            }
+            (Failure::Declined(text), None) => {
+                let id = RequestId::from(0);
+                let message = envelope::error_response(Some(id.as_id()), codes::INTERNAL_ERROR, text, None);
+                return Told::Declined(Answer::new(message.into(), live.session.era));
+            }
+            _ => {}
+        }
+        self.report(live, &failure);
+        Told::Missed(failure, fate)
+    }
+
+    fn look_into(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        end: Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError>,
+    ) {
+        let failure = match end {
+            Ok(Err(trouble)) => classify(&trouble.evidence),
+            Ok(Ok(_)) | Err(_) => Failure::Lost("its stream of changes ended".to_owned()),
+        };
+        self.report(live, &failure);
+    }
+
+    /// A failure outside of anybody's call may have cost the session, or the link.
+    fn report(self: &Arc<Self>, live: &Arc<Live>, failure: &Failure) {
+        match failure {
+            Failure::Declined(_) | Failure::Outdated(_) | Failure::Busy { .. } => {}
+            Failure::Unreachable(_) | Failure::SessionExpired(_) | Failure::CredentialRefused(_) => {
+                let answer = ProbeAnswer::Failed(failure.clone());
+                self.tell(Input::ProbeEnded { epoch: live.epoch, answer });
+            }
+            Failure::Lost(_)
+            | Failure::TimedOut(_)
+            | Failure::ServerFault(_)
+            | Failure::Nonsense(_)
+            | Failure::Blocked(_) => {
+                let (upstream, live) = (Arc::clone(self), Arc::clone(live));
+                tokio::spawn(async move { upstream.look_after(&live).await });
+            }
+        }
+    }
+}
+
+async fn end_of(stream: &mut Option<Stream>) -> Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError> {
+    match stream {
+        Some(stream) => (&mut stream.0).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a stream that was opened without this resource says about it.
+fn not_acknowledged() -> Answer {
+    let id = RequestId::from(0);
+    let text = "the server does not tell of changes of this resource";
+    let message = envelope::error_response(Some(id.as_id()), codes::INVALID_PARAMS, text, None);
+    Answer::new(message.into(), Era::Modern)
+}

@@ -1,0 +1,273 @@
+//! What callers want this upstream to know whatever session it is in, with those who wait for it and those
+//! who hear of it. `core::standing` decides what is due; `errands` does it.
+
+use super::exchange::{Answer, Patience};
+use super::{Hold, Upstream};
+use crate::transport::Listener;
+use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
+use gripfast_core::ids::Epoch;
+use gripfast_core::standing::{Ended, Errand, Full, Offers, Standing, Verdict};
+use gripfast_core::time::Mono;
+use gripfast_wire::subscriptions;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// The wishes towards one upstream.
+#[derive(Default)]
+pub(crate) struct Wishes {
+    table: Mutex<Table>,
+    /// Wakes whoever runs errands: there may be another one.
+    pub(super) due: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    standing: Standing,
+    /// Who hears of changes, by resource.
+    ears: BTreeMap<String, Vec<Ear>>,
+    ears_made: u64,
+    /// Who waits for the server to know, by resource. They are let go with the session.
+    waiting: BTreeMap<String, Vec<oneshot::Sender<Told>>>,
+    /// The stream that is being opened, and who waits for its acknowledgement.
+    opening: Option<(u64, oneshot::Sender<Vec<String>>)>,
+}
+
+struct Ear {
+    number: u64,
+    listener: Arc<dyn Listener>,
+}
+
+/// What came of telling the server one thing.
+#[derive(Debug, Clone)]
+pub(super) enum Told {
+    Done,
+    /// The server's own answer, an error.
+    Declined(Answer),
+    Missed(Failure, Fate),
+}
+
+impl Told {
+    pub(super) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Done => Verdict::Done,
+            Self::Declined(answer) => Verdict::Declined(match answer.result() {
+                Err((code, message)) => format!("{message} ({code})"),
+                Ok(_) => "declined".to_owned(),
+            }),
+            Self::Missed(failure, _) => Verdict::Missed(failure.to_string()),
+        }
+    }
+}
+
+/// How it stands with a resource that somebody wants to follow.
+enum Place {
+    /// The server knows.
+    Known,
+    /// It is being told.
+    Waiting(oneshot::Receiver<Told>),
+    /// There is no session to tell it to.
+    NoSession,
+}
+
+impl Wishes {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin_session(&self, epoch: Epoch, offers: Offers) {
+        let mut table = self.lock();
+        table.standing.begin_session(epoch, offers);
+        table.let_go();
+    }
+
+    pub(super) fn end_session(&self) {
+        let mut table = self.lock();
+        table.standing.end_session();
+        table.let_go();
+    }
+
+    pub(super) fn next(&self, now: Mono, epoch: Epoch) -> Option<Errand> {
+        self.lock().standing.next(now, epoch)
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Mono> {
+        self.lock().standing.wake_at()
+    }
+
+    /// An errand ended, with this for each resource that it was about. Whoever waits is told, and whoever may
+    /// have missed a change looks again.
+    pub(super) fn ended(&self, now: Mono, epoch: Epoch, ended: Ended, told: Vec<(String, Told)>) {
+        let mut table = self.lock();
+        let missed = table.standing.ended(now, epoch, ended);
+        let waiting: Vec<_> =
+            told.into_iter().filter_map(|(uri, told)| Some((table.waiting.remove(&uri)?, told))).collect();
+        let ears: Vec<_> =
+            missed.iter().map(|uri| (table.ears_of(uri), subscriptions::updated(uri))).collect();
+        drop(table);
+        for (waiting, told) in waiting {
+            for waiter in waiting {
+                // Whoever lost interest meanwhile does not mind.
+                let _ = waiter.send(told.clone());
+            }
+        }
+        for (ears, message) in ears {
+            ears.iter().for_each(|ear| ear.said(&message));
+        }
+    }
+
+    pub(super) fn stream_ended(&self, now: Mono, epoch: Epoch) {
+        self.lock().standing.stream_ended(now, epoch);
+    }
+
+    /// The stream of request `id` is being opened; answers with what will be granted.
+    pub(super) fn opening(&self, id: u64) -> oneshot::Receiver<Vec<String>> {
+        let (granted, acknowledged) = oneshot::channel();
+        self.lock().opening = Some((id, granted));
+        acknowledged
+    }
+
+    /// The stream of request `id` is open.
+    pub(super) fn acknowledged(&self, id: u64, uris: Vec<String>) {
+        let opening = {
+            let mut table = self.lock();
+            table.opening.take_if(|(opening, _)| *opening == id)
+        };
+        if let Some((_, granted)) = opening {
+            let _ = granted.send(uris);
+        }
+    }
+
+    /// A resource changed: whoever follows it, or what it is a part of, hears the server's own message.
+    pub(super) fn updated(&self, uri: &str, message: &[u8]) {
+        let ears: Vec<_> = {
+            let table = self.lock();
+            table.standing.concerned(uri).into_iter().flat_map(|followed| table.ears_of(followed)).collect()
+        };
+        ears.iter().for_each(|ear| ear.said(message));
+    }
+
+    fn add(&self, uri: &str, listener: Arc<dyn Listener>) -> Result<u64, Full> {
+        let mut table = self.lock();
+        table.standing.follow(uri)?;
+        table.ears_made += 1;
+        let number = table.ears_made;
+        table.ears.entry(uri.to_owned()).or_default().push(Ear { number, listener });
+        Ok(number)
+    }
+
+    fn remove(&self, uri: &str, number: u64) {
+        let mut table = self.lock();
+        table.standing.unfollow(uri);
+        if let Some(ears) = table.ears.get_mut(uri) {
+            ears.retain(|ear| ear.number != number);
+            if ears.is_empty() {
+                table.ears.remove(uri);
+            }
+        }
+        drop(table);
+        self.due.notify_waiters();
+    }
+
+    fn place(&self, uri: &str) -> Place {
+        let mut table = self.lock();
+        if !table.standing.has_session() {
+            return Place::NoSession;
+        }
+        if table.standing.is_followed(uri) {
+            return Place::Known;
+        }
+        let (tell, told) = oneshot::channel();
+        table.waiting.entry(uri.to_owned()).or_default().push(tell);
+        drop(table);
+        self.due.notify_waiters();
+        Place::Waiting(told)
+    }
+}
+
+impl Table {
+    fn ears_of(&self, uri: &str) -> Vec<Arc<dyn Listener>> {
+        self.ears.get(uri).into_iter().flatten().map(|ear| Arc::clone(&ear.listener)).collect()
+    }
+
+    /// Whoever waits for something of a session that is over asks again.
+    fn let_go(&mut self) {
+        self.waiting.clear();
+        self.opening = None;
+    }
+}
+
+/// A resource whose changes are told of until this is dropped.
+pub(crate) struct Following {
+    wishes: Arc<Wishes>,
+    pub(crate) uri: String,
+    number: u64,
+    /// A lazy server that sleeps tells nobody anything.
+    _hold: Hold,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.wishes.remove(&self.uri, self.number);
+    }
+}
+
+/// What came of wanting to follow a resource.
+pub(crate) enum Followed {
+    Following(Following),
+    /// The server declined, in its own words.
+    Declined(Answer),
+    /// The server does not tell of changed resources.
+    Unsupported,
+}
+
+impl Upstream {
+    /// Follows a resource. Waits as a call does: for the link, and then for the server's word.
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub(crate) async fn follow(
+        self: &Arc<Self>,
+        uri: &str,
+        listener: Arc<dyn Listener>,
+        deadline: Option<Mono>,
+    ) -> Result<Followed, CallError> {
+        let number = self.wishes.add(uri, listener).map_err(|full| {
+            let text = format!("upstream `{}` cannot be followed further: {full}", self.name);
+            CallError::new(Code::Overloaded, &self.name, Fate::NotSent, text)
+        })?;
+        let following =
+            Following { wishes: Arc::clone(&self.wishes), uri: uri.to_owned(), number, _hold: self.hold() };
+        let mut patience = Patience::new(self, deadline);
+        let limit = self.clock.now().mono + self.settings.supervision.timeouts.call;
+        let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
+        loop {
+            let ticket = self.admitted(&mut patience).await?;
+            patience.admitted();
+            let epoch = ticket.epoch();
+            // What is asked for is asked once for everybody, outside of anybody's slot.
+            drop(ticket);
+            let Some(live) = self.live().filter(|live| live.epoch == epoch) else { continue };
+            if !live.server.capabilities.resources_subscribe {
+                return Ok(Followed::Unsupported);
+            }
+            let told = match self.wishes.place(uri) {
+                Place::Known => return Ok(Followed::Following(following)),
+                Place::NoSession => continue,
+                Place::Waiting(told) => told,
+            };
+            match tokio::time::timeout_at(self.clock.instant(limit), told).await {
+                Ok(Ok(Told::Done)) => return Ok(Followed::Following(following)),
+                Ok(Ok(Told::Declined(answer))) => return Ok(Followed::Declined(answer)),
+                Ok(Ok(Told::Missed(failure, fate))) => {
+                    return Err(CallError::from_failure(&self.name, &failure, fate));
+                }
+                // Its session is over; the next one will be told.
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    let failure = Failure::TimedOut(self.settings.supervision.timeouts.call);
+                    return Err(CallError::from_failure(&self.name, &failure, Fate::Unknown));
+                }
+            }
+        }
+    }
+}

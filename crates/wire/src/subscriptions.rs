@@ -1,0 +1,161 @@
+//! Following changes: what a stream of the modern era is asked to tell of, what of it was granted, and what
+//! tells of one changed resource in both eras.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::era::meta;
+use crate::patch::{Object, Patch};
+use crate::{Id, envelope, raw};
+
+/// The method that opens a stream of changes in the modern era.
+pub const LISTEN: &str = "subscriptions/listen";
+
+/// What a stream is to tell of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Changed tools.
+    pub tools: bool,
+    /// Changed prompts.
+    pub prompts: bool,
+    /// A changed list of resources.
+    pub resources: bool,
+    /// Changes of these resources.
+    pub uris: Vec<String>,
+}
+
+impl Filter {
+    const TOOLS: &'static str = "toolsListChanged";
+    const PROMPTS: &'static str = "promptsListChanged";
+    const RESOURCES: &'static str = "resourcesListChanged";
+    const URIS: &'static str = "resourceSubscriptions";
+
+    /// Reads the `notifications` of a `subscriptions/listen`, or of its acknowledgement. What is of the wrong
+    /// type is not wanted.
+    pub fn read(params: Option<&RawValue>) -> Self {
+        let params = params.and_then(|params| Object::parse(params).ok());
+        let Some(wanted) = params.and_then(|params| params.object("notifications")) else {
+            return Self::default();
+        };
+        let uris = wanted.get(Self::URIS).and_then(raw::items).unwrap_or_default();
+        Self {
+            tools: wanted.flag(Self::TOOLS),
+            prompts: wanted.flag(Self::PROMPTS),
+            resources: wanted.flag(Self::RESOURCES),
+            uris: uris.into_iter().filter_map(raw::text).map(Cow::into_owned).collect(),
+        }
+    }
+
+    /// Whether nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        !self.tools && !self.prompts && !self.resources && self.uris.is_empty()
+    }
+
+    /// The same as parameters, without a context.
+    pub fn to_params(&self) -> Box<RawValue> {
+        let yes = raw::owned(b"true".to_vec());
+        let mut wanted = Patch::new();
+        for (is_wanted, member) in
+            [(self.tools, Self::TOOLS), (self.prompts, Self::PROMPTS), (self.resources, Self::RESOURCES)]
+        {
+            if is_wanted {
+                wanted = wanted.set(member, &yes);
+            }
+        }
+        if !self.uris.is_empty() {
+            let uris =
+                serde_json::value::to_raw_value(&self.uris).expect("texts can always be written to memory");
+            wanted = wanted.set_owned(Self::URIS, uris);
+        }
+        Patch::new().set_owned("notifications", wanted.to_object()).to_object()
+    }
+}
+
+/// The first message of a stream: how much of what was asked for it will tell of.
+#[derive(Clone, Debug)]
+pub struct Acknowledged<'a> {
+    /// The request that opened the stream.
+    pub subscription: Id<'a>,
+    /// What was granted.
+    pub granted: Filter,
+}
+
+impl<'a> Acknowledged<'a> {
+    /// The method.
+    pub const METHOD: &'static str = "notifications/subscriptions/acknowledged";
+
+    /// Reads the parameters; `None` if they do not say which stream they belong to.
+    pub fn read(params: &'a RawValue) -> Option<Self> {
+        let about = Object::parse(params).ok()?.object("_meta")?;
+        let subscription = Id::from_raw(about.get(meta::SUBSCRIPTION_ID)?).ok()?;
+        Some(Self { subscription, granted: Filter::read(Some(params)) })
+    }
+}
+
+/// The method of the message that tells of one changed resource.
+pub const UPDATED: &str = "notifications/resources/updated";
+
+/// The resource that a message of [`UPDATED`] tells of.
+pub fn updated_uri(params: &RawValue) -> Option<Cow<'_, str>> {
+    Object::parse(params).ok()?.text("uri")
+}
+
+/// The message that tells of one changed resource.
+pub fn updated(uri: &str) -> Vec<u8> {
+    envelope::notification(UPDATED, Some(&Patch::new().set_text("uri", uri).to_object()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Message;
+
+    fn json(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_filter_reads_back_and_says_nothing_that_is_not_wanted() {
+        let filter = Filter { tools: true, uris: vec!["a\"b".to_owned()], ..Filter::default() };
+        let params = filter.to_params();
+        assert_eq!(
+            params.get(),
+            r#"{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a\"b"]}}"#
+        );
+        assert_eq!(Filter::read(Some(&params)), filter);
+        assert_eq!(Filter::default().to_params().get(), r#"{"notifications":{}}"#);
+    }
+
+    #[test]
+    fn odd_wishes_are_none() {
+        for odd in [
+            "[]",
+            "{}",
+            r#"{"notifications":true}"#,
+            r#"{"notifications":{"toolsListChanged":"yes","resourceSubscriptions":"a"}}"#,
+            r#"{"notifications":{"toolsListChanged":null,"resourceSubscriptions":[1,null,{}]}}"#,
+        ] {
+            assert!(Filter::read(Some(&json(odd))).is_empty(), "{odd}");
+        }
+        assert!(Filter::read(None).is_empty());
+    }
+
+    #[test]
+    fn an_acknowledgement_names_its_stream() {
+        let params = json(
+            r#"{"notifications":{"resourceSubscriptions":["a"]},"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#,
+        );
+        let read = Acknowledged::read(&params).unwrap();
+        assert_eq!((read.subscription.as_u64(), read.granted.uris), (Some(7), vec!["a".to_owned()]));
+        assert!(Acknowledged::read(&json(r#"{"notifications":{}}"#)).is_none());
+    }
+
+    #[test]
+    fn a_changed_resource_is_named() {
+        let bytes = updated("file:///a b");
+        let message = Message::parse(&bytes).unwrap();
+        assert_eq!(message.method(), Some(UPDATED));
+        assert_eq!(updated_uri(message.params().unwrap()).unwrap(), "file:///a b");
+    }
+}
