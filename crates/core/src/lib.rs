@@ -14,6 +14,7 @@ pub mod ids;
 pub mod isolation;
 pub mod jitter;
 pub mod json;
+pub mod ledger;
 pub mod policy;
 pub mod repeats;
 pub mod standing;

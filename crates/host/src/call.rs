@@ -6,6 +6,7 @@
 use crate::client::Client;
 use crate::config::suggest;
 use crate::host::{Entry, Host};
+use crate::ledger::OpenRow;
 use crate::transport::Listener;
 use crate::upstream::{Answer, Order, Origin, Upstream};
 use gripfast_core::catalog::Catalog;
@@ -14,6 +15,7 @@ use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
+use gripfast_wire::era::meta;
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::{Outcome, RawValue};
@@ -95,15 +97,42 @@ impl Host {
         params: Option<Box<RawValue>>,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
+        let row = self.row(server, method, params.as_deref(), &options);
+        let outcome = self.carry_out(server, method, params, options, &row).await;
+        settle(row, &outcome);
+        outcome
+    }
+
+    /// The row of a tool call. It is settled on every way out of here; if its future is dropped, by itself.
+    fn row(&self, server: &str, method: &str, params: Option<&RawValue>, options: &CallOptions) -> OpenRow {
+        if method != "tools/call" {
+            return OpenRow::nowhere();
+        }
+        let params = params.and_then(|params| Object::parse(params).ok());
+        let tool = params.as_ref().and_then(|params| params.text("name")).unwrap_or_default();
+        let arguments = params.as_ref().and_then(|params| params.get("arguments"));
+        let named = options.client.as_ref().and_then(|client| client.name.clone());
+        let client = named.or_else(|| params.as_ref().and_then(client_in).map(Into::into));
+        self.ledger().row(client.as_deref().unwrap_or_default(), server, &tool, arguments)
+    }
+
+    async fn carry_out(
+        &self,
+        server: &str,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        options: CallOptions,
+        row: &OpenRow,
+    ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
         let client = options.client.clone();
         let resolved = self.resolve(&entry, method, params, options).await?;
         let begun = self.now();
         let outcome = match entry.lease(client.as_ref()) {
-            Ok(lease) => lease.upstream().exchange(&resolved.order).await,
+            Ok(lease) => lease.upstream().exchange(&resolved.order, row).await,
             Err(full) => Err(full),
         };
-        self.settle(&resolved, begun, &outcome);
+        self.count(&resolved, begun, &outcome);
         outcome
     }
 
@@ -159,12 +188,28 @@ impl Host {
     }
 
     /// Counts what came of it, on every exit that has an outcome.
-    fn settle(&self, resolved: &Resolved<'_>, begun: Mono, outcome: &Result<Answer, CallError>) {
+    fn count(&self, resolved: &Resolved<'_>, begun: Mono, outcome: &Result<Answer, CallError>) {
         let now = self.now();
         match outcome {
             Ok(answer) => resolved.upstream.stats.answered(now, now - begun, answer.is_tool_error()),
             Err(_) => resolved.upstream.stats.failed(),
         }
+    }
+}
+
+/// The client that the parameters of a modern request name.
+fn client_in(params: &Object<'_>) -> Option<String> {
+    let info = params.object("_meta")?.object(meta::CLIENT_INFO)?;
+    let name = info.text("name")?;
+    Some(info.text("version").map_or_else(|| name.to_string(), |version| format!("{name} {version}")))
+}
+
+/// Writes down what came of it.
+fn settle(row: OpenRow, outcome: &Result<Answer, CallError>) {
+    match outcome {
+        Ok(answer) if answer.is_error() => row.settle(Fate::Failed, None),
+        Ok(_) => row.settle(Fate::Done, None),
+        Err(error) => row.settle(error.outcome, Some(error.code)),
     }
 }
 

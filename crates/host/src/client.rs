@@ -15,6 +15,7 @@ pub struct Client {
     pub(crate) caller: Caller,
     pub(crate) can_be_asked: bool,
     pub(crate) ear: Option<Arc<dyn Listener>>,
+    pub(crate) name: Option<Arc<str>>,
 }
 
 impl Client {
@@ -22,14 +23,14 @@ impl Client {
     /// any other of them.
     #[must_use]
     pub fn one(key: ClientKey) -> Self {
-        Self { caller: Caller::One(key), can_be_asked: true, ear: None }
+        Self { caller: Caller::One(key), can_be_asked: true, ear: None, name: None }
     }
 
     /// Programs that count as one client and cannot be told apart. None of them is asked what another's call
     /// has caused.
     #[must_use]
     pub fn many(key: ClientKey) -> Self {
-        Self { caller: Caller::Many(key), can_be_asked: true, ear: None }
+        Self { caller: Caller::Many(key), can_be_asked: true, ear: None, name: None }
     }
 
     /// Who hears and answers for it while none of its calls is under way. Only a server's instance of its
@@ -37,6 +38,14 @@ impl Client {
     #[must_use]
     pub fn heard_by(mut self, ear: Arc<dyn Listener>) -> Self {
         self.ear = Some(ear);
+        self
+    }
+
+    /// What it calls itself, for the ledger. Unless said here, it is what a modern client says about itself in
+    /// the parameters of its calls. Nothing is decided on it.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
         self
     }
 

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
 use crate::instances::{Instances, Lease, Recipe};
+use crate::ledger::{Calls, Ledger, LedgerOptions, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, UpstreamEvent};
 use crate::status::ServerStatus;
@@ -38,6 +39,7 @@ struct Inner {
     clock: Clock,
     feed: Feed,
     store: Arc<dyn Store>,
+    ledger: Ledger,
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
     entries: RwLock<Vec<Arc<Entry>>>,
@@ -71,6 +73,7 @@ enum EntryKind {
 pub struct HostBuilder {
     state_dir: Option<PathBuf>,
     store: Option<Arc<dyn Store>>,
+    ledger: LedgerOptions,
     client: Option<(String, String)>,
     capabilities: Option<serde_json::Value>,
 }
@@ -87,6 +90,13 @@ impl HostBuilder {
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// What is noted down of tool calls, in the state directory. Without one, nothing is.
+    #[must_use]
+    pub fn ledger(mut self, options: LedgerOptions) -> Self {
+        self.ledger = options;
         self
     }
 
@@ -109,6 +119,8 @@ impl HostBuilder {
     /// Makes the host. It runs on the tokio runtime that this is called on.
     #[must_use]
     pub fn build(self) -> Host {
+        let clock = Clock::new();
+        let ledger = Ledger::open(self.state_dir.as_deref(), self.ledger, clock);
         let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
         let (name, version) = self
             .client
@@ -120,9 +132,10 @@ impl HostBuilder {
             RawValue::from_string(introduction.to_string()).expect("a JSON value prints as JSON");
         Host {
             inner: Arc::new(Inner {
-                clock: Clock::new(),
+                clock,
                 feed: Feed::new(),
                 store,
+                ledger,
                 client_info: client_info.into(),
                 capabilities: capabilities.into(),
                 entries: RwLock::default(),
@@ -425,6 +438,20 @@ impl Host {
         Arc::clone(&self.inner.store)
     }
 
+    /// What became of the tool calls of this host, and of all others that share its state directory, also of
+    /// those that are gone. Newest first.
+    ///
+    /// # Errors
+    /// There is a ledger, and it cannot be read.
+    pub async fn calls(&self, query: Query) -> std::io::Result<Calls> {
+        self.inner.ledger.calls(query).await
+    }
+
+    /// How the ledger does.
+    pub fn ledger_status(&self) -> LedgerStatus {
+        self.inner.ledger.status()
+    }
+
     /// Follows what happens to the servers from now on.
     pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.inner.feed.follow()
@@ -459,6 +486,10 @@ impl Host {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
             None => error.hint("`gripfast status` lists the servers"),
         })
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.inner.ledger
     }
 
     pub(crate) fn bell(&self) -> &Bell {

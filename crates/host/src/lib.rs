@@ -33,6 +33,7 @@ mod clock;
 pub mod config;
 mod host;
 mod instances;
+pub mod ledger;
 mod menu;
 mod observe;
 mod status;
@@ -52,6 +53,7 @@ pub use gripfast_core::ids::ClientKey;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;
+pub use gripfast_core::time::Wall;
 /// MCP as bytes, for programs that put a surface of their own in front of a host.
 pub use gripfast_wire as wire;
 pub use gripfast_wire::envelope::ErrorObject;

@@ -64,6 +64,11 @@ impl Code {
         Self::UpstreamProtocol,
     ];
 
+    /// The code of this word.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.word() == word)
+    }
+
     /// The word on the wire, in logs and in metrics.
     pub const fn word(self) -> &'static str {
         match self {
@@ -102,6 +107,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All outcomes.
+    pub const ALL: [Self; 5] = [Self::NotSent, Self::Refused, Self::Failed, Self::Unknown, Self::Done];
+
+    /// The outcome of this word.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.word() == word)
+    }
+
     /// The word on the wire and in the ledger.
     pub const fn word(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 //! Everything here is checked and has its defaults filled in; only templates wait until a server is connected.
 
 use super::template::Template;
+use crate::ledger::LedgerOptions;
 pub use gripfast_core::isolation::Isolation;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,6 +28,17 @@ pub struct GatewayConfig {
     pub session_idle_timeout: Duration,
     /// How much clients may have at a time.
     pub limits: ClientLimits,
+    /// What is noted down of tool calls, in the keys `ledger` and `ledger_size`.
+    ///
+    /// `ledger`: `digest` (the default) keeps who called which tool of which server, when, what became of it,
+    /// and a digest of the arguments; `arguments` keeps the arguments too, up to 16 KiB of each call, for
+    /// whoever has to find out what exactly was done; `off` keeps nothing, and nobody can tell then what was
+    /// under way when the gateway died.
+    ///
+    /// `ledger_size`: what it takes on disk at the most, for each process; from 64 KiB to 1 GiB, by default
+    /// 16 MiB, which are about thirty thousand calls. Too small, and yesterday's calls are gone; too large,
+    /// and reading it takes seconds.
+    pub ledger: LedgerOptions,
 }
 
 impl Default for GatewayConfig {
@@ -37,6 +49,7 @@ impl Default for GatewayConfig {
             startup_wait: Duration::from_secs(2),
             session_idle_timeout: Duration::from_secs(3600),
             limits: ClientLimits::default(),
+            ledger: LedgerOptions::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::call_watch::CallWatch;
 use super::{Live, Upstream};
+use crate::ledger::OpenRow;
 use crate::transport::{Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
@@ -71,6 +72,11 @@ impl Answer {
         self.era
     }
 
+    /// Whether the server says that it failed: with an error, or with the result of a tool that says so.
+    pub fn is_error(&self) -> bool {
+        matches!(self.outcome(), Outcome::Error(_)) || self.is_tool_error()
+    }
+
     /// Whether it is the result of a tool that says it failed.
     pub fn is_tool_error(&self) -> bool {
         match self.outcome() {
@@ -83,14 +89,14 @@ impl Answer {
 impl Upstream {
     /// Carries out `order`. Dropping the future withdraws it: the server is told if it has seen it, and
     /// the slot is free at once.
-    pub(crate) async fn exchange(&self, order: &Order) -> Result<Answer, CallError> {
+    pub(crate) async fn exchange(&self, order: &Order, row: &OpenRow) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
         let mut patience = Patience::new(self, order.deadline);
         // What is known of earlier attempts, if they left us at all.
         let mut attempted: Option<Fate> = None;
         loop {
-            let ticket =
-                self.admitted(&mut patience).await.map_err(|error| after_an_attempt(error, attempted))?;
+            let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
+            let ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
             patience.admitted();
             let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
                 // The link went between admission and now; nothing was sent.
@@ -99,6 +105,7 @@ impl Upstream {
             };
             self.tell_level(&live, order.log_level).await;
             let mark = Arc::new(SentMark::default());
+            row.goes();
             let trouble = match self.send(&live, order, &mark, &mut patience).await {
                 Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
@@ -123,9 +130,12 @@ impl Upstream {
             }
             let fate = recovery::fate_of(&failure, trouble.evidence.sent);
             attempted = attempted.filter(|known| *known == Fate::Unknown).or(fate);
-            match recovery::after(&failure, trouble.evidence.sent, order.safety, &mut replays) {
+            let next = recovery::after(&failure, trouble.evidence.sent, order.safety, &mut replays);
+            row.replayed(replays.count());
+            match next {
                 Next::Again => {}
                 Next::AgainAfter(pause) => {
+                    row.waits(attempted);
                     if !patience.rest(pause).await {
                         return Err(CallError::from_failure(&self.name, &failure, Fate::Refused));
                     }
@@ -167,7 +177,11 @@ impl Upstream {
     }
 
     /// Waits until the machine lets this call go, for as long as it may be held.
-    pub(super) async fn admitted(&self, patience: &mut Patience<'_>) -> Result<OpenTicket<'_>, CallError> {
+    pub(super) async fn admitted(
+        &self,
+        patience: &mut Patience<'_>,
+        has_to_wait: impl Fn(),
+    ) -> Result<OpenTicket<'_>, CallError> {
         let mut place: Option<Held<'_>> = None;
         loop {
             // Registered before asking: a wake-up between the answer and the wait is not missed.
@@ -186,6 +200,7 @@ impl Upstream {
             let wait_for = held.wait_for();
             let until = patience.until(wait_for);
             place = Some(held);
+            has_to_wait();
             tokio::select! {
                 () = turn => {}
                 () = tokio::time::sleep_until(self.clock.instant(until)) => {

@@ -241,7 +241,7 @@ impl Upstream {
         let limit = self.clock.now().mono + self.settings.supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
         loop {
-            let ticket = self.admitted(&mut patience).await?;
+            let ticket = self.admitted(&mut patience, || ()).await?;
             patience.admitted();
             let epoch = ticket.epoch();
             // What is asked for is asked once for everybody, outside of anybody's slot.

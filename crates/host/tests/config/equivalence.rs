@@ -2,6 +2,7 @@
 
 use super::{JSON, TOML, YAML, only_server, parse, report};
 use gripfast::config::*;
+use gripfast::ledger::{Keeps, LedgerOptions};
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +14,8 @@ state_dir = "/var/lib/gripfast"
 startup_wait = "3s"
 session_idle_timeout = "30m"
 limits = { sessions = 500 }
+ledger = "arguments"
+ledger_size = "1MiB"
 
 [servers.github]
 command = "npx"
@@ -52,7 +55,8 @@ disabled = true
 const IN_JSON: &str = r#"{
   // Comments and trailing commas are fine.
   "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
-    "session_idle_timeout": "30m", "limits": { "sessions": 500 } },
+    "session_idle_timeout": "30m", "limits": { "sessions": 500 },
+    "ledger": "arguments", "ledger_size": "1MiB" },
   "mcpServers": {
     "github": {
       "command": "npx",
@@ -93,7 +97,7 @@ const IN_JSON: &str = r#"{
 
 const IN_YAML: &str = r#"
 gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
-  limits: { sessions: 500 } }
+  limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB }
 mcp_servers:
   github:
     command: npx
@@ -154,6 +158,7 @@ fn every_key_arrives_where_it_belongs() {
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));
+    assert_eq!(config.gateway.ledger, LedgerOptions { keeps: Keeps::Arguments, size: 1 << 20 });
     insta::assert_snapshot!(format!("{:#?}", config.servers[1].spec), @r#"
     Ok(
         ServerSpec {

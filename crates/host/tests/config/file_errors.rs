@@ -330,6 +330,27 @@ session = 5
 }
 
 #[test]
+fn a_ledger_that_keeps_who_knows_what() {
+    let text = r#"[gateway]
+ledger = "args"
+ledger_size = "1KiB"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+    error: `args` is not one of `off`, `digest`, `arguments`
+     --> gripfast.toml:2:10 (gateway.ledger)
+      |
+    2 | ledger = "args"
+      |          ^^^^^^
+
+    error: `1KiB` is out of range; allowed: 64KiB to 1GiB
+     --> gripfast.toml:3:15 (gateway.ledger_size)
+      |
+    3 | ledger_size = "1KiB"
+      |               ^^^^^^
+    "#);
+}
+
+#[test]
 fn a_gateway_that_is_no_table() {
     let text = r#"{ "gateway": true, "servers": {} }"#;
     assert_snapshot!(report(JSON, text), @r#"

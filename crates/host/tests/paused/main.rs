@@ -6,6 +6,7 @@
 mod calls;
 mod circuit;
 mod instances;
+mod ledger;
 mod lifecycle;
 mod questions;
 mod seconds;

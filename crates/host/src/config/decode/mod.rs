@@ -13,6 +13,7 @@ use super::formats::Format;
 use super::node::{Key, Node, Position, Value};
 use super::spec::GatewayConfig;
 use super::{Config, ServerEntry};
+use crate::ledger::Keeps;
 use fields::{Field, Fields, Problems};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -221,6 +222,12 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     if let Some(mut limits) = fields.table("limits", problems) {
         limits.whole_number("sessions", 1..=1_000_000, &mut gateway.limits.sessions, problems);
         limits.finish(problems);
+    }
+    let keeps = [Keeps::Nothing, Keeps::Digest, Keeps::Arguments].map(|keeps| (keeps.word(), keeps));
+    fields.choice("ledger", &keeps, &mut gateway.ledger.keeps, problems);
+    let size = fields.take("ledger_size");
+    if let Some(size) = size.and_then(|field| field.size(64 << 10..=1 << 30, problems)) {
+        gateway.ledger.size = size;
     }
     fields.finish(problems);
     gateway

@@ -1,0 +1,233 @@
+//! One book: a series of segments that one process at a time appends to. Who holds the lock beside them is
+//! the one; a lock falls when its process ends, however it ends.
+
+use gripfast_core::ledger::fold::Fold;
+use gripfast_core::ledger::record::Record;
+use gripfast_core::time::Wall;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The book of this process.
+#[derive(Debug)]
+pub(super) struct Book {
+    place: Place,
+    /// The name of this run.
+    run: String,
+    _lock: File,
+    segment: File,
+    number: u32,
+    /// Bytes in the present segment beyond its head, and how many are enough.
+    filled: AtomicU64,
+    size: u64,
+}
+
+/// Where a book lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    directory: PathBuf,
+    book: u32,
+}
+
+/// A book that was taken, and the calls that its last owner left in flight.
+pub(super) struct Taken {
+    pub(super) book: Book,
+    pub(super) orphans: usize,
+}
+
+impl Place {
+    /// Processes that may keep a ledger in one directory at a time.
+    pub(super) const MOST: u32 = 16;
+
+    pub(super) fn all(directory: &Path) -> impl Iterator<Item = Self> {
+        (0..Self::MOST).map(|book| Self { directory: directory.to_owned(), book })
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.directory.join(format!("{}.lock", self.book))
+    }
+
+    fn segment_file(&self, number: u32) -> PathBuf {
+        self.directory.join(format!("{}.{number:06}.jsonl", self.book))
+    }
+
+    /// The numbers of its segments, oldest first.
+    pub(super) fn segments(&self) -> io::Result<Vec<u32>> {
+        let number = |name: &str| -> Option<u32> {
+            let (book, rest) = name.split_once('.')?;
+            let number = rest.strip_suffix(".jsonl")?.parse().ok()?;
+            (book.parse() == Ok(self.book) && self.segment_file(number).ends_with(name)).then_some(number)
+        };
+        let mut numbers = Vec::new();
+        for file in fs::read_dir(&self.directory)? {
+            numbers.extend(file?.file_name().to_str().and_then(number));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Hands over the lines of one segment. One that is gone was thrown away meanwhile, and has none.
+    pub(super) fn lines(&self, segment: u32, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        /// No segment of ours is larger; a file that is has been made by somebody else.
+        const LARGEST: u64 = 1 << 30;
+        let file = match File::open(self.segment_file(segment)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut reader = BufReader::with_capacity(64 << 10, file.take(LARGEST));
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            take(line.strip_suffix(b"\n").unwrap_or(&line));
+            line.clear();
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has the book open.
+    pub(super) fn is_held(&self) -> bool {
+        // A lock that cannot be asked for is nobody's: locks are how it is known that somebody lives.
+        let asked = File::open(self.lock_file()).map(|lock| lock.try_lock_shared());
+        matches!(asked, Ok(Err(TryLockError::WouldBlock)))
+    }
+
+    /// Takes the book, unless somebody has it.
+    fn take(self, now: Wall, size: u64) -> io::Result<Option<Taken>> {
+        let lock = private().create(true).truncate(false).write(true).open(self.lock_file())?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let numbers = self.segments()?;
+        let orphans = self.open_calls(&numbers)?;
+        let number = numbers.last().copied().unwrap_or(1);
+        let mut segment = private().create(true).append(true).read(true).open(self.segment_file(number))?;
+        let length = segment.metadata()?.len();
+        let run =
+            format!("{:x}.{:04x}", now.since_epoch().as_millis(), crate::clock::unique_number() & 0xffff);
+        let mut head = if ends_in_mid_line(&mut segment, length)? { vec![b'\n'] } else { Vec::new() };
+        Record::Taken { run: run.as_str().into(), at: now }.write(&mut head);
+        segment.write_all(&head)?;
+        let filled = AtomicU64::new(length);
+        Ok(Some(Taken {
+            book: Book { place: self, run, _lock: lock, segment, number, filled, size },
+            orphans,
+        }))
+    }
+
+    /// Settles what was left in flight here, unless somebody has the book: taking it is enough, for whatever
+    /// was open belongs to a process that is gone.
+    fn settle(self, now: Wall) -> io::Result<usize> {
+        let idle = self.is_held() || self.open_calls(&self.segments()?)? == 0;
+        let taken = if idle { None } else { self.take(now, 0)? };
+        Ok(taken.map_or(0, |taken| taken.orphans))
+    }
+
+    /// How many calls are open at the end. The newest segment tells, unless its owner was killed while it
+    /// wrote the head of it; the one before it has the same then.
+    fn open_calls(&self, numbers: &[u32]) -> io::Result<usize> {
+        let mut fold = Fold::default();
+        for number in &numbers[numbers.len().saturating_sub(2)..] {
+            self.lines(*number, |line| fold.line(line, drop))?;
+        }
+        Ok(fold.open())
+    }
+}
+
+/// Takes the first book of `directory` that is free, and settles what was left in flight in the others. Its
+/// segments have about `size` bytes.
+pub(super) fn take_any(directory: &Path, now: Wall, size: u64) -> io::Result<Taken> {
+    make_private(directory)?;
+    let mut mine: Option<Taken> = None;
+    let mut left_behind = 0;
+    for place in Place::all(directory) {
+        match &mine {
+            None => mine = place.take(now, size)?,
+            // Somebody else will, if we cannot.
+            Some(_) => left_behind += place.settle(now).unwrap_or(0),
+        }
+    }
+    let Some(taken) = mine else {
+        return Err(io::Error::other(format!("{} processes keep a ledger there already", Place::MOST)));
+    };
+    Ok(Taken { orphans: taken.orphans + left_behind, ..taken })
+}
+
+impl Book {
+    /// Appends with one `write`; answers with how much was taken.
+    pub(super) fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        if self.filled() >= self.size.saturating_mul(2) {
+            return Err(io::Error::other("the segment is full, and no other one could be begun"));
+        }
+        let taken = (&self.segment).write(bytes)?;
+        self.filled.fetch_add(taken as u64, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    /// Whether it is time for a new segment.
+    pub(super) fn is_full(&self) -> bool {
+        self.filled() >= self.size
+    }
+
+    fn filled(&self) -> u64 {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    /// Goes on in a new segment that begins with `in_flight`, and throws the oldest ones away.
+    pub(super) fn turn(&mut self, now: Wall, in_flight: &[u8], kept: usize) -> io::Result<()> {
+        let number = self.number.checked_add(1).ok_or_else(|| io::Error::other("no more segment numbers"))?;
+        let path = self.place.segment_file(number);
+        let mut segment = private().create_new(true).append(true).open(&path)?;
+        let mut head = Vec::with_capacity(in_flight.len() + 64);
+        Record::Taken { run: self.run.as_str().into(), at: now }.write(&mut head);
+        head.extend_from_slice(in_flight);
+        if let Err(error) = segment.write_all(&head) {
+            // Half a head is none; the present segment has everything.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        (self.segment, self.number) = (segment, number);
+        self.filled.store(0, Ordering::Relaxed);
+        let numbers = self.place.segments()?;
+        for old in &numbers[..numbers.len().saturating_sub(kept)] {
+            fs::remove_file(self.place.segment_file(*old))?;
+        }
+        Ok(())
+    }
+}
+
+fn ends_in_mid_line(segment: &mut File, length: u64) -> io::Result<bool> {
+    if length == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    segment.seek(SeekFrom::Start(length - 1))?;
+    segment.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+#[cfg(unix)]
+fn make_private(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(not(unix))]
+fn make_private(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)
+}
+
+#[cfg(unix)]
+fn private() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+#[cfg(not(unix))]
+fn private() -> OpenOptions {
+    OpenOptions::new()
+}

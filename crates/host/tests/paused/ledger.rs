@@ -1,0 +1,276 @@
+//! What became of every call, also of those that were under way when the process died. A process that dies is
+//! a copy of its state directory: that is what is left, and nobody holds its locks.
+
+use crate::world::*;
+use gripfast::ledger::{Calls, End, Keeps, LedgerOptions, Query, Row};
+use gripfast::{CallOptions, Client, ClientKey, Host, State};
+use gripfast_core::failure::HttpAnswer;
+use gripfast_core::supervise::upstream::LinkKind;
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A host with a server named `it` and a ledger in `directory`.
+async fn keeping(directory: &Path, options: LedgerOptions) -> (Host, Server) {
+    let host = Host::builder().state_dir(Some(directory.to_owned())).ledger(options).build();
+    let server = Server::new(LinkKind::Remote);
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    (host, server)
+}
+
+fn rows(directory: &Path) -> Vec<Row> {
+    Calls::in_directory(directory, Query { limit: Query::MOST, ..Query::default() }).unwrap().rows
+}
+
+/// The last row: outcome, code, attempts and replays.
+fn last(directory: &Path) -> (&'static str, Option<&'static str>, u32, u32) {
+    let row = rows(directory).remove(0);
+    let End::Settled(settled) = &row.end else { panic!("{row:?}") };
+    (settled.outcome.word(), settled.code.map(gripfast::Code::word), settled.attempts, settled.replays)
+}
+
+/// What is left of a process that is killed now.
+fn killed(directory: &Path) -> TempDir {
+    let left = tempfile::tempdir().unwrap();
+    let ledger = left.path().join("ledger");
+    std::fs::create_dir(&ledger).unwrap();
+    for file in std::fs::read_dir(directory.join("ledger")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), ledger.join(file.file_name())).unwrap();
+    }
+    left
+}
+
+fn outcomes(rows: &[Row]) -> Vec<(String, Option<&'static str>)> {
+    rows.iter().map(|row| (row.subject.tool.clone(), row.outcome().map(gripfast::Fate::word))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_way_a_call_can_end_has_its_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    let last = || last(directory.path());
+
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(last(), ("done", None, 1, 0));
+    server.next_acts([Act::ToolError]);
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(last(), ("failed", None, 1, 0));
+    server.next_acts([Act::Reject(-32602, "no such key")]);
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(last(), ("failed", None, 1, 0));
+    server.next_acts([Act::DoThenBreak]);
+    call(&host, "act", "").await.unwrap_err();
+    assert_eq!(last(), ("unknown", Some("outcome_unknown"), 1, 0));
+    server.next_acts([Act::DoThenBreak]);
+    call(&host, "read", "").await.unwrap();
+    assert_eq!(last(), ("done", None, 2, 1), "a harmless call is sent again");
+    let busy = HttpAnswer { status: 429, retry_after: Some(Duration::from_secs(4)), ..HttpAnswer::default() };
+    server.next_acts([Act::Refuse(busy.clone()), Act::Refuse(busy)]);
+    call(&host, "act", "").await.unwrap_err();
+    assert_eq!(last(), ("refused", Some("overloaded"), 2, 1));
+    server.next_acts([Act::Hang]);
+    call(&host, "act", "").await.unwrap_err();
+    assert_eq!(last(), ("unknown", Some("timeout"), 1, 0));
+    call(&host, "atc", "").await.unwrap_err();
+    assert_eq!(last(), ("not_sent", Some("unknown_tool"), 0, 0));
+    host.call("ti", "act", None).await.unwrap_err();
+    assert_eq!(last(), ("not_sent", Some("unknown_server"), 0, 0));
+    host.request("it", "tools/call", None).await.unwrap_err();
+    assert_eq!(last(), ("not_sent", Some("invalid_request"), 0, 0));
+    host.stop("it").unwrap();
+    until(&host, State::Stopped).await;
+    call(&host, "act", "").await.unwrap_err();
+    assert_eq!(last(), ("not_sent", Some("stopped"), 0, 0));
+
+    let written = rows(directory.path());
+    host.request("it", "tools/list", None).await.unwrap_err();
+    assert_eq!(rows(directory.path()), written, "only tool calls are noted down");
+    assert_eq!(host.calls(Query::default()).await.unwrap().rows, written);
+    let status = host.ledger_status();
+    assert_eq!((status.calls, status.failed_writes, status.cause), (11, 0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_given_up_is_unknown_if_it_had_been_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    server.always(Act::Hang);
+    let given_up = tokio::time::timeout(Duration::from_secs(1), call(&host, "act", "")).await;
+    assert!(given_up.is_err());
+    assert_eq!(last(directory.path()), ("unknown", Some("cancelled"), 1, 0));
+    server.go_away().await;
+    until(&host, State::Reconnecting).await;
+    let given_up = tokio::time::timeout(Duration::from_secs(1), call(&host, "act", "")).await;
+    assert!(given_up.is_err());
+    assert_eq!(last(directory.path()), ("not_sent", Some("cancelled"), 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_under_way_when_the_process_died_is_found_once_by_whoever_comes_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    call(&host, "act", "done").await.unwrap();
+    server.next_acts([Act::Hang]);
+    let background = |tool: &'static str| {
+        let host = host.clone();
+        tokio::spawn(async move { call(&host, tool, "").await })
+    };
+    let sent = background("act");
+    settle().await;
+    server.go_away().await;
+    until(&host, State::Reconnecting).await;
+    let held = background("read");
+    settle().await;
+    let expected = |open| {
+        // The link of the first one was lost before the answer; the second one waits for a link.
+        vec![("read".to_owned(), open), ("act".to_owned(), Some("unknown")), ("act".to_owned(), Some("done"))]
+    };
+    assert_eq!(outcomes(&rows(directory.path())), expected(None));
+
+    let left = killed(directory.path());
+    assert_eq!(outcomes(&rows(left.path())), expected(Some("not_sent")), "also before anybody comes");
+    for _ in 0..3 {
+        let next = Host::builder().state_dir(Some(left.path().to_owned())).build();
+        assert_eq!(outcomes(&next.calls(Query::default()).await.unwrap().rows), expected(Some("not_sent")));
+        let beside = Host::builder().state_dir(Some(left.path().to_owned())).build();
+        assert_eq!(outcomes(&beside.calls(Query::default()).await.unwrap().rows), expected(Some("not_sent")));
+    }
+    sent.abort();
+    held.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_on_the_wire_when_the_process_died_is_unknown() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    server.always(Act::Hang);
+    let agent = Client::many(ClientKey::new("agents")).named("an agent 1.0");
+    let caller = CallOptions { client: Some(agent), ..CallOptions::default() };
+    let params = raw(json!({ "name": "act", "arguments": { "to": "bob" } }));
+    let sent = tokio::spawn({
+        let host = host.clone();
+        async move { host.request_with("it", "tools/call", Some(params), caller).await }
+    });
+    settle().await;
+    let left = killed(directory.path());
+    let unknown = Query { unknown: true, ..Query::default() };
+    assert_eq!(Calls::in_directory(directory.path(), unknown.clone()).unwrap().rows, [], "it may end yet");
+    let found = Calls::in_directory(left.path(), unknown).unwrap().rows;
+    let [row] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        (&*row.subject.client, &*row.subject.server, &*row.subject.tool),
+        ("an agent 1.0", "it", "act")
+    );
+    assert_eq!((row.code(), row.what_to_do().is_some()), (Some(gripfast::Code::OutcomeUnknown), true));
+    // printf '{"to":"bob"}' | sha256sum
+    let digest = "7b66264d9a5b3e864eabcfcda8c9cfe0faf3a49f1a58be5aefcb41db13e01d96";
+    assert_eq!(row.subject.digest.as_deref(), Some(digest));
+    sent.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_are_kept_only_if_somebody_asks_for_them() {
+    for (keeps, kept) in [(Keeps::Nothing, false), (Keeps::Digest, false), (Keeps::Arguments, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = LedgerOptions { keeps, ..LedgerOptions::default() };
+        let (host, _server) = keeping(directory.path(), options).await;
+        call(&host, "act", "hunter2").await.unwrap();
+        host.shutdown().await;
+        let mut found = false;
+        for file in std::fs::read_dir(directory.path().join("ledger")).into_iter().flatten() {
+            let file = file.unwrap();
+            found |= String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).contains("hunter2");
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::PermissionsExt;
+                assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+            }
+        }
+        assert_eq!(found, kept, "{keeps:?}");
+        let rows = rows(directory.path());
+        assert_eq!(rows.len(), usize::from(keeps != Keeps::Nothing));
+        assert!(rows.iter().all(|row| row.subject.digest.is_some()));
+        assert!(rows.iter().all(|row| row.subject.arguments.is_some() == kept), "{rows:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_ledger_lets_go_of_the_oldest_and_never_of_what_is_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = LedgerOptions { size: 64 << 10, ..LedgerOptions::default() };
+    let (host, server) = keeping(directory.path(), options).await;
+    server.next_acts([Act::Hang]);
+    let long = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "read", "").await }
+    });
+    settle().await;
+    for _ in 0..2000 {
+        call(&host, "act", "").await.unwrap();
+        let files = std::fs::read_dir(directory.path().join("ledger")).unwrap();
+        let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes <= options.size + 4096, "{bytes}");
+    }
+    assert_eq!(host.ledger_status().failed_writes, 0);
+    let rows = rows(directory.path());
+    assert!(rows.len() > 100 && rows.len() < 1000, "{}", rows.len());
+    let under_way = |rows: &[Row]| rows.iter().filter(|row| row.end == End::InFlight).count();
+    assert_eq!(under_way(&rows), 1);
+    let left = killed(directory.path());
+    let orphans = Calls::in_directory(left.path(), Query { unknown: true, ..Query::default() }).unwrap().rows;
+    assert_eq!(outcomes(&orphans), [("read".to_owned(), Some("unknown"))]);
+    long.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_cannot_be_written_fails_no_call_and_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_the_way = directory.path().join("ledger");
+    std::fs::write(&in_the_way, "a file where a directory should be").unwrap();
+    let (host, server) = keeping(directory.path(), LedgerOptions::default()).await;
+    call(&host, "act", "").await.unwrap();
+    let status = host.ledger_status();
+    assert!(status.cause.is_some() && status.failed_writes >= 2, "{status:?}");
+    assert!(host.calls(Query::default()).await.is_err(), "there is something, and it is no ledger");
+
+    server.next_acts([Act::Slowly(Duration::from_secs(60))]);
+    let long = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "read", "").await }
+    });
+    settle().await;
+    std::fs::remove_file(&in_the_way).unwrap();
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(host.ledger_status().cause, None);
+    // What ended while there was no book is written as soon as there is one, and what had begun is under way.
+    let expected = |read| {
+        vec![("act".to_owned(), Some("done")), ("read".to_owned(), read), ("act".to_owned(), Some("done"))]
+    };
+    assert_eq!(outcomes(&rows(directory.path())), expected(None));
+    long.await.unwrap().unwrap();
+    assert_eq!(outcomes(&rows(directory.path())), expected(Some("done")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_processes_than_there_are_books_do_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = || Host::builder().state_dir(Some(directory.path().to_owned())).build();
+    let mut hosts: Vec<Host> = (0..16).map(|_| host()).collect();
+    assert!(hosts.iter().all(|host| host.ledger_status().cause.is_none()));
+    let late = host();
+    assert!(late.ledger_status().cause.is_some_and(|cause| cause.contains("16 processes")));
+    hosts.remove(7);
+    assert!(host().ledger_status().cause.is_none(), "a place that came free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_without_a_state_directory_keeps_no_ledger() {
+    let (host, _server) = host_with(LinkKind::Process).await;
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(host.ledger_status().keeps, Keeps::Nothing);
+    assert_eq!(host.calls(Query::default()).await.unwrap(), Calls::default());
+}
