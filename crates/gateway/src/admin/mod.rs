@@ -5,6 +5,7 @@
 //! act, `answer` is the only file that writes responses. Which address to listen on is not known here.
 
 mod answer;
+mod calls;
 mod guard;
 mod history;
 mod journal;
@@ -13,6 +14,7 @@ mod token;
 mod tools;
 mod view;
 
+pub use calls::CallsView;
 pub use token::TOKEN_FILE;
 
 use gripfast::Host;

@@ -1,6 +1,7 @@
 //! The routes of the admin API: reading is open, acting is guarded.
 
 use super::answer::{Refusal, json, text};
+use super::calls::LedgerView;
 use super::journal::Follower;
 use super::tools::{AnswerView, ToolsView, Wanted, not_called};
 use super::view::{DetailView, FleetView, UpstreamView, millis};
@@ -41,6 +42,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/upstreams/{name}/{action}", post(act))
         .route("/history", get(history))
         .route("/events", get(events))
+        .route("/calls", get(super::calls::calls))
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path);
     Router::new()
@@ -69,6 +71,7 @@ async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(admin.begun.elapsed()),
         upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
+        ledger: LedgerView::from(&admin.host.ledger_status()),
     };
     json(StatusCode::OK, &fleet)
 }
@@ -153,13 +156,13 @@ async fn next_frame(follower: &mut Follower, admin: &Admin, patience: Duration) 
 async fn wrong_method(method: Method, uri: Uri) -> Refusal {
     let text = format!("`{}` does not answer {method}", uri.path());
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text)
-        .with_hint("status and events are read with GET, a server is operated with POST")
+        .with_hint("status, calls and events are read with GET, a server is operated with POST")
 }
 
 async fn no_such_path(uri: Uri) -> Refusal {
     let text = format!("the admin API has no `{}`", uri.path());
     Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
-        .with_hint("there are `status`, `history`, `upstreams/NAME` and `events` under `/api/v1`")
+        .with_hint("there are `status`, `history`, `upstreams/NAME`, `calls` and `events` under `/api/v1`")
 }
 
 fn no_such_action(action: &str) -> Refusal {

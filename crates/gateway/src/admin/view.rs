@@ -2,6 +2,7 @@
 //! contract; what follows them may grow. Spans are in milliseconds: `next_attempt_ms` counts from the moment
 //! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
 
+use super::calls::LedgerView;
 use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ pub(super) struct FleetView {
     pub(super) version: &'static str,
     pub(super) uptime_ms: u64,
     pub(super) upstreams: Vec<UpstreamView>,
+    pub(super) ledger: LedgerView,
 }
 
 /// One upstream in a line.
@@ -221,6 +223,6 @@ pub(super) fn millis(span: Duration) -> u64 {
 }
 
 /// Milliseconds to a tenth: local servers answer in less than one.
-fn fine_millis(span: Duration) -> f64 {
+pub(super) fn fine_millis(span: Duration) -> f64 {
     (span.as_secs_f64() * 10_000.0).round() / 10.0
 }

@@ -5,6 +5,7 @@ use super::duration;
 use super::gateway::GatewayUrl;
 use super::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use gripfast::ledger::Query;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ pub(crate) enum Verb {
     Tools(ToolsArgs),
     /// Call one tool of one server
     Call(CallArgs),
+    /// Show what became of tool calls, also of those under way when a gateway died
+    Calls(CallsArgs),
     /// Run the built-in sample MCP server, well-behaved or not
     // The flags are many, and the struct is built once.
     DemoServer(Box<DemoServerArgs>),
@@ -215,6 +218,52 @@ pub(crate) struct CallArgs {
     /// How to print the result
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
     pub(crate) output: Form,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Outcomes: done, failed (the server said so), refused (the server turned it away before acting), not sent (the \
+server never saw it), unknown (it was sent, and nobody knows whether the server acted), in flight.
+
+A running gateway is asked. If none listens at the default address, or with --state-dir alone, the ledger in \
+the state directory is read; of the calls that were under way when their gateway was killed it says `unknown`. \
+Arguments are there as a SHA-256 of what the caller wrote, unless `gateway.ledger` says otherwise.
+
+Exit codes: 0 the calls are shown, also if there are none; 4 there is no gateway at --url.
+
+Examples:
+  gripfast calls
+  gripfast calls --unknown --since 1h
+  gripfast calls --server github -o json | jq -r '.calls[] | select(.outcome == \"unknown\") | .id'")]
+pub(crate) struct CallsArgs {
+    /// Only those of which nobody knows whether they were carried out
+    #[arg(long)]
+    pub(crate) unknown: bool,
+
+    /// Only those of this server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+
+    /// Only those that came in the last so much time
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) since: Option<Duration>,
+
+    /// The newest so many, up to 1000
+    #[arg(long, value_name = "NUMBER", value_parser = limit, default_value_t = Query::USUAL)]
+    pub(crate) limit: usize,
+
+    /// How to print them; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+fn limit(typed: &str) -> Result<usize, String> {
+    let limit = typed.parse().ok().filter(|limit| *limit <= Query::MOST);
+    limit.ok_or_else(|| format!("expected a number up to {}", Query::MOST))
 }
 
 #[cfg(test)]

@@ -25,6 +25,12 @@ impl GatewayUrl {
     pub(crate) const DEFAULT: &'static str = "http://127.0.0.1:7331";
 }
 
+impl Default for GatewayUrl {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_owned())
+    }
+}
+
 impl FromStr for GatewayUrl {
     type Err = &'static str;
 

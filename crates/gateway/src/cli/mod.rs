@@ -5,6 +5,7 @@
 
 mod args;
 mod call;
+mod calls;
 mod check;
 mod config;
 mod demo;
@@ -51,6 +52,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Check(args) => check::run(&cli.global, args, &mut screen),
         Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),
         Verb::Call(args) => call::run(&cli.global, args, &mut screen),
+        Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),
     };
     let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));

@@ -7,6 +7,7 @@ mod watch;
 mod words;
 
 pub(crate) use model::Upstream;
+pub(crate) use words::{NOTHING, latency, span};
 
 use super::args::{Form, StatusArgs};
 use super::exit::Exit;

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod acting;
+mod calls;
 mod events;
 mod scene;
 mod status;

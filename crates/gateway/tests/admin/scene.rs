@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ impl Scene {
     /// With the servers of this config.
     pub(crate) async fn with(config: &str) -> Self {
         let state = TempDir::new().unwrap();
-        let host = host_of(config);
+        let host = host_of(config, state.path());
         let admin = Arc::new(Admin::new(host.clone(), Some(state.path())).unwrap());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -133,8 +133,8 @@ impl Scene {
     }
 }
 
-fn host_of(config: &str) -> Host {
-    let host = Host::builder().client_info("test", "1").build();
+fn host_of(config: &str, state: &Path) -> Host {
+    let host = Host::builder().client_info("test", "1").state_dir(Some(state.to_owned())).build();
     for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
         match server.spec {
             Ok(spec) => host.spawn(&server.name, spec).unwrap(),

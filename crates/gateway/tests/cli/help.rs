@@ -27,6 +27,7 @@ fn overview() {
       check        Validate a config without starting anything
       tools        List the tools of the servers
       call         Call one tool of one server
+      calls        Show what became of tool calls, also of those under way when a gateway died
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)
 
@@ -64,6 +65,48 @@ fn overview() {
 
     $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is
     honoured.
+    "#);
+}
+
+#[test]
+fn calls() {
+    assert_snapshot!(help(&["calls"]), @r#"
+    Show what became of tool calls, also of those under way when a gateway died
+
+    Usage: gripfast calls [OPTIONS]
+
+    Options:
+          --unknown           Only those of which nobody knows whether they were carried out
+          --server <NAME>     Only those of this server
+          --since <DURATION>  Only those that came in the last so much time
+          --limit <NUMBER>    The newest so many, up to 1000 [default: 50]
+      -o, --output <FORM>     How to print them; `json` is what the gateway's API says [default: text]
+                              [possible values: text, json]
+          --url <URL>         Where the gateway listens [default: http://127.0.0.1:7331, or else the
+                              state directory]
+      -h, --help              Print help
+
+    Global options:
+          --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's
+                             config directory]
+          --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
+                             platform's state directory]
+
+    Outcomes: done, failed (the server said so), refused (the server turned it away before acting), not
+    sent (the server never saw it), unknown (it was sent, and nobody knows whether the server acted), in
+    flight.
+
+    A running gateway is asked. If none listens at the default address, or with --state-dir alone, the
+    ledger in the state directory is read; of the calls that were under way when their gateway was
+    killed it says `unknown`. Arguments are there as a SHA-256 of what the caller wrote, unless
+    `gateway.ledger` says otherwise.
+
+    Exit codes: 0 the calls are shown, also if there are none; 4 there is no gateway at --url.
+
+    Examples:
+      gripfast calls
+      gripfast calls --unknown --since 1h
+      gripfast calls --server github -o json | jq -r '.calls[] | select(.outcome == "unknown") | .id'
     "#);
 }
 

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod call;
+#[cfg(unix)]
+mod calls;
 mod check;
 mod demo_server;
 mod help;
@@ -11,6 +13,8 @@ mod operate;
 mod running;
 mod sandbox;
 mod serve;
+#[cfg(unix)]
+mod serving;
 #[cfg(unix)]
 mod signals;
 mod status;

@@ -29,7 +29,7 @@ pub(super) fn shown(fleet: &Fleet) -> String {
 
 /// The answer to "is everything all right?" in one line.
 fn verdict(fleet: &Fleet) -> String {
-    let Fleet { version, uptime_ms, upstreams } = fleet;
+    let Fleet { version, uptime_ms, upstreams, ledger } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
     for word in upstreams.iter().map(Upstream::state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
@@ -42,5 +42,9 @@ fn verdict(fleet: &Fleet) -> String {
     let states: Vec<String> = states.iter().map(|(word, count)| format!("{count} {word}")).collect();
     let colon = if states.is_empty() { "" } else { ": " };
     let servers = plural(upstreams.len(), "upstream");
-    format!("gripfast {version} · up {} · {servers}{colon}{}", span(*uptime_ms), states.join(", "))
+    let ledger = match &ledger.cause {
+        Some(cause) => format!(" · the ledger cannot be written: {cause}"),
+        None => String::new(),
+    };
+    format!("gripfast {version} · up {} · {servers}{colon}{}{ledger}", span(*uptime_ms), states.join(", "))
 }

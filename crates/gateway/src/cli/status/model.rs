@@ -10,6 +10,16 @@ pub(crate) struct Fleet {
     pub(super) version: String,
     pub(super) uptime_ms: u64,
     pub(super) upstreams: Vec<Upstream>,
+    #[serde(default)]
+    pub(super) ledger: Ledger,
+}
+
+/// What the gateway notes down of calls.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Ledger {
+    /// Why it cannot, at present.
+    #[serde(default)]
+    pub(super) cause: Option<String>,
 }
 
 /// One server.

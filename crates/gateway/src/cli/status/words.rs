@@ -13,7 +13,7 @@ pub(super) enum Next {
 }
 
 /// What stands for a gap in a table.
-pub(super) const NOTHING: &str = "–";
+pub(crate) const NOTHING: &str = "–";
 
 impl Upstream {
     /// The state as people write it.
@@ -89,7 +89,7 @@ impl Upstream {
 }
 
 /// A span as short as can be: `850ms`, `3s`, `4m`, `2h 5m`, `3d 4h`.
-pub(super) fn span(millis: u64) -> String {
+pub(crate) fn span(millis: u64) -> String {
     let seconds = millis / 1000;
     let two = |most: u64, unit: char, rest: u64, lesser: char| match rest {
         0 => format!("{most}{unit}"),
@@ -105,7 +105,7 @@ pub(super) fn span(millis: u64) -> String {
 }
 
 /// How long calls take.
-pub(super) fn latency(millis: Option<f64>) -> String {
+pub(crate) fn latency(millis: Option<f64>) -> String {
     match millis {
         None => NOTHING.to_owned(),
         Some(millis) if millis < 1.0 => "<1ms".to_owned(),

@@ -1,0 +1,116 @@
+//! `gripfast serve` as a process of its own that can be killed, and a legacy client of a few lines.
+
+use crate::sandbox::Sandbox;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A gateway that serves; gone with this value.
+pub(crate) struct Serving {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Serving {
+    /// Serves the sandbox's config, with these words besides.
+    pub(crate) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
+        Self::of(&mut sandbox.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat()))
+    }
+
+    /// A command that becomes a gateway.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let Some((_, rest)) = line.split_once("serves MCP at ") else {
+            let mut stderr = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+            panic!("{line}\n{stderr}");
+        };
+        let url = rest.split_once("/mcp").unwrap().0.to_owned();
+        Self { child, url }
+    }
+
+    /// Ends it, and gives what it wrote to stderr.
+    pub(crate) fn end(mut self, signal: Signal) -> String {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap();
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        stderr
+    }
+
+    /// A session of a legacy client.
+    pub(crate) fn client(&self) -> Client {
+        let mut client = Client { address: self.url.replace("http://", ""), session: String::new() };
+        let info = json!({ "name": "a-script", "version": "1.2" });
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+        let mut head = String::new();
+        client.send("initialize", &params).read_to_string(&mut head).unwrap();
+        let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        client.session = session.unwrap_or_else(|| panic!("{head}")).to_owned();
+        client
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have been ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct Client {
+    address: String,
+    session: String,
+}
+
+impl Client {
+    /// Sends a request; the answer can be read from the connection. It hangs up when that is dropped.
+    pub(crate) fn send(&self, method: &str, params: &Value) -> TcpStream {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let session = match self.session.as_str() {
+            "" => String::new(),
+            id => format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n"),
+        };
+        let mut connection = TcpStream::connect(&self.address).unwrap();
+        write!(
+            connection,
+            "POST /mcp HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nconnection: close\r\n{session}\
+             accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .unwrap();
+        connection
+    }
+
+    /// Calls a tool, and gives the answer with everything around it.
+    pub(crate) fn call(&self, tool: &str, arguments: Value) -> String {
+        let mut answer = String::new();
+        let mut connection = self.begin(tool, arguments);
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Calls a tool without waiting for the answer.
+    pub(crate) fn begin(&self, tool: &str, arguments: Value) -> TcpStream {
+        self.send("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+}
+
+/// Asks until the answer is what is waited for.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("never: {what}");
+}
