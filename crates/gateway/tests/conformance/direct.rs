@@ -24,11 +24,14 @@ fn passes(suite: Suite, set: Set) {
         return;
     }
     let server = Listening::start(set.era());
-    let results = set.run(server.url());
+    let mut results = set.run(server.url());
     let ran: BTreeSet<String> = results.keys().cloned().collect();
     assert_eq!(ran, set.scenarios(), "every scenario has to run");
+    set.give_time(server.url(), &mut results, |results| {
+        imperfections(results).into_iter().map(|(scenario, _)| scenario).collect()
+    });
     let found = imperfections(&results);
-    assert!(found.is_empty(), "\n{}", found.join("\n"));
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

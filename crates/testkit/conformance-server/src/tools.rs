@@ -13,7 +13,9 @@ use crate::tasks::{self, SECOND, Task};
 use crate::world::{Change, Era, World};
 
 /// Between two things that a tool says.
-const A_MOMENT: Duration = Duration::from_millis(20);
+const A_MOMENT: Duration = Duration::from_millis(5);
+/// Until a tool answers that has hung up: long enough for anybody in between to notice that it is not quick.
+const A_WHILE: Duration = Duration::from_millis(1500);
 
 pub(crate) async fn call(world: &World, caller: &Caller, request: &Request) -> Result<Value, Stop> {
     match perform(world, caller, request).await {
@@ -95,7 +97,7 @@ async fn called_at_once(
         }
         "test_reconnection" => {
             caller.hang_up().await;
-            sleep(A_MOMENT).await;
+            sleep(A_WHILE).await;
             text("Here for whoever came back.")
         }
         _ => return Ok(None),
@@ -217,7 +219,8 @@ async fn job(world: &World, caller: &Caller, request: &Request) -> Result<Value,
             if as_task && seconds > 0.0 {
                 return Ok(Task::new(seconds, [], Ok(text("computed"))).begin(world));
             }
-            sleep(SECOND.mul_f64(seconds.clamp(0.0, 60.0))).await;
+            // Where nobody can take a task for it, nobody wants to wait either.
+            sleep(SECOND.mul_f64(seconds.clamp(0.0, 1.0))).await;
             Ok(text("computed"))
         }
         ("failing_job", true) => Ok(Task::new(1.0, [], Ok(failed("the job failed"))).begin(world)),

@@ -1,0 +1,88 @@
+//! A gripfast process in front of the server that passes everything.
+
+use gripfast_testkit::conformance::{self, Form, Listening};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
+
+/// How gripfast reaches the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Stdio,
+    Http,
+}
+
+/// Whether the server is the only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    Alone,
+    /// Sample servers stand before and after it in the config.
+    AmongOthers,
+}
+
+/// The server behind gripfast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Upstream {
+    pub(crate) form: Form,
+    pub(crate) transport: Transport,
+    pub(crate) company: Company,
+}
+
+/// A running gateway. Dropping it ends it and the server behind it.
+pub(crate) struct Scene {
+    url: String,
+    gateway: Child,
+    _behind: Option<Listening>,
+    _state: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn with(upstream: Upstream) -> Self {
+        let behind = (upstream.transport == Transport::Http).then(|| Listening::start(upstream.form));
+        let reached = match &behind {
+            Some(listening) => format!("url = {:?}", listening.url()),
+            None => format!("command = {:?}\nargs = {:?}", conformance::server(), upstream.form.args()),
+        };
+        let suite = format!("[servers.suite]\n{reached}\nprefix = \"\"\n");
+        let config = match upstream.company {
+            Company::Alone => suite,
+            // The suite calls the first tool without arguments, which this one can be.
+            Company::AmongOthers => {
+                sample("before", "tools = { allow = [\"counter\"] }") + &suite + &sample("after", "")
+            }
+        };
+        Self::serve(&format!("[gateway]\nstartup_wait = \"60s\"\n{config}"), behind)
+    }
+
+    fn serve(config: &str, behind: Option<Listening>) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let file = state.path().join("gripfast.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new(GRIPFAST);
+        command.arg("serve").arg("--config").arg(&file).arg("--state-dir").arg(state.path());
+        command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut gateway = command.spawn().unwrap();
+        let mut hello = String::new();
+        BufReader::new(gateway.stdout.take().unwrap()).read_line(&mut hello).unwrap();
+        let url = hello.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+        Self { url, gateway, _behind: behind, _state: state }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+fn sample(name: &str, more: &str) -> String {
+    format!("[servers.{name}]\ncommand = {GRIPFAST:?}\nargs = [\"demo-server\"]\n{more}\n")
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // It takes its children with it.
+        let _ = self.gateway.kill();
+        let _ = self.gateway.wait();
+    }
+}
