@@ -105,11 +105,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     },
     // What follows is not there yet.
     Exception {
-        why: "not yet: subscriptions to resources do not cross",
-        scenarios: &[("resources-subscribe", &[]), ("resources-unsubscribe", &[])],
-        ..ANY
-    },
-    Exception {
         client: Form::Modern,
         server: Some(Form::Modern),
         why: "not yet: the extensions of servers are not declared to clients",
