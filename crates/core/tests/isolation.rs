@@ -133,10 +133,10 @@ proptest! {
         let withdrawn: Vec<Caller> = withdrawn.iter().map(caller).collect();
         let all: Vec<&Caller> = under_way.iter().chain(&withdrawn).collect();
         match whose(&under_way, &withdrawn) {
-            Whose::Call(at) => {
-                let alone = all.len() == 1;
-                let one_client = matches!(all[0], Caller::One(_)) && all.iter().all(|caller| *caller == all[0]);
-                prop_assert!(at < under_way.len() && (alone || one_client), "{all:?}");
+            Whose::Call => prop_assert!(under_way.len() == 1 && withdrawn.is_empty()),
+            Whose::Client(client) => {
+                let theirs = Caller::One(client);
+                prop_assert!(!under_way.is_empty() && all.iter().all(|caller| **caller == theirs), "{all:?}");
             }
             Whose::NoCall => prop_assert!(all.is_empty()),
             Whose::Withdrawn => prop_assert!(under_way.is_empty() && !withdrawn.is_empty()),

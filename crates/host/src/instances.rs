@@ -259,6 +259,8 @@ impl Own {
         // of the base instance.
         settings.supervision.lazy = false;
         settings.supervision.when_down = WhenDown::Keep;
+        // Two children for each client is not what was asked for.
+        settings.supervision.spare = false;
         let home = Arc::new(Home::of(client));
         let observer = self.recipe.observer(Some(number.number()));
         let role = Role::Own { home: Arc::clone(&home) };

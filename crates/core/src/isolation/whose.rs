@@ -23,23 +23,15 @@ impl Caller {
             Self::Unnamed => None,
         }
     }
-
-    /// Whether what concerns a call of `other` may be told on a call of this one.
-    fn may_hear(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::One(one), Self::One(two)) if one == two)
-    }
-
-    /// Whether these count as the same client.
-    fn is_same(&self, other: &Self) -> bool {
-        self.key().is_some() && self.key() == other.key()
-    }
 }
 
 /// Whom a server means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whose {
-    /// The call at this place among those under way.
-    Call(usize),
+    /// The only call under way.
+    Call,
+    /// This client, with one of its calls: no other client has any.
+    Client(ClientKey),
     /// Nobody is being served.
     NoCall,
     /// Nobody waits any more for the calls that it may be about.
@@ -53,27 +45,30 @@ pub enum Whose {
 
 impl Whose {
     /// Whether this shows that the clients of the server need instances of their own.
-    pub const fn calls_for_separation(self) -> bool {
+    pub const fn calls_for_separation(&self) -> bool {
         match self {
             Self::NoCall | Self::Unclear => true,
-            Self::Call(_) | Self::Withdrawn | Self::Indistinct => false,
+            Self::Call | Self::Client(_) | Self::Withdrawn | Self::Indistinct => false,
         }
     }
 }
 
-/// Whom a server means that has these calls under way, the newest last. It may also still be at work on
-/// calls that were withdrawn.
+/// Whom a server means that has these calls under way. It may also still be at work on calls that were
+/// withdrawn.
 pub fn whose(under_way: &[Caller], withdrawn: &[Caller]) -> Whose {
-    let Some((newest, others)) = under_way.split_last() else {
+    let Some((first, others)) = under_way.split_first() else {
         return if withdrawn.is_empty() { Whose::NoCall } else { Whose::Withdrawn };
     };
     let mut others = others.iter().chain(withdrawn);
-    if others.clone().all(|other| newest.may_hear(other)) {
-        return Whose::Call(under_way.len() - 1);
+    match first {
+        _ if others.clone().next().is_none() => Whose::Call,
+        Caller::One(client) if others.clone().all(|other| first == other) => Whose::Client(client.clone()),
+        Caller::One(_) | Caller::Many(_) if others.all(|other| first.key() == other.key()) => {
+            Whose::Indistinct
+        }
+        Caller::Unnamed if others.all(|other| first == other) => Whose::Indistinct,
+        Caller::One(_) | Caller::Many(_) | Caller::Unnamed => Whose::Unclear,
     }
-    let nobody_named = |caller: &Caller| caller.key().is_none();
-    let all_unnamed = nobody_named(newest) && others.clone().all(nobody_named);
-    if all_unnamed || others.all(|other| newest.is_same(other)) { Whose::Indistinct } else { Whose::Unclear }
 }
 
 #[cfg(test)]
@@ -91,13 +86,13 @@ mod tests {
     #[test]
     fn a_question_belongs_to_the_only_call_under_way() {
         for caller in [Caller::Unnamed, one("a"), many("a")] {
-            assert_eq!(whose(&[caller], &[]), Whose::Call(0));
+            assert_eq!(whose(&[caller], &[]), Whose::Call);
         }
     }
 
     #[test]
     fn a_question_goes_to_a_client_whose_calls_are_the_only_ones_and_to_nobody_beside_another() {
-        assert_eq!(whose(&[one("a"), one("a")], &[]), Whose::Call(1));
+        assert_eq!(whose(&[one("a"), one("a")], &[]), Whose::Client(ClientKey::new("a")));
         assert_eq!(whose(&[one("a"), one("b")], &[]), Whose::Unclear);
         assert_eq!(whose(&[one("a"), Caller::Unnamed], &[]), Whose::Unclear);
         assert_eq!(whose(&[one("a"), many("a")], &[]), Whose::Indistinct);
@@ -112,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_withdrawn_may_still_be_the_one_that_asks() {
-        assert_eq!(whose(&[one("a")], &[one("a")]), Whose::Call(0));
+        assert_eq!(whose(&[one("a")], &[one("a")]), Whose::Client(ClientKey::new("a")));
         assert_eq!(whose(&[one("a")], &[one("b")]), Whose::Unclear);
         assert_eq!(whose(&[many("a")], &[many("a")]), Whose::Indistinct);
         assert_eq!(whose(&[], &[one("a")]), Whose::Withdrawn);
@@ -123,6 +118,7 @@ mod tests {
         assert_eq!(whose(&[], &[]), Whose::NoCall);
         let mended = |whose: Whose| whose.calls_for_separation();
         assert!(mended(Whose::NoCall) && mended(Whose::Unclear));
-        assert!(!mended(Whose::Call(0)) && !mended(Whose::Withdrawn) && !mended(Whose::Indistinct));
+        assert!(!mended(Whose::Call) && !mended(Whose::Client(ClientKey::new("a"))));
+        assert!(!mended(Whose::Withdrawn) && !mended(Whose::Indistinct));
     }
 }

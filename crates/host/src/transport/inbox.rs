@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 pub enum Incoming {
     /// A request or notification of the server.
     Message(Bytes),
-    /// A question of the server that is not about a call that could be told. Links put in messages; the inbox
-    /// tells which of them are such questions.
+    /// A question of the server that is not certainly about one call. Links put in messages; the inbox tells
+    /// which of them are such questions.
     Question {
         /// The request.
         message: Bytes,
@@ -81,14 +81,16 @@ impl Inbox {
             Ok(Message::Notification(said)) if said.method == LOG_MESSAGE => false,
             Ok(_) | Err(_) => return Some(Incoming::Message(message)),
         };
-        let (whose, listener) = self.underway.whose();
-        match listener {
-            Some(listener) => {
-                listener.said(&message);
+        let (whose, newest) = self.underway.whose();
+        match (newest, whose) {
+            // A question ends with its call; one that may be about another call must not.
+            (Some(_), whose @ Whose::Client(_)) if asks => Some(Incoming::Question { message, whose }),
+            (Some(call), _) => {
+                call.said(&message);
                 None
             }
-            None if asks => Some(Incoming::Question { message, whose }),
-            None => Some(Incoming::Message(message)),
+            (None, whose) if asks => Some(Incoming::Question { message, whose }),
+            (None, _) => Some(Incoming::Message(message)),
         }
     }
 }

@@ -21,7 +21,7 @@ pub use inbox::{Inbox, Incoming, Surroundings};
 pub use process::Environment;
 pub use stderr::StderrRing;
 pub(crate) use target::TargetDialer;
-pub(crate) use underway::{Entered, Underway};
+pub(crate) use underway::{CallEar, Entered, Underway};
 
 use bytes::Bytes;
 use gripfast_wire::results::Progress;

@@ -5,11 +5,19 @@
 use super::{Listener, SentMark};
 use crate::clock::Clock;
 use gripfast_core::failure::Sent;
+use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Caller, Whose, whose};
 use gripfast_core::time::Mono;
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// One call, as whoever speaks to its caller sees it.
+pub(crate) trait CallEar: Listener {
+    /// The time of the call stands still until this is dropped: somebody thinks about a question.
+    fn pause(&self) -> Box<dyn Any + Send>;
+}
 
 /// The calls under way on one link.
 #[derive(Debug)]
@@ -26,7 +34,7 @@ const MOST_WITHDRAWN: usize = 64;
 struct Table {
     /// By the id under which the server knows them; ids only grow, so the newest is last. As many as the
     /// upstream lets go at once.
-    calls: BTreeMap<u64, (Caller, Arc<dyn Listener>)>,
+    calls: BTreeMap<u64, (Caller, Arc<dyn CallEar>)>,
     /// Calls that the server has seen and nobody waits for any more.
     withdrawn: VecDeque<(u64, Caller, Mono)>,
 }
@@ -50,26 +58,33 @@ impl Underway {
         self: &Arc<Self>,
         id: u64,
         caller: Caller,
-        listener: Arc<dyn Listener>,
+        ear: Arc<dyn CallEar>,
         sent: Arc<SentMark>,
     ) -> Entered {
-        self.lock().calls.insert(id, (caller, listener));
+        self.lock().calls.insert(id, (caller, ear));
         Entered { underway: Arc::clone(self), id, sent, answered: false }
     }
 
-    /// Whom the server means, and who hears it for them.
-    pub(crate) fn whose(&self) -> (Whose, Option<Arc<dyn Listener>>) {
+    /// Whom the server means; and the newest of their calls, if it is anybody.
+    pub(super) fn whose(&self) -> (Whose, Option<Arc<dyn CallEar>>) {
         let now = self.clock.now().mono;
         let mut table = self.lock();
         table.withdrawn.retain(|(_, _, at)| now - *at < WORKS_ON_FOR);
         let under_way: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
         let meant = whose(&under_way, &withdrawn);
-        let listener = match meant {
-            Whose::Call(at) => table.calls.values().nth(at).map(|(_, listener)| Arc::clone(listener)),
+        let newest = match meant {
+            Whose::Call | Whose::Client(_) => table.calls.values().next_back(),
             Whose::NoCall | Whose::Withdrawn | Whose::Indistinct | Whose::Unclear => None,
         };
-        (meant, listener)
+        (meant, newest.map(|(_, ear)| Arc::clone(ear)))
+    }
+
+    /// The calls of one client, the newest last.
+    pub(crate) fn of(&self, client: &ClientKey) -> Vec<Arc<dyn CallEar>> {
+        let table = self.lock();
+        let theirs = table.calls.values().filter(|(caller, _)| caller.key() == Some(client));
+        theirs.map(|(_, ear)| Arc::clone(ear)).collect()
     }
 
     /// The server has answered a call that nobody waits for any more: it is not at work on it.
@@ -118,12 +133,17 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gripfast_core::ids::ClientKey;
 
     struct Anybody;
 
     impl Listener for Anybody {
         fn said(&self, _message: &[u8]) {}
+    }
+
+    impl CallEar for Anybody {
+        fn pause(&self) -> Box<dyn Any + Send> {
+            Box::new(())
+        }
     }
 
     fn enter(underway: &Arc<Underway>, id: u64, client: &str) -> Entered {
@@ -139,10 +159,10 @@ mod tests {
         let _two = enter(&underway, 2, "b");
         assert_eq!(underway.whose().0, Whose::Unclear, "it may be the question of the first one");
         underway.settled(1);
-        assert_eq!(underway.whose().0, Whose::Call(0), "the server is done with the first one");
+        assert_eq!(underway.whose().0, Whose::Call, "the server is done with the first one");
         drop(enter(&underway, 3, "a"));
         tokio::time::advance(WORKS_ON_FOR).await;
-        assert_eq!(underway.whose().0, Whose::Call(0), "or would be");
+        assert_eq!(underway.whose().0, Whose::Call, "or would be");
     }
 
     #[tokio::test]

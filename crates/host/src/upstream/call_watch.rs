@@ -9,7 +9,7 @@ use super::answers::Thinking;
 use super::listen::own_answer;
 use super::micros;
 use crate::clock::Clock;
-use crate::transport::Listener;
+use crate::transport::{BoxFuture, CallEar, Listener};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use gripfast_wire::RawValue;
@@ -17,6 +17,7 @@ use gripfast_wire::envelope::{Message, Request};
 use gripfast_wire::era::meta;
 use gripfast_wire::patch::{MessagePatch, Patch};
 use gripfast_wire::results::Progress;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -98,7 +99,7 @@ impl CallWatch {
     }
 
     fn answer(&self, message: &[u8], request: &Request<'_>) {
-        let ask = || self.listener.as_ref()?.asked(Bytes::copy_from_slice(message));
+        let ask = || self.asked(Bytes::copy_from_slice(message));
         let open = || Open::now(self.clock, &self.questions);
         if !self.thinking.about(&self.live.answers, ask, open) {
             self.live.answers.put(own_answer(request));
@@ -145,7 +146,17 @@ impl Drop for Open {
     }
 }
 
+impl CallEar for CallWatch {
+    fn pause(&self) -> Box<dyn Any + Send> {
+        Box::new(Open::now(self.clock, &self.questions))
+    }
+}
+
 impl Listener for CallWatch {
+    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        self.listener.as_ref()?.asked(request)
+    }
+
     fn said(&self, message: &[u8]) {
         let is_progress = match Message::parse(message) {
             Ok(Message::Request(request)) => return self.answer(message, &request),

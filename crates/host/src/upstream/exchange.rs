@@ -4,7 +4,7 @@
 use super::call_watch::CallWatch;
 use super::{Live, Upstream};
 use crate::ledger::OpenRow;
-use crate::transport::{Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
+use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
@@ -219,7 +219,7 @@ impl Upstream {
     ) -> Result<Reply, Box<Trouble>> {
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
-        let ear: Arc<dyn Listener> = Arc::clone(&watch) as Arc<dyn Listener>;
+        let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
         let under_way = live.underway.enter(request.id, order.caller.clone(), ear, Arc::clone(mark));
         let answered = self.answered(live, request, under_way, mark, &watch, patience.deadline).await;
         // Time that somebody else spent over a question is not the next attempt's either.

@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::transport::Listener;
 use bytes::Bytes;
 use gripfast_core::event::Event;
+use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Caller, Whose};
 use gripfast_wire::envelope::Message;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,37 +50,51 @@ impl Home {
         *self.ear.lock().unwrap_or_else(PoisonError::into_inner) = ear;
     }
 
-    /// Who hears for the client outside its calls: nobody can for programs that only count as one.
-    fn ear(&self) -> Option<Arc<dyn Listener>> {
-        match self.caller {
-            Caller::One(_) => self.ear.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+    /// The client, if it is one that may be told on any way what concerns any of its calls.
+    fn client(&self) -> Option<&ClientKey> {
+        match &self.caller {
+            Caller::One(client) => Some(client),
             Caller::Many(_) | Caller::Unnamed => None,
         }
+    }
+
+    /// Who hears for the client outside its calls: nobody can for programs that only count as one.
+    fn ear(&self) -> Option<Arc<dyn Listener>> {
+        self.client()?;
+        self.ear.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Upstream {
-    /// The server asks something outside any call that could be told. It is put to whomever this instance
-    /// belongs to; otherwise it is declined.
+    /// The server asks something that is not certainly about one call. It is put to the client that is meant,
+    /// on the newest of its calls, or else outside of them; where nobody certainly is, it is declined.
     pub(super) fn asked(&self, live: &Live, message: Bytes, whose: Whose) {
         let Ok(Message::Request(request)) = Message::parse(&message) else { return };
-        let put = match &self.role {
-            Role::Base { separate } => {
-                let of_a_person = matches!(
-                    &*request.method,
-                    "elicitation/create" | "sampling/createMessage" | "roots/list"
-                );
-                if of_a_person && whose.calls_for_separation() && separate() {
-                    self.observer.tell(self.clock.now(), Event::ClientsSeparated);
-                }
-                false
-            }
-            Role::Own { home } => {
-                let ask = || home.ear()?.asked(message.clone());
-                live.thinking.about(&live.answers, ask, || ())
+        if let Role::Base { separate } = &self.role
+            && is_for_a_person(&request.method)
+            && whose.calls_for_separation()
+            && separate()
+        {
+            self.observer.tell(self.clock.now(), Event::ClientsSeparated);
+        }
+        let home = match &self.role {
+            Role::Base { .. } => None,
+            Role::Own { home } => Some(home),
+        };
+        let client = match &whose {
+            Whose::Client(client) => Some(client),
+            Whose::Call | Whose::NoCall | Whose::Withdrawn | Whose::Indistinct | Whose::Unclear => {
+                home.and_then(|home| home.client())
             }
         };
-        if !put {
+        // Any of its calls may wait for the answer: the time of all of them stands still meanwhile.
+        let calls = client.map(|client| live.underway.of(client)).unwrap_or_default();
+        let ask = || match calls.last() {
+            Some(newest) => newest.asked(message.clone()),
+            None => home?.ear()?.asked(message.clone()),
+        };
+        let pauses = || calls.iter().map(|call| call.pause()).collect::<Vec<_>>();
+        if !live.thinking.about(&live.answers, ask, pauses) {
             live.answers.put(own_answer(&request));
         }
     }
@@ -95,4 +110,9 @@ impl Upstream {
             }
         }
     }
+}
+
+/// Whether this is a question that some client may have to answer.
+fn is_for_a_person(method: &str) -> bool {
+    matches!(method, "elicitation/create" | "sampling/createMessage" | "roots/list")
 }

@@ -94,7 +94,8 @@ impl Owner {
             self.upstream.publish(listing);
         }
         if let (Some(old), Some(inbox)) = (old, self.inbox.replace(inbox)) {
-            let hearing = tokio::spawn(hear_out(Arc::clone(&old), inbox)).abort_handle();
+            let hearing = tokio::spawn(hear_out(Arc::clone(&self.upstream), Arc::clone(&old), inbox));
+            let hearing = hearing.abort_handle();
             self.retired.push(Retired { live: old, hearing });
         }
         let epoch = live.epoch;
@@ -144,7 +145,7 @@ impl Owner {
                 }
                 self.upstream.tell(Input::SecondDown { id, failure });
             }
-            Some(incoming) if is_ping(&incoming) => reply(&dialed.live, &incoming),
+            Some(Incoming::Message(message)) if is_ping(&message) => reply(&dialed.live, &message),
             Some(incoming) => keep(&mut dialed.heard, incoming),
             // A link without a voice of its own; an inbox that stays open says nothing either.
             None => dialed.inbox = mpsc::channel(1).1,
@@ -166,6 +167,7 @@ impl Upstream {
     async fn prepare(&self, mut dialed: Dialed, role: Role) -> Result<Made, Failure> {
         match role {
             Role::Spare => Ok(Made { dialed, listing: None }),
+            Role::Replacement if self.role.is_own() => Ok(Made { dialed, listing: None }),
             Role::Replacement => {
                 let Dialed { live, inbox, heard } = &mut dialed;
                 match while_hearing(inbox, heard, self.list(live)).await {
@@ -188,26 +190,26 @@ pub(super) async fn heard(second: &mut Option<Second>) -> Option<Incoming> {
     }
 }
 
-/// Takes what a replaced link says unasked, so that it is never stuck with it.
-async fn hear_out(live: Arc<Live>, mut inbox: mpsc::Receiver<Incoming>) {
+/// Takes what a replaced link says unasked, so that it is never stuck with it. Calls that began on it go on
+/// there, and so do its questions.
+async fn hear_out(upstream: Arc<Upstream>, live: Arc<Live>, mut inbox: mpsc::Receiver<Incoming>) {
     while let Some(incoming) = inbox.recv().await {
-        reply(&live, &incoming);
+        match incoming {
+            Incoming::Message(message) => reply(&live, &message),
+            Incoming::Question { message, whose } => upstream.asked(&live, message, whose),
+            // Its end is what it was replaced for.
+            Incoming::Lost(_) | Incoming::StreamRefused(_) | Incoming::Junk { .. } => {}
+        }
     }
 }
 
-fn is_ping(incoming: &Incoming) -> bool {
-    let Incoming::Message(bytes) = incoming else { return false };
-    matches!(Message::parse(bytes), Ok(Message::Request(request)) if request.method == "ping")
+fn is_ping(message: &[u8]) -> bool {
+    matches!(Message::parse(message), Ok(Message::Request(request)) if request.method == "ping")
 }
 
 /// Answers a question in our own name.
-fn reply(live: &Live, incoming: &Incoming) {
-    let Incoming::Message(bytes) = incoming else { return };
-    let Ok(Message::Request(request)) = Message::parse(bytes) else { return };
-    let answer = own_answer(&request);
-    let (link, session) = (Arc::clone(&live.link), Arc::clone(&live.session));
-    tokio::spawn(async move {
-        // A link that cannot take an answer is on its way out.
-        let _ = link.send(&session, answer).await;
-    });
+fn reply(live: &Live, message: &[u8]) {
+    if let Ok(Message::Request(request)) = Message::parse(message) {
+        live.answers.put(own_answer(&request));
+    }
 }

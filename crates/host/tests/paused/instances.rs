@@ -295,6 +295,42 @@ async fn auto_puts_a_question_to_the_client_whose_calls_are_the_only_ones_and_st
     calls.iter().for_each(JoinHandle::abort);
 }
 
+/// Somebody who thinks for a while about every question.
+struct Slow(Duration);
+
+impl Listener for Slow {
+    fn said(&self, _message: &[u8]) {}
+
+    fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let (answer, pause) = (Ear::named("slow").asked(request)?, self.0);
+        Some(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            answer.await
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_may_be_about_either_of_two_calls_outlives_the_one_it_was_put_on_and_stops_their_time()
+ {
+    let mut spec = spec();
+    spec.supervision.timeouts.call = Duration::from_secs(30);
+    let (host, server) = host_with_spec(LinkKind::Process, spec).await;
+    server.next_acts([Act::Slowly(Duration::from_secs(50)), Act::Slowly(Duration::from_secs(1))]);
+    let calls = ["waits", "is done"].map(|key| {
+        let (host, listener) = (host.clone(), Arc::new(Slow(Duration::from_secs(40))) as Arc<dyn Listener>);
+        let options =
+            CallOptions { client: Some(client("a")), listener: Some(listener), ..Default::default() };
+        tokio::spawn(async move { host.request_with("it", "tools/call", Some(act(key)), options).await })
+    });
+    settle().await;
+    server.say(question(7)).await;
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(answered_by(&server, 7), (BASE, Some("slow".to_owned())));
+}
+
 #[tokio::test(start_paused = true)]
 async fn auto_separates_after_a_question_outside_any_call_but_not_after_a_ping() {
     let (host, server) = host_with(LinkKind::Process).await;
