@@ -151,6 +151,15 @@ impl Peer {
         }
     }
 
+    /// Asks something outside any request and waits for the answer, a JSON-RPC body with `result` or `error`.
+    /// `None` if the peer went away.
+    pub(crate) async fn ask_aside(&self, method: &str, params: Value) -> Option<Value> {
+        let mut question = self.ask();
+        let message = json!({ "jsonrpc": "2.0", "id": question.id, "method": method, "params": params });
+        self.background.send(Frame::Message(message)).await;
+        (&mut question.answer).await.ok()
+    }
+
     pub(crate) fn end(&self) {
         self.life.cancel();
     }

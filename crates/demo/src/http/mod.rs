@@ -26,7 +26,7 @@ use axum::{
     routing,
 };
 use http::{HeaderMap, Method, StatusCode, request::Parts};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::DropGuard;
 
@@ -185,6 +185,18 @@ impl RunningServer {
             self.world.announce(Change::Tools).await;
         }
         found
+    }
+
+    /// Asks every session for a word, outside any request, and gives what they answered: bodies with `result` or
+    /// `error`.
+    pub async fn ask_sessions(&self, question: &str) -> Vec<Value> {
+        let word = json!({ "type": "object", "properties": { "word": { "type": "string" } } });
+        let form = json!({ "message": question, "requestedSchema": word });
+        let asking = self.world.sessions.all().into_iter().map(|session| {
+            let form = form.clone();
+            async move { session.peer.ask_aside("elicitation/create", form).await }
+        });
+        futures_util::future::join_all(asking).await.into_iter().flatten().collect()
     }
 
     /// Reads and writes nothing more on any connection, as if packets were dropped, until [`Self::resume`].

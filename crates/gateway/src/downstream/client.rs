@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// One client, as far as its answers depend on it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Client {
     /// What it can be asked.
     pub(crate) abilities: Abilities,
@@ -18,17 +18,22 @@ pub(crate) struct Client {
     pub(crate) level: Arc<LeastSevere>,
     /// The resources that it follows.
     pub(crate) follows: Arc<Follows>,
+    /// Who it is to the servers.
+    pub(crate) at_servers: gripfast::Client,
 }
 
 impl Client {
     /// A legacy client, which hears what servers say until it says how much it wants to hear.
-    pub(crate) fn with(abilities: Abilities) -> Self {
-        Self { abilities, ..Self::default() }
+    pub(crate) fn with(abilities: Abilities, at_servers: gripfast::Client) -> Self {
+        Self { abilities, level: Arc::default(), follows: Arc::default(), at_servers }
     }
 
-    /// A modern client for one request, as the request itself says. If it names no level, the client wants to hear
-    /// no log messages.
-    pub(crate) fn of_request(params: Option<&RawValue>) -> Self {
+    /// A modern client for one request, as the request itself says; `who` tells who that is to the servers, given
+    /// what it can be asked. If it names no level, the client wants to hear no log messages.
+    pub(crate) fn of_request(
+        params: Option<&RawValue>,
+        who: impl FnOnce(Abilities) -> gripfast::Client,
+    ) -> Self {
         let context = ModernContext::from_params(params).ok();
         let level = context.as_ref().and_then(|context| context.log_level.as_deref());
         let least = LeastSevere(AtomicU8::new(LeastSevere::SILENT));
@@ -36,17 +41,18 @@ impl Client {
             least.set(level);
         }
         let abilities = Abilities::read(context.map(|context| context.capabilities));
-        Self { abilities, level: Arc::new(least), follows: Arc::default() }
+        let at_servers = who(abilities);
+        Self { abilities, level: Arc::new(least), follows: Arc::default(), at_servers }
     }
 
-    /// Whether the client wants to hear this message: everything but log messages below its level.
+    /// The same client where it cannot be asked anything.
+    pub(crate) fn unasked(&self) -> Self {
+        Self { abilities: Abilities::default(), ..self.clone() }
+    }
+
+    /// Whether the client wants to hear this message.
     pub(crate) fn wants(&self, message: &[u8]) -> bool {
-        match Message::parse(message) {
-            Ok(Message::Notification(said)) if said.method == log::MESSAGE => {
-                self.level.admits(LogLevel::in_params(said.params))
-            }
-            Ok(_) | Err(_) => true,
-        }
+        self.level.wants(message)
     }
 }
 
@@ -71,6 +77,16 @@ impl LeastSevere {
         LogLevel::ALL.get(usize::from(place)).copied()
     }
 
+    /// Whether whoever said this wants to hear this message: everything but log messages below the level.
+    pub(crate) fn wants(&self, message: &[u8]) -> bool {
+        match Message::parse(message) {
+            Ok(Message::Notification(said)) if said.method == log::MESSAGE => {
+                self.admits(LogLevel::in_params(said.params))
+            }
+            Ok(_) | Err(_) => true,
+        }
+    }
+
     fn admits(&self, level: Option<LogLevel>) -> bool {
         match (self.0.load(Ordering::Relaxed), self.said(), level) {
             (Self::SILENT, _, _) => false,
@@ -84,6 +100,7 @@ impl LeastSevere {
 
 #[cfg(test)]
 mod tests {
+    use super::super::presence::without_session;
     use super::*;
 
     fn message(level: &str) -> String {
@@ -94,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_client_hears_what_is_severe_enough_and_everything_before_it_says_so() {
-        let client = Client::default();
+        let client = Client::with(Abilities::default(), without_session(Abilities::default()));
         assert!(client.wants(message("debug").as_bytes()));
         client.level.set(LogLevel::Warning);
         assert!(!client.wants(message("notice").as_bytes()));
@@ -109,7 +126,7 @@ mod tests {
         let asked = |meta: &str| {
             let context = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
             let params = format!(r#"{{"_meta":{{{context}{meta}}}}}"#);
-            Client::of_request(Some(&RawValue::from_string(params).unwrap()))
+            Client::of_request(Some(&RawValue::from_string(params).unwrap()), without_session)
         };
         let silent = asked("");
         assert!(!silent.wants(message("emergency").as_bytes()));

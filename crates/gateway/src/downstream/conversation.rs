@@ -1,12 +1,14 @@
 //! A client on one channel that carries everything, in either era: stdio, and the old HTTP+SSE.
 
 use super::Gateway;
+use super::aside::Aside;
 use super::ask::Fault;
 use super::client::Client;
 use super::era::{self, Around};
 use super::http::answer;
 use super::listen::Listening;
 use super::modern;
+use super::presence::Presence;
 use super::questions::{Abilities, Questions};
 use super::respond;
 use super::suspended::Step;
@@ -31,6 +33,8 @@ pub(super) struct Conversation {
     /// What the client can be asked and wants to hear, from its `initialize` on.
     client: Client,
     questions: Arc<Questions>,
+    /// With the conversation end the instances that servers have for it alone.
+    presence: Presence,
     /// Answers that are due.
     tasks: JoinSet<()>,
     /// Subscriptions, which never end by themselves.
@@ -47,12 +51,15 @@ const DRAIN_FOR: Duration = Duration::from_secs(10);
 
 impl Conversation {
     pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>) -> Self {
+        let presence = Presence::begin(&gateway.host);
+        let abilities = Abilities::default();
         Self {
             gateway,
             out,
             running: Arc::default(),
-            client: Client::default(),
+            client: Client::with(abilities, presence.client(abilities)),
             questions: Arc::default(),
+            presence,
             tasks: JoinSet::new(),
             listening: JoinSet::new(),
             herald: None,
@@ -111,7 +118,11 @@ impl Conversation {
 
     /// The client lost its channel, which does not cancel anything: its calls go on by themselves.
     pub(super) fn abandon(mut self) {
-        self.tasks.detach_all();
+        if let Some(herald) = self.herald.take() {
+            herald.abort();
+        }
+        self.listening.abort_all();
+        tokio::spawn(async move { while self.tasks.join_next().await.is_some() {} });
     }
 
     async fn take_one(&mut self, body: Bytes, to: AnswerTo) {
@@ -156,7 +167,15 @@ impl Conversation {
             let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
             return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
         };
-        self.client = Client::with(Abilities::read(wanted.capabilities));
+        let abilities = Abilities::read(wanted.capabilities);
+        let mut client = Client::with(abilities, self.presence.client(abilities));
+        client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
+            way: self.out.downgrade(),
+            abilities,
+            level: Arc::clone(&client.level),
+            questions: Arc::clone(&self.questions),
+        }));
+        self.client = client;
         // Whoever begins anew is told anew, from its `initialized` on.
         if let Some(herald) = self.herald.take() {
             herald.abort();
@@ -178,7 +197,8 @@ impl Conversation {
 
     /// A modern client cannot be asked. It is told what is wanted, and comes back with it.
     async fn begin_modern(&mut self, request: &Request<'_>, body: &Bytes, to: AnswerTo) {
-        let mut call = match modern::begin_or_resume(&self.gateway, request, body) {
+        let who = |abilities| self.presence.client(abilities);
+        let mut call = match modern::begin_or_resume(&self.gateway, request, body, who) {
             Ok(call) => call,
             Err(fault) => {
                 let refusal = respond::error(Era::Modern, Some(request.id), &fault);

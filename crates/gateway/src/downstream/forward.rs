@@ -61,7 +61,7 @@ impl Gateway {
             let options = CallOptions {
                 patience: None,
                 listener: Some(Arc::clone(&asked.ear)),
-                client: None,
+                client: Some(asked.client.at_servers.clone()),
                 capabilities: capabilities.clone(),
                 log_level,
             };

@@ -2,6 +2,7 @@
 //! missed; a modern one says everything in each request.
 
 use super::Gateway;
+use super::aside::GetStream;
 use super::ask::{Asked, Fault, Told};
 use super::client::Client;
 use super::era::{self, Around};
@@ -232,8 +233,7 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) 
         Ok(Message::Request(request)) => {
             let id = request.id.to_request_id();
             // Nobody reads a batch before all of it is answered, so its members cannot be asked anything.
-            let client = Client { abilities: Abilities::default(), ..session.client.clone() };
-            let call = spawn_legacy(gateway, session, client, message.clone(), &outbox);
+            let call = spawn_legacy(gateway, session, session.client.unasked(), message.clone(), &outbox);
             session.running(id, call, &outbox);
         }
         Ok(Message::Notification(notification)) => {
@@ -293,10 +293,11 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
 /// reached it is remembered with its session, so nothing is missed between two streams.
 fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
     session.session().take_back();
-    let begin = (gateway.herald.follow(), Telling(session), Arc::clone(gateway));
+    let get_stream = session.session().get_streams.open();
+    let begin = (gateway.herald.follow(), Telling { session, get_stream }, Arc::clone(gateway));
     futures_util::stream::unfold(begin, |(mut marks, telling, gateway)| async move {
         loop {
-            let session = telling.0.session();
+            let (session, get_stream) = (telling.session.session(), &telling.get_stream);
             let now = *marks.borrow_and_update();
             let lists = session.heard().tell(now);
             let (changes, count) = session.client.follows.tell();
@@ -312,6 +313,9 @@ fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Ite
             let changed = tokio::select! {
                 changed = changed_or_due(&mut marks, &gateway.leaving) => changed?,
                 () = session.client.follows.changed() => true,
+                message = get_stream.next() => {
+                    return Some((sse::Writer::message(&message).into(), (marks, telling, gateway)));
+                }
                 () = session.ended.cancelled() => return None,
             };
             if !changed {
@@ -325,11 +329,14 @@ fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Ite
 }
 
 /// A stream on which a session is told of changes; what it was told last may be lost with it.
-struct Telling(InUse);
+struct Telling {
+    session: InUse,
+    get_stream: GetStream,
+}
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        self.0.session().take_back();
+        self.session.session().take_back();
     }
 }
 

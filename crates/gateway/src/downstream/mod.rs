@@ -4,6 +4,7 @@
 //! name, `forward` brings it there; `respond` is the only file that turns outcomes into wire form, with `translate`
 //! for what the other era says otherwise; `era` tells the eras apart; `session` knows legacy clients.
 
+mod aside;
 mod ask;
 mod client;
 mod clock;
@@ -22,6 +23,7 @@ mod listen;
 mod modern;
 mod outbox;
 mod pass;
+mod presence;
 mod questions;
 mod recall;
 mod respond;
@@ -69,7 +71,7 @@ impl Gateway {
     /// `seal`; what is remembered of sessions is kept in the host's store.
     pub fn new(host: Host, seal: Seal, terms: &Terms) -> Arc<Self> {
         let herald = Herald::of(&host);
-        let sessions = Sessions::new(seal, host.store(), terms, Clock::new());
+        let sessions = Sessions::new(seal, host.clone(), terms, Clock::new());
         let gateway = Arc::new(Self {
             host,
             sessions,

@@ -7,6 +7,8 @@ use super::client::Client;
 use super::http::{First, KEEP_ALIVE, first, json_response, plain, spawn_call, stream, wire};
 use super::listen::Listening;
 use super::outbox::Outbox;
+use super::presence;
+use super::questions::Abilities;
 use super::respond;
 use super::suspended::{Inputs, ModernEar, Step, Suspended};
 use axum::response::Response;
@@ -32,7 +34,7 @@ pub(super) async fn post(
     if request.method == "subscriptions/listen" {
         return listen(gateway, request.id, request.params);
     }
-    match begin_or_resume(gateway, request, body) {
+    match begin_or_resume(gateway, request, body, presence::without_session) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
         Err(fault) => wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK),
     }
@@ -63,20 +65,27 @@ fn annotated(gateway: &Gateway, request: &Request<'_>) -> Option<ParamHeaders> {
     ParamHeaders::from_input_schema(schema).ok()
 }
 
-/// The call that this request begins, or that it comes back to.
+/// The call that this request begins, or that it comes back to. `who` tells who its client is to the servers,
+/// given what it can be asked.
 pub(super) fn begin_or_resume(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
     body: &Bytes,
+    who: impl FnOnce(Abilities) -> gripfast::Client,
 ) -> Result<Suspended, Fault> {
     Ok(match resumed(gateway, request.params)? {
         Some(call) => call,
-        None => begin(gateway, request, body),
+        None => begin(gateway, request, body, who),
     })
 }
 
-fn begin(gateway: &Arc<Gateway>, request: &Request<'_>, body: &Bytes) -> Suspended {
-    let client = Client::of_request(request.params);
+fn begin(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    body: &Bytes,
+    who: impl FnOnce(Abilities) -> gripfast::Client,
+) -> Suspended {
+    let client = Client::of_request(request.params, who);
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
     let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox), Arc::new(ear), client);

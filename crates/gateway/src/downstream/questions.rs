@@ -58,6 +58,11 @@ impl Abilities {
         capabilities.into()
     }
 
+    /// Whether the client can be asked anything at all.
+    pub(crate) fn any(self) -> bool {
+        self != Self::default()
+    }
+
     /// What a server is told that asks for more than the client can do: nobody filled in the form, there
     /// are no roots. `None` where only an error says it.
     pub(crate) fn decline(self, request: &Request<'_>) -> Option<BoxFuture<'static, Vec<u8>>> {

@@ -1,12 +1,14 @@
 //! One legacy session, while it is in memory: its calls under way, the streams that its client may pick up
 //! again, what it has heard, and when it was last used. What must outlive us is in its id.
 
+use super::aside::{Aside, GetStreams};
 use super::client::Client;
 use super::clock::{Clock, Now};
 use super::heard::Heard;
 use super::herald::Marks;
 use super::outbox::Outbox;
 use super::pass::Pass;
+use super::presence::Presence;
 use super::questions::Questions;
 use gripfast::wire::{ProtocolVersion, RequestId};
 use std::collections::{HashMap, VecDeque};
@@ -26,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     /// What it was asked and has not answered yet.
     pub(crate) questions: Arc<Questions>,
+    /// Where it is told what concerns none of its calls.
+    pub(crate) get_streams: Arc<GetStreams>,
     /// Once it is over: its client has ended it, or it was idle for too long.
     pub(crate) ended: CancellationToken,
     heard: Mutex<Heard>,
@@ -37,6 +41,8 @@ pub(crate) struct Session {
     open: AtomicUsize,
     /// When it was last noted, beyond this process, that it is in use.
     noted: AtomicU64,
+    /// With the session end the instances that servers have for it alone.
+    _presence: Presence,
 }
 
 #[derive(Default)]
@@ -51,13 +57,30 @@ impl Session {
     const MOST_STREAMS: usize = 16;
 
     /// A session that is in use from `now` on. What its client knows of the lists is `told`.
-    pub(crate) fn new(id: Arc<str>, pass: Pass, told: Marks, clock: Clock, now: Now) -> Self {
+    pub(crate) fn new(
+        id: Arc<str>,
+        pass: Pass,
+        told: Marks,
+        presence: Presence,
+        clock: Clock,
+        now: Now,
+    ) -> Self {
+        let (questions, get_streams) = (Arc::<Questions>::default(), Arc::<GetStreams>::default());
+        let abilities = pass.abilities();
+        let mut client = Client::with(abilities, presence.client(abilities));
+        client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
+            way: Arc::clone(&get_streams),
+            abilities,
+            level: Arc::clone(&client.level),
+            questions: Arc::clone(&questions),
+        }));
         Self {
             id,
             version: pass.version(),
-            client: Client::with(pass.abilities()),
+            client,
             pass,
-            questions: Arc::default(),
+            questions,
+            get_streams,
             ended: CancellationToken::new(),
             heard: Mutex::new(Heard::of(told)),
             state: Mutex::default(),
@@ -65,6 +88,7 @@ impl Session {
             used: AtomicU64::new(millis(now.mono)),
             open: AtomicUsize::new(0),
             noted: AtomicU64::new(millis(now.mono)),
+            _presence: presence,
         }
     }
 

@@ -4,12 +4,13 @@
 use super::clock::{Clock, Now};
 use super::herald::Marks;
 use super::pass::{Pass, random};
+use super::presence::Presence;
 use super::questions::Abilities;
 use super::recall::Recall;
 use super::seal::Seal;
 use super::session::Session;
 use super::terms::Terms;
-use gripfast::store::Store;
+use gripfast::Host;
 use gripfast::wire::ProtocolVersion;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 /// All legacy sessions.
 pub(crate) struct Sessions {
     seal: Seal,
+    host: Host,
     clock: Clock,
     idle: Duration,
     most: usize,
@@ -38,13 +40,15 @@ impl Sessions {
     /// more often where sessions may be idle for a short time only.
     const NOTED_EVERY: Duration = Duration::from_secs(60);
 
-    pub(crate) fn new(seal: Seal, store: Arc<dyn Store>, terms: &Terms, clock: Clock) -> Self {
+    /// What is remembered of sessions is kept in the store of `host`, whose servers are told when one is over.
+    pub(crate) fn new(seal: Seal, host: Host, terms: &Terms, clock: Clock) -> Self {
         Self {
             seal,
             clock,
             idle: terms.session_idle_timeout,
             most: terms.limits.sessions as usize,
-            recall: Arc::new(Recall::new(store)),
+            recall: Arc::new(Recall::new(host.store())),
+            host,
             asking: Semaphore::new(4),
             table: Mutex::default(),
         }
@@ -60,7 +64,8 @@ impl Sessions {
         let now = self.clock.now();
         let pass = Pass::new(version, abilities, now.wall, self.idle)?;
         let id: Arc<str> = pass.seal(&self.seal)?.into();
-        Some(self.keep(Session::new(id, pass, told, self.clock, now), now))
+        let presence = Presence::begin(&self.host);
+        Some(self.keep(Session::new(id, pass, told, presence, self.clock, now), now))
     }
 
     /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
@@ -71,7 +76,8 @@ impl Sessions {
             let pass = Pass::open(id, &self.seal)?;
             let (opens, idle) = (pass.clone(), self.idle);
             self.ask(move |recall| recall.opens(&opens, now.wall, idle)).await.filter(|opens| *opens)?;
-            let session = self.keep(Session::new(id.into(), pass, told(), self.clock, now), now);
+            let presence = Presence::begin(&self.host);
+            let session = self.keep(Session::new(id.into(), pass, told(), presence, self.clock, now), now);
             // Its client may have ended it while we asked.
             return if self.recall.ended_here(&session.pass) { self.forget(&session) } else { Some(session) };
         };
@@ -217,7 +223,7 @@ fn make_room(table: &mut HashMap<Arc<str>, Arc<Session>>, now: Now, part: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gripfast::store::MemoryStore;
+    use gripfast::store::{MemoryStore, Store};
     use tempfile::TempDir;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -242,7 +248,8 @@ mod tests {
 
         fn process_with(&self, terms: &Terms) -> Sessions {
             let seal = Seal::in_directory(self.directory.path()).unwrap();
-            Sessions::new(seal, Arc::clone(&self.store), terms, self.clock)
+            let host = Host::builder().store(Arc::clone(&self.store)).build();
+            Sessions::new(seal, host, terms, self.clock)
         }
     }
 

@@ -246,6 +246,7 @@ fn lock(waiting: &Mutex<VecDeque<Held>>) -> std::sync::MutexGuard<'_, VecDeque<H
 
 #[cfg(test)]
 mod tests {
+    use super::super::presence::without_session;
     use super::super::questions::Abilities;
     use super::*;
 
@@ -259,7 +260,7 @@ mod tests {
         let ear = ModernEar {
             outbox: Arc::clone(&outbox),
             inputs: Arc::clone(&inputs),
-            client: Client::with(abilities),
+            client: Client::with(abilities, without_session(abilities)),
         };
         let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
         let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
@@ -312,7 +313,8 @@ mod tests {
         let (call, _outbox, _first) = suspended();
         let inputs = Arc::clone(&call.inputs);
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
-        let client = Client::with(Abilities::read(Some(&can)));
+        let abilities = Abilities::read(Some(&can));
+        let client = Client::with(abilities, without_session(abilities));
         let ear = ModernEar { outbox: Arc::default(), inputs: Arc::clone(&inputs), client };
         let asking = async {
             tokio::time::sleep(A_MOMENT / 2).await;

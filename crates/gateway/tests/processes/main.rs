@@ -13,6 +13,7 @@ mod endings;
 mod endurance;
 mod environment;
 mod frames;
+mod instances;
 mod neighbours;
 mod proc;
 mod seconds;
