@@ -228,9 +228,10 @@ pub(super) enum NotFollowed {
 }
 
 impl Gateway {
-    /// Lets a client follow a resource, by the URI that clients use for it.
+    /// Lets `client` follow a resource, by the URI that clients use for it.
     pub(super) async fn follow(
         &self,
+        client: &gripfast::Client,
         follows: &Follows,
         uri: &str,
         patience: Option<Duration>,
@@ -240,7 +241,7 @@ impl Gateway {
         }
         let (server, key) = self.home_of(uri).ok_or(NotFollowed::Unknown)?;
         let ear = Ear { board: Arc::clone(&follows.board), public: uri.to_owned(), key: key.clone() };
-        let options = SubscribeOptions { patience, client: None };
+        let options = SubscribeOptions { patience, client: Some(client.clone()) };
         match self.host.subscribe(&server, &key, Arc::new(ear), options).await {
             Ok(Subscribed::Following(subscription)) => follows.keep(uri, subscription),
             Ok(Subscribed::Unsupported) => Err(NotFollowed::Unsupported),
@@ -271,7 +272,7 @@ impl Gateway {
             Ok(uri) => uri,
             Err(told) => return told,
         };
-        match self.follow(&asked.client.follows, &uri, None).await {
+        match self.follow(&asked.client.at_servers, &asked.client.follows, &uri, None).await {
             Ok(()) => Told::Result(raw(&json!({}))),
             Err(NotFollowed::Unknown) => {
                 let mut fault = Fault::new(codes::RESOURCE_NOT_FOUND, format!("unknown resource: {uri}"));

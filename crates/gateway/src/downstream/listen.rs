@@ -31,8 +31,13 @@ pub(super) struct Listening {
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Listening {
-    /// Begins to follow what the client wishes for.
-    pub(super) async fn begin(gateway: &Gateway, id: &RequestId, params: Option<&RawValue>) -> Self {
+    /// Begins to follow what `client` wishes for.
+    pub(super) async fn begin(
+        gateway: &Gateway,
+        id: &RequestId,
+        params: Option<&RawValue>,
+        client: gripfast::Client,
+    ) -> Self {
         let mut granted = Filter::read(params);
         let mut marks = gateway.herald.follow();
         // From here on no change is missed, and the acknowledgement says so.
@@ -43,8 +48,11 @@ impl Listening {
             gateway.settle().await;
         }
         let asking = wanted.into_iter().map(|uri| {
-            let follows = &follows;
-            async move { gateway.follow(follows, &uri, Some(ACKNOWLEDGE_WITHIN)).await.ok().map(|()| uri) }
+            let (client, follows) = (&client, &follows);
+            async move {
+                let following = gateway.follow(client, follows, &uri, Some(ACKNOWLEDGE_WITHIN)).await;
+                following.ok().map(|()| uri)
+            }
         });
         granted.uris = join_all(asking).await.into_iter().flatten().collect();
         Self { granted, id: id.clone(), marks, told, follows }

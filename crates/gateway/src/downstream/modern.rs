@@ -185,7 +185,8 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Resp
     stream(futures_util::stream::unfold(begin, |stage| async move {
         match stage {
             Stage::Opening(gateway, id, params) => {
-                let listening = Listening::begin(&gateway, &id, params.as_deref()).await;
+                let client = Client::of_request(params.as_deref(), presence::without_session).at_servers;
+                let listening = Listening::begin(&gateway, &id, params.as_deref(), client).await;
                 let hello = sse::Writer::message(&listening.acknowledged());
                 Some((hello.into(), Stage::Open(gateway, listening)))
             }

@@ -140,6 +140,22 @@ async fn two_calls_of_one_client_on_a_shared_pipe_are_no_reason_to_give_it_up() 
     assert!(!are_apart(&scene));
 }
 
+#[tokio::test]
+async fn what_changes_in_a_clients_own_child_is_told_to_that_client_alone() {
+    let scene = Scene::with(&child("demo", &[], &[PER_CLIENT])).await;
+    let (one, two) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
+    let (mut first, mut second) = (one.listens(None).await, two.listens(None).await);
+    for client in [&one, &two] {
+        let subscribed = client.asks("resources/subscribe", json!({ "uri": "demo://counter" })).await;
+        assert_eq!(subscribed["result"], json!({}), "{subscribed}");
+    }
+    one.asks("tools/call", count()).await;
+    assert_eq!(first.message().await["params"]["uri"], "demo://counter");
+    two.asks("tools/call", count()).await;
+    assert_eq!(second.message().await["params"]["uri"], "demo://counter");
+    assert!(first.is_silent().await, "the other's counter is not this one's");
+}
+
 async fn legacy_demo() -> RunningServer {
     demo_with(Options { era: EraChoice::Legacy, ..Options::default() }).await
 }
