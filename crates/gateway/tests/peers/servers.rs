@@ -119,12 +119,13 @@ impl Fleet {
         upstreams.iter().find(|upstream| upstream["name"] == server).unwrap().clone()
     }
 
-    /// `kill -9`, and until it is gone: what is written to it from then on has not been sent.
+    /// `kill -9`, and until the gateway has noticed: what it is asked from then on is held, and not written to pipes
+    /// that the last threads of the dead keep open for a moment.
     async fn kill(&self, server: &str) -> u64 {
         let pid = self.status(server)["pid"].as_u64().unwrap_or_else(|| panic!("{:#}", self.status(server)));
         kill_9(u32::try_from(pid).unwrap());
         within("the end of a process", async {
-            while is_alive(pid) {
+            while is_alive(pid) || self.status(server)["pid"] == pid {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
