@@ -87,8 +87,8 @@ pub async fn run(order: &Order) -> Result<Neighbours> {
     };
     let (mut quiet, mut flapping) = (Vec::new(), Vec::new());
     for (load, name) in loads.into_iter().zip(&names).skip(1) {
-        let effects = std::fs::read_to_string(dir.path().join(format!("counter-{name}"))).unwrap_or_default();
         let calls = load.end().await;
+        let effects = std::fs::read_to_string(dir.path().join(format!("counter-{name}"))).unwrap_or_default();
         let verdict = ledger::judge(&calls, &[], &ledger::effects(&effects), DEADLINE);
         neighbours.calls.add(&verdict.counts);
         neighbours.remarks.extend(verdict.remarks);
