@@ -1,10 +1,37 @@
-//! Clients of the program that embeds the host, as far as servers are concerned: whose a call is, and who
-//! hears what a server says to a client outside its calls.
+//! Clients of the program that embeds the host: on whose behalf a call is made, whose it is at a server that
+//! serves each client apart, and who hears what a server says to a client outside its calls.
 
 use crate::transport::Listener;
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::Caller;
 use std::sync::Arc;
+
+/// On whose behalf calls are made. What is allowed, how many calls there may be, and whose an answer is that
+/// was made for nobody else, is decided on it. One principal may have many clients; cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// The name of everybody on this machine.
+    pub const LOCAL: &'static str = "local";
+
+    /// Somebody who has shown who it is, by the name that the config uses in `clients`.
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// Everybody on this machine: without authentication they cannot be told apart.
+    #[must_use]
+    pub fn local() -> Self {
+        Self::named(Self::LOCAL)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
 
 /// For whom a call is made. Cheap to clone.
 ///
@@ -16,6 +43,7 @@ pub struct Client {
     pub(crate) can_be_asked: bool,
     pub(crate) ear: Option<Arc<dyn Listener>>,
     pub(crate) name: Option<Arc<str>>,
+    pub(crate) principal: Principal,
 }
 
 impl Client {
@@ -23,14 +51,26 @@ impl Client {
     /// any other of them.
     #[must_use]
     pub fn one(key: ClientKey) -> Self {
-        Self { caller: Caller::One(key), can_be_asked: true, ear: None, name: None }
+        Self {
+            caller: Caller::One(key),
+            can_be_asked: true,
+            ear: None,
+            name: None,
+            principal: Principal::local(),
+        }
     }
 
     /// Programs that count as one client and cannot be told apart. None of them is asked what another's call
     /// has caused.
     #[must_use]
     pub fn many(key: ClientKey) -> Self {
-        Self { caller: Caller::Many(key), can_be_asked: true, ear: None, name: None }
+        Self {
+            caller: Caller::Many(key),
+            can_be_asked: true,
+            ear: None,
+            name: None,
+            principal: Principal::local(),
+        }
     }
 
     /// Who hears and answers for it while none of its calls is under way. Only a server's instance of its
@@ -47,6 +87,18 @@ impl Client {
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
+    }
+
+    /// On whose behalf it calls. Unless said here, it is somebody on this machine.
+    #[must_use]
+    pub fn on_behalf_of(mut self, principal: Principal) -> Self {
+        self.principal = principal;
+        self
+    }
+
+    /// On whose behalf it calls.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
     }
 
     /// Whether it can be asked anything at all. One that cannot gains nothing from an instance of its own,

@@ -44,7 +44,7 @@ mod unlisted;
 mod upstream;
 
 pub use call::CallOptions;
-pub use client::Client;
+pub use client::{Client, Principal};
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};
