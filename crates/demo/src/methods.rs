@@ -16,7 +16,7 @@ use crate::{
         self, Era, INVALID_PARAMS, LEGACY_VERSIONS, META_SUBSCRIPTION, METHOD_NOT_FOUND, MODERN_VERSION,
         Message, NOT_INITIALIZED, RESOURCE_NOT_FOUND, RpcError,
     },
-    tools,
+    showcase, tools,
     world::{Change, World},
 };
 
@@ -165,14 +165,18 @@ fn admit(world: &World, request: &Request) -> Result<(), RpcError> {
 }
 
 /// The same in both eras; what `subscribe` and `logging` mean on the wire differs.
-fn capabilities() -> Value {
-    json!({
+fn capabilities(world: &World) -> Value {
+    let mut capabilities = json!({
         "tools": { "listChanged": true },
         "resources": { "subscribe": true, "listChanged": false },
         "prompts": { "listChanged": false },
         "completions": {},
         "logging": {},
-    })
+    });
+    if world.options.showcase {
+        capabilities["extensions"] = showcase::extensions();
+    }
+    capabilities
 }
 
 const INSTRUCTIONS: &str =
@@ -187,7 +191,7 @@ fn initialize(world: &World, request: &Request) -> Result<Value, RpcError> {
     world.count_initialize();
     Ok(json!({
         "protocolVersion": version,
-        "capabilities": capabilities(),
+        "capabilities": capabilities(world),
         "serverInfo": world.server_info(),
         "instructions": INSTRUCTIONS,
     }))
@@ -196,7 +200,7 @@ fn initialize(world: &World, request: &Request) -> Result<Value, RpcError> {
 fn discover(world: &World) -> Value {
     json!({
         "supportedVersions": [MODERN_VERSION],
-        "capabilities": capabilities(),
+        "capabilities": capabilities(world),
         "instructions": INSTRUCTIONS,
         // Asked again after a restart, it should be seen to answer.
         "ttlMs": 0,
@@ -266,6 +270,10 @@ fn list(world: &World, request: &Request, key: &str, items: Vec<Value>) -> Resul
 
 fn read(world: &World, request: &Request) -> Result<Value, RpcError> {
     let uri = text(request, "uri")?;
+    let shown = showcase::read(uri, &world.options.name).filter(|_| world.options.showcase);
+    if let Some(content) = shown {
+        return Ok(json!({ "contents": [content] }));
+    }
     let content = match uri {
         GREETING => "Hello from the sample server.".to_owned(),
         COUNTER => world.counter().to_string(),

@@ -21,7 +21,8 @@ pub struct Options {
     /// Offers the tool `route`, whose schema asks modern HTTP clients to mirror an argument in the header
     /// `Mcp-Param-Region`. Default off.
     pub param_headers: bool,
-    /// Offers one of each thing that only some servers have: the tool `words`, whose output is a list. Default off.
+    /// Offers one of each thing that only some servers have: the tool `words`, whose output is a list,
+    /// and the tool `panel`, whose result is shown by an app. Default off.
     pub showcase: bool,
     /// Offers `echo` with another description and schema, as an upgraded server would. Default off.
     pub changed_schema: bool,

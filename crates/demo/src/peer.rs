@@ -221,11 +221,15 @@ impl Request {
     }
 
     /// The capabilities of the client: of this request in the modern era, of `initialize` before.
-    pub(crate) fn client_can(&self, capability: &str) -> bool {
+    pub(crate) fn client_capabilities(&self) -> Value {
         match self.era {
-            Era::Modern => self.call.meta(META_CLIENT_CAPABILITIES)[capability].is_object(),
-            Era::Legacy => lock(&self.peer.told).capabilities[capability].is_object(),
+            Era::Modern => self.call.meta(META_CLIENT_CAPABILITIES).clone(),
+            Era::Legacy => lock(&self.peer.told).capabilities.clone(),
         }
+    }
+
+    pub(crate) fn client_can(&self, capability: &str) -> bool {
+        self.client_capabilities()[capability].is_object()
     }
 
     pub(crate) async fn notify(&self, method: &str, params: Value) {

@@ -4,13 +4,48 @@
 use serde_json::{Value, json};
 
 use crate::{
+    peer::Request,
     rpc::RpcError,
-    tools::{required, structured},
+    tools::{plain, required, structured},
 };
+
+/// MCP Apps, as an extension.
+const APPS: &str = "io.modelcontextprotocol/ui";
+const APP_TYPE: &str = "text/html;profile=mcp-app";
+/// An app that is not among the listed resources; a tool names it.
+const PANEL: &str = "ui://panel/view.html";
+
+/// The extensions of the protocol that the showcase has.
+pub(crate) fn extensions() -> Value {
+    json!({ APPS: { "mimeTypes": [APP_TYPE] } })
+}
 
 /// The tools of the showcase, in the order of the list.
 pub(crate) fn tools() -> Vec<Value> {
-    vec![words()]
+    vec![words(), panel()]
+}
+
+/// What is read at a URI of the showcase.
+pub(crate) fn read(uri: &str, server: &str) -> Option<Value> {
+    let page = format!("<!doctype html><title>{server}</title>");
+    (uri == PANEL).then(|| json!({ "uri": PANEL, "mimeType": APP_TYPE, "text": page }))
+}
+
+/// Whose result an app shows.
+fn panel() -> Value {
+    json!({
+        "name": "panel",
+        "title": "Panel",
+        "description": "Says whether the client shows apps.",
+        "inputSchema": { "type": "object" },
+        "annotations": { "title": "Panel", "readOnlyHint": true, "openWorldHint": false },
+        "_meta": { "ui": { "resourceUri": PANEL, "visibility": ["model", "app"] } },
+    })
+}
+
+pub(crate) fn call_panel(request: &Request) -> Value {
+    let shows = request.client_capabilities()["extensions"][APPS].is_object();
+    plain(if shows { "this client shows apps" } else { "this client shows no apps" })
 }
 
 /// Whose output is a list, which only the modern era can describe.

@@ -47,6 +47,7 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
             .map(|region| plain(&format!("routed to {region}")))
             .into(),
         "words" => showcase::call_words(arguments).into(),
+        "panel" => Ok(showcase::call_panel(request)).into(),
         "crash" => crash(world, arguments),
         "misbehave" => misbehave::call(world, request, arguments).await,
         synthetic => Ok(plain(&json!({ "tool": synthetic, "arguments": arguments }).to_string())).into(),

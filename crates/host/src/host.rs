@@ -19,7 +19,7 @@ use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Ask;
 use gripfast_core::time::Mono;
-use gripfast_wire::RawValue;
+use gripfast_wire::{Era, RawValue};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -190,6 +190,17 @@ pub struct Discovered {
     pub server: String,
     /// Its catalog.
     pub catalog: Result<Arc<Catalog>, CallError>,
+}
+
+/// A server that has extensions of the protocol.
+#[derive(Debug, Clone)]
+pub struct Extended {
+    /// Its name.
+    pub server: String,
+    /// The era in which it declared them.
+    pub era: Era,
+    /// `capabilities.extensions`, as it declared them.
+    pub extensions: Box<RawValue>,
 }
 
 impl Host {
@@ -422,6 +433,16 @@ impl Host {
     pub fn logs(&self) -> bool {
         let live = |entry: &Arc<Entry>| entry.upstream().ok()?.live();
         self.entries().iter().filter_map(live).any(|live| live.server.capabilities.logging)
+    }
+
+    /// The extensions of the protocol that the servers which are up have declared.
+    pub fn extensions(&self) -> Vec<Extended> {
+        let declared = self.entries().into_iter().filter_map(|entry| {
+            let live = entry.upstream().ok()?.live()?;
+            let extensions = live.server.extensions.clone()?;
+            Some(Extended { server: entry.name.clone(), era: live.session.era, extensions })
+        });
+        declared.collect()
     }
 
     /// What the servers that are up tell their users, by server.

@@ -58,7 +58,7 @@ pub use gripfast_core::time::Wall;
 pub use gripfast_wire as wire;
 pub use gripfast_wire::envelope::ErrorObject;
 pub use gripfast_wire::{Era, Outcome, RawValue};
-pub use host::{Discovered, Host, HostBuilder, SpawnError, SpawnOptions};
+pub use host::{Discovered, Extended, Host, HostBuilder, SpawnError, SpawnOptions};
 pub use menu::{Rendered, Served};
 pub use observe::{CallStats, UpstreamEvent};
 pub use status::{OwnInstances, ServerStatus};

@@ -69,7 +69,7 @@ impl Host {
             Wanted::Name(public) => {
                 names::fit(&entry.name, entry.prefix.as_deref().unwrap_or(&entry.name), public)
             }
-            Wanted::Uri(uri) if uri.starts_with(&names::shared_uri(&entry.name, "")) => Fit::ByName,
+            Wanted::Uri(uri) if names::own_uri(&entry.name, uri).is_some() => Fit::ByName,
             Wanted::Uri(_) => Fit::Perhaps,
         };
         let (mut named, mut perhaps) = (Vec::new(), Vec::new());

@@ -16,6 +16,7 @@
 //! | [`headers`] | the HTTP headers that mirror a message, and whether they tell the truth |
 //! | [`results`] | the few fields of results, lists and notifications that a host decides on |
 //! | [`schema`] | the schema of a tool's output as the legacy era takes it |
+//! | [`apps`] | the resource that shows a tool's result |
 //! | [`log`] | how severe a log message is |
 //! | [`subscriptions`] | what is followed, and what tells of it |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod apps;
 pub mod batch;
 pub mod codes;
 pub mod envelope;

@@ -3,6 +3,7 @@
 
 use super::names;
 use super::{Catalog, Item};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub struct Source {
     pub prefix: String,
     /// What it offers, as far as it may be seen.
     pub catalog: Arc<Catalog>,
+    /// URIs that its tools name, whether or not they are listed.
+    pub linked: Vec<String>,
 }
 
 /// Everything that all servers offer, under public names.
@@ -32,6 +35,8 @@ pub struct Menu {
     pub prompts: PublicList,
     /// Names that had to give way to another server's.
     pub renamed: Vec<Renamed>,
+    /// Which of the sources has a URI that tools name and nobody lists: the first one that names it.
+    linked: BTreeMap<String, usize>,
 }
 
 /// One merged list.
@@ -93,8 +98,23 @@ impl Menu {
             menu.templates.add(at, source, &catalog.templates, addressed, &mut renamed);
             menu.renamed.extend(renamed);
         }
+        for (at, source) in sources.iter().enumerate() {
+            let unlisted = source.linked.iter().filter(|uri| !menu.resources.by_name.contains_key(*uri));
+            for uri in unlisted {
+                menu.linked.entry(uri.clone()).or_insert(at);
+            }
+        }
         menu.sources = sources;
         menu
+    }
+
+    /// What clients call the resource that one of the sources calls `uri`.
+    pub fn public_uri<'a>(&self, source: usize, uri: &'a str) -> Cow<'a, str> {
+        let listed = self.resources.by_name.get(uri).map(|at| self.resources.entries[*at].source);
+        match listed.or_else(|| self.linked.get(uri).copied()) {
+            Some(owner) if owner != source => names::shared_uri(&self.sources[source].server, uri).into(),
+            Some(_) | None => uri.into(),
+        }
     }
 
     /// The tool that clients call by this name.
@@ -107,18 +127,35 @@ impl Menu {
         self.find(&self.prompts, public, |catalog| &catalog.prompts)
     }
 
-    /// Who serves a URI, and under which URI: a listed one, one that names its server, or one that fits a
-    /// template.
+    /// Who serves a URI, and under which URI: a listed one, one that names its server, one that a tool names,
+    /// or one that fits a template.
     pub fn resource<'a>(&'a self, uri: &'a str) -> Option<Destination<'a>> {
         let listed = self.find(&self.resources, uri, |catalog| &catalog.resources);
         if let Some((destination, _)) = listed {
             return Some(destination);
         }
         let named = self.sources.iter().find_map(|source| {
-            let key = uri.strip_prefix(source.server.as_str())?.strip_prefix('+')?;
+            let key = names::own_uri(&source.server, uri)?;
             Some(Destination { server: &source.server, key })
         });
-        named.or_else(|| self.by_template(uri))
+        let linked = || {
+            let source = &self.sources[*self.linked.get(uri)?];
+            Some(Destination { server: &source.server, key: uri })
+        };
+        named.or_else(linked).or_else(|| self.by_template(uri))
+    }
+
+    /// The only server that lists resources beneath a URI, which is then a directory of it.
+    pub fn directory<'a>(&'a self, uri: &'a str) -> Option<Destination<'a>> {
+        let beneath = |entry: &&Entry| {
+            let rest = entry.public.strip_prefix(uri);
+            rest.is_some_and(|rest| uri.ends_with('/') || rest.starts_with('/'))
+        };
+        let mut owners = self.resources.entries.iter().filter(beneath).map(|entry| entry.source);
+        let first = owners.next()?;
+        owners
+            .all(|owner| owner == first)
+            .then(|| Destination { server: &self.sources[first].server, key: uri })
     }
 
     /// Who completes arguments for a URI: the template of this very text, or whoever serves it.
@@ -213,7 +250,12 @@ mod tests {
 
     fn source(server: &str, prefix: &str, tools: &[&str], uris: &[&str]) -> Source {
         let catalog = Catalog { tools: items(tools), resources: items(uris), ..Catalog::default() };
-        Source { server: server.to_owned(), prefix: prefix.to_owned(), catalog: Arc::new(catalog) }
+        Source {
+            server: server.to_owned(),
+            prefix: prefix.to_owned(),
+            catalog: Arc::new(catalog),
+            linked: Vec::new(),
+        }
     }
 
     fn names(list: &PublicList) -> Vec<&str> {
@@ -253,6 +295,53 @@ mod tests {
         assert_eq!(menu.resource("file:///a"), Some(Destination { server: "one", key: "file:///a" }));
         assert_eq!(menu.resource("two+file:///a"), Some(Destination { server: "two", key: "file:///a" }));
         assert_eq!(menu.resource("file:///b"), None);
+    }
+
+    #[test]
+    fn a_uri_that_only_tools_name_belongs_to_the_first_of_their_servers_and_names_the_others() {
+        let linking = |server: &str, listed: &[&str], linked: &[&str]| Source {
+            linked: linked.iter().map(|uri| (*uri).to_owned()).collect(),
+            ..source(server, server, &[], listed)
+        };
+        let menu = Menu::merge(vec![
+            linking("one", &[], &["ui://a", "ui://b"]),
+            linking("two", &["ui://b"], &["ui://a", "ui://b"]),
+        ]);
+        let to = |server: &'static str, key: &'static str| Some(Destination { server, key });
+        assert_eq!(
+            (menu.public_uri(0, "ui://a"), menu.resource("ui://a")),
+            ("ui://a".into(), to("one", "ui://a"))
+        );
+        assert_eq!(menu.public_uri(1, "ui://a"), "ui://two+ui://a");
+        assert_eq!(menu.resource("ui://two+ui://a"), to("two", "ui://a"));
+        // What is listed is not taken away by what is merely named.
+        assert_eq!(
+            (menu.public_uri(1, "ui://b"), menu.resource("ui://b")),
+            ("ui://b".into(), to("two", "ui://b"))
+        );
+        assert_eq!(menu.public_uri(0, "ui://b"), "ui://one+ui://b");
+        assert_eq!(menu.public_uri(0, "ui://c"), "ui://c");
+    }
+
+    #[test]
+    fn a_directory_belongs_to_the_only_server_that_lists_something_in_it() {
+        let menu = Menu::merge(vec![
+            source(
+                "one",
+                "one",
+                &[],
+                &["skill://desk/SKILL.md", "skill://desk/more/x.md", "skill://shared/a"],
+            ),
+            source("two", "two", &[], &["skill://desktop/SKILL.md", "skill://shared/b"]),
+        ]);
+        let owner = |uri| menu.directory(uri).map(|to| (to.server, to.key));
+        assert_eq!(owner("skill://desk"), Some(("one", "skill://desk")));
+        assert_eq!(owner("skill://desk/more/"), Some(("one", "skill://desk/more/")));
+        assert_eq!(owner("skill://desktop"), Some(("two", "skill://desktop")));
+        assert_eq!(
+            (owner("skill://shared"), owner("skill://none"), owner("skill://desk/mor")),
+            (None, None, None)
+        );
     }
 
     #[test]

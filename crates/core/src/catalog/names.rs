@@ -63,9 +63,19 @@ pub fn fit(server: &str, prefix: &str, public: &str) -> Fit {
     }
 }
 
+/// The scheme by which clients know what may be shown as an app. A public URI keeps it in front.
+const UI: &str = "ui://";
+
 /// The public URI of a resource whose own URI another server has too.
 pub fn shared_uri(server: &str, uri: &str) -> String {
-    format!("{server}+{uri}")
+    let scheme = if uri.starts_with(UI) { UI } else { "" };
+    format!("{scheme}{server}+{uri}")
+}
+
+/// What `server` itself calls the resource with this public URI, if the URI names the server.
+pub fn own_uri<'a>(server: &str, public: &'a str) -> Option<&'a str> {
+    let own = |uri: &'a str| uri.strip_prefix(server)?.strip_prefix('+');
+    own(public).or_else(|| own(public.strip_prefix(UI)?))
 }
 
 fn is_plain(c: char) -> bool {
@@ -134,5 +144,15 @@ mod tests {
                 prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_uri_that_names_its_server_leads_back_and_an_app_stays_one() {
+        for uri in ["file:///a", "ui://panel/app.html", "x+y://z"] {
+            assert_eq!(own_uri("two", &shared_uri("two", uri)), Some(uri));
+            assert_eq!(own_uri("one", &shared_uri("two", uri)), None);
+            assert_eq!(own_uri("two", uri), None);
+        }
+        assert!(shared_uri("two", "ui://panel").starts_with("ui://"));
     }
 }

@@ -4,6 +4,7 @@ use super::Gateway;
 use super::client::Client;
 use super::cursor::{Edition, Place};
 use super::era;
+use super::extensions;
 use super::forward::PassedOn;
 use super::route::route;
 use gripfast::transport::Listener;
@@ -95,7 +96,7 @@ impl Gateway {
         };
         let mut answer = json!({
             "protocolVersion": version.as_str(),
-            "capabilities": self.capabilities(),
+            "capabilities": self.capabilities(Era::Legacy),
             "serverInfo": server_info(),
         });
         if let Some(instructions) = self.instructions() {
@@ -108,7 +109,7 @@ impl Gateway {
         self.settle().await;
         let mut answer = json!({
             "supportedVersions": era::spoken(),
-            "capabilities": self.capabilities(),
+            "capabilities": self.capabilities(Era::Modern),
             "resultType": "complete",
             "ttlMs": 0,
             "cacheScope": "private",
@@ -122,7 +123,7 @@ impl Gateway {
 
     /// What is really served. Lists are always told to be changing: a server that is away may come back
     /// with other tools.
-    fn capabilities(&self) -> Value {
+    fn capabilities(&self, era: Era) -> Value {
         let menu = self.host.menu();
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         if !menu.resources.is_empty() || !menu.templates.is_empty() {
@@ -139,6 +140,10 @@ impl Gateway {
         }
         if self.host.logs() {
             capabilities["logging"] = json!({});
+        }
+        let has_apps = menu.menu.sources.iter().any(|source| !source.linked.is_empty());
+        if let Some(extensions) = extensions::union(era, &self.host.extensions(), has_apps) {
+            capabilities["extensions"] = extensions;
         }
         capabilities
     }
@@ -282,7 +287,12 @@ impl Gateway {
     async fn pass_on(&self, asked: &Asked<'_>) -> Told {
         self.settle().await;
         let menu = self.host.menu();
-        match route(&menu.menu, &self.host.names(), asked.params) {
+        let (names, extended) = (self.host.names(), self.host.extensions());
+        let by_method = match names.as_slice() {
+            [only] => Some(&**only),
+            _ => extensions::owner_of(&extended, asked.method),
+        };
+        match route(&menu.menu, by_method, asked.params) {
             Ok(Some(to)) => self.forward(asked, &to.server, Ok(to.params)).await,
             Ok(None) => {
                 let text = format!("method not found: {}", asked.method);

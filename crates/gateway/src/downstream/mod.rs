@@ -11,6 +11,7 @@ mod clock;
 mod conversation;
 mod cursor;
 mod era;
+mod extensions;
 mod follows;
 mod forward;
 mod guard;
@@ -135,5 +136,10 @@ async fn sweep(gateway: Weak<Gateway>, leaving: CancellationToken) {
 /// What servers may ask a gateway's clients: everything that can cross. A client that cannot be asked is
 /// declined for.
 pub fn client_capabilities() -> serde_json::Value {
-    serde_json::json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} })
+    serde_json::json!({
+        "elicitation": { "form": {}, "url": {} },
+        "sampling": {},
+        "roots": {},
+        "extensions": questions::shows_apps(),
+    })
 }

@@ -5,11 +5,12 @@
 //! A legacy client is asked by a request of ours on the stream of the call that caused it, and answers with
 //! a response. A server's id and ours never meet: two servers may count alike.
 
+use super::extensions;
 use bytes::Bytes;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::patch::Object;
-use gripfast::wire::{RawValue, RequestId, codes};
+use gripfast::wire::{RawValue, RequestId, apps, codes};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
@@ -25,6 +26,14 @@ pub(crate) struct Abilities {
     url: bool,
     sampling: bool,
     roots: bool,
+    /// It shows apps. Ids of sessions that began before this was asked do not say.
+    #[serde(default)]
+    apps: bool,
+}
+
+/// The `extensions` of a client that shows apps.
+pub(super) fn shows_apps() -> serde_json::Value {
+    json!({ apps::EXTENSION: extensions::about_apps() })
 }
 
 impl Abilities {
@@ -39,6 +48,7 @@ impl Abilities {
             url: elicitation.as_ref().is_some_and(|modes| has(modes, "url")),
             sampling: said.object("sampling").is_some(),
             roots: said.object("roots").is_some(),
+            apps: said.object("extensions").is_some_and(|extensions| has(&extensions, apps::EXTENSION)),
         }
     }
 
@@ -54,6 +64,9 @@ impl Abilities {
             if can {
                 capabilities.insert(name.to_owned(), json!({}));
             }
+        }
+        if self.apps {
+            capabilities.insert("extensions".to_owned(), shows_apps());
         }
         capabilities.into()
     }

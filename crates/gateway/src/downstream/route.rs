@@ -11,13 +11,14 @@ pub(super) struct Route {
     pub(super) params: Box<RawValue>,
 }
 
-/// Finds the one server that `params` can mean, among `servers`. `None` if it could be more than one, or none.
+/// Finds the one server that `params` can mean. `None` if it could be more than one, or none. What they do not say,
+/// `by_method` may know: the server that has the extension of the method, or the only one there is.
 ///
 /// # Errors
 /// The parameters name something in two ways, of which another reader may take the other one.
 pub(super) fn route(
     menu: &Menu,
-    servers: &[String],
+    by_method: Option<&str>,
     params: Option<&RawValue>,
 ) -> Result<Option<Route>, NotAnObject> {
     let empty = RawValue::from_string("{}".to_owned()).expect("an empty object is JSON");
@@ -28,7 +29,7 @@ pub(super) fn route(
     if let Some(key) = found.named(menu, &object)? {
         patch = patch.set_text("name", &key);
     }
-    if let Some(key) = found.addressed(menu, &object, Menu::resource)? {
+    if let Some(key) = found.addressed(menu, &object, resource_or_directory)? {
         patch = patch.set_text("uri", &key);
     }
     if let Some(reference) = object.get_deciding("ref")?.and_then(|inside| Object::parse(inside).ok()) {
@@ -43,12 +44,17 @@ pub(super) fn route(
             patch = patch.set_owned("ref", inside.apply(&reference));
         }
     }
-    let server = match (found.servers.as_slice(), servers) {
-        ([only], _) | ([], [only]) => only.clone(),
+    let server = match (found.servers.as_slice(), by_method) {
+        ([only], _) => only.clone(),
+        ([], Some(server)) => server.to_owned(),
         (_, _) => return Ok(None),
     };
     let params = if patch.is_empty() { params.to_owned() } else { patch.apply(&object) };
     Ok(Some(Route { server, params }))
+}
+
+fn resource_or_directory<'m>(menu: &'m Menu, uri: &'m str) -> Option<Destination<'m>> {
+    menu.resource(uri).or_else(|| menu.directory(uri))
 }
 
 /// The servers that were found to be meant.

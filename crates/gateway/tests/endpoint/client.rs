@@ -212,6 +212,15 @@ impl Modern {
         self.sends(method, params).await.message()
     }
 
+    /// The response to a request that says what its client can do.
+    pub(crate) async fn asks_as(&self, capabilities: Value, method: &str, mut params: Value) -> Value {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (headers, _) = spoken(id.into(), method, params.clone());
+        params = in_context(params);
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        self.http.post(&borrowed(&headers), request(id, method, &params).to_string()).await.message()
+    }
+
     pub(crate) async fn calls(&self, tool: &str, arguments: Value) -> String {
         text_of(&self.asks("tools/call", call(tool, arguments)).await)
     }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod aggregation;
+mod apps;
 mod batches;
 mod bounds;
 mod client;

@@ -103,3 +103,27 @@ async fn the_only_server_gets_every_unknown_method_and_its_own_names_in_it() {
         assert_eq!(came["params"], heard);
     }
 }
+
+#[tokio::test]
+async fn a_method_of_an_extension_goes_to_the_only_server_that_has_it() {
+    let discovered = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{},"extensions":{"example.com/skills":{}}},"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
+    let listed = r#"{"resources":[{"uri":"skill://desk/SKILL.md","name":"s"}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
+    let skilled = Script::starts(&[
+        ("server/discover", discovered),
+        ("resources/list", listed),
+        ("skills/list", r#"{"skills":["desk"]}"#),
+        ("resources/directory/read", r#"{"resources":[]}"#),
+    ])
+    .await;
+    let other = server("b").await;
+    let config = at("skilled", &skilled.url, "modern", &[]) + &at("other", &other.url, "modern", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Modern::of(&scene.http);
+    let found = client.asks("server/discover", json!({})).await;
+    assert_eq!(found["result"]["capabilities"]["extensions"], json!({ "example.com/skills": {} }), "{found}");
+    let answer = client.asks("skills/list", json!({})).await;
+    assert_eq!(answer["result"]["skills"], json!(["desk"]), "{answer}");
+    let answer = client.asks("resources/directory/read", json!({ "uri": "skill://desk" })).await;
+    assert_eq!(answer["result"]["resources"], json!([]), "{answer}");
+    assert_eq!(client.asks("other/list", json!({})).await["error"]["code"], -32601);
+}

@@ -10,7 +10,8 @@ pub use render::{Rendered, Served};
 use crate::host::{Entry, Host};
 use crate::upstream::Origin;
 use gripfast_core::catalog::merge::{Menu, Source};
-use gripfast_wire::Era;
+use gripfast_wire::{Era, apps};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -99,10 +100,13 @@ impl Host {
                 (Arc::clone(&listing.catalog), listing.era)
             };
             eras.push(era);
+            let catalog = entry.visible(catalog);
+            let linked = catalog.tools.iter().filter_map(|tool| apps::resource_of(&tool.raw));
             sources.push(Source {
                 server: entry.name.clone(),
                 prefix: entry.prefix.clone().unwrap_or_else(|| entry.name.clone()),
-                catalog: entry.visible(catalog),
+                linked: linked.map(Cow::into_owned).collect(),
+                catalog,
             });
         }
         (sources, eras)

@@ -6,7 +6,7 @@ use gripfast_core::catalog::merge::{Menu, PublicList};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::List;
-use gripfast_wire::{Era, RawValue, schema};
+use gripfast_wire::{Era, RawValue, apps, schema};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -109,7 +109,14 @@ pub(super) fn render(menu: Menu, eras: &[Era]) -> Served {
         for entry in &public.entries {
             let source = &menu.sources[entry.source];
             let item = &items(&source.catalog)[entry.item];
-            rendered.push(render_item(list, &entry.public, &source.server, item).get());
+            let mut meta = Patch::new();
+            if let (List::Tools, Some(own)) = (list, apps::resource_of(&item.raw)) {
+                let public = menu.public_uri(entry.source, &own);
+                if public != own {
+                    meta = apps::renamed(&item.raw, &own, &public);
+                }
+            }
+            rendered.push(render_item(list, &entry.public, &source.server, item, meta).get());
         }
         rendered
     };
@@ -151,11 +158,11 @@ fn with_wrapped_output(raw: &RawValue, item: &str) -> Option<Box<RawValue>> {
     Some(patch.apply(&Object::parse_slice(item.as_bytes()).ok()?))
 }
 
-/// One item under its public name, everything else as the server wrote it.
-fn render_item(list: List, public: &str, server: &str, item: &Item) -> Box<RawValue> {
+/// One item under its public name, with `meta` changed; everything else as the server wrote it.
+fn render_item(list: List, public: &str, server: &str, item: &Item, meta: Patch<'_>) -> Box<RawValue> {
     let origin = json!({ "server": server, list.key(): item.key }).to_string();
     let origin = RawValue::from_string(origin).expect("a JSON value prints as JSON");
-    let meta = Patch::new().set_owned("gripfast/origin", origin);
+    let meta = meta.set_owned("gripfast/origin", origin);
     let mut members = Patch::new();
     if public != item.key {
         members = members.set_text(list.key(), public);
@@ -201,7 +208,7 @@ mod tests {
             hints: Default::default(),
             raw: RawValue::from_string(written.to_owned()).unwrap(),
         };
-        let served = render_item(List::Tools, "demo__echo", "demo", &item);
+        let served = render_item(List::Tools, "demo__echo", "demo", &item, Patch::new());
         assert!(
             served
                 .get()
@@ -225,7 +232,8 @@ mod tests {
             raw: RawValue::from_string((*tool).to_owned()).unwrap(),
         };
         let catalog = Catalog { tools: tools.iter().map(item).collect(), ..Catalog::default() };
-        let source = Source { server: "s".to_owned(), prefix: "s".to_owned(), catalog: catalog.into() };
+        let (server, prefix) = ("s".to_owned(), "s".to_owned());
+        let source = Source { server, prefix, catalog: catalog.into(), linked: Vec::new() };
         render(Menu::merge(vec![source]), &[era])
     }
 

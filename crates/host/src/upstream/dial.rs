@@ -17,6 +17,7 @@ use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::era::probe::{self, Over, ProbeAnswer};
 use gripfast_wire::era::{Capabilities, DiscoverResult, InitializeResult, RequestContext, initialize_params};
+use gripfast_wire::patch::Object;
 use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -349,6 +350,7 @@ impl Upstream {
             version: discovered.server_version.map(Into::into),
             instructions: discovered.instructions.map(Into::into),
             capabilities: capabilities(&discovered.capabilities),
+            extensions: extensions(&discovered.capabilities),
         };
         Ok((session, facts))
     }
@@ -389,6 +391,7 @@ impl Upstream {
             version: initialized.server_version.map(Into::into),
             instructions: initialized.instructions.map(Into::into),
             capabilities: capabilities(&initialized.capabilities),
+            extensions: extensions(&initialized.capabilities),
         };
         let ready = envelope::notification("notifications/initialized", None);
         link.send(&session, ready)
@@ -542,6 +545,10 @@ fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
         | Observed::TooLarge(_) => false,
     };
     if another { Miss::AnotherEra(evidence) } else { Miss::Away(evidence) }
+}
+
+fn extensions(said: &Capabilities<'_>) -> Option<Box<RawValue>> {
+    Object::parse(said.raw?).ok()?.get("extensions").map(RawValue::to_owned)
 }
 
 fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {

@@ -130,6 +130,8 @@ pub(crate) struct ServerFacts {
     pub(crate) version: Option<String>,
     pub(crate) instructions: Option<String>,
     pub(crate) capabilities: ServerCapabilities,
+    /// Its extensions of the protocol, as it declared them.
+    pub(crate) extensions: Option<Box<RawValue>>,
 }
 
 /// What a server offers, as far as we decide on it.
