@@ -32,6 +32,7 @@ mod client;
 mod clock;
 pub mod config;
 mod host;
+pub mod input;
 mod instances;
 pub mod ledger;
 mod menu;

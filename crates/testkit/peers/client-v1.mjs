@@ -33,7 +33,7 @@ function transport() {
 
 let asked = [];
 let answer = 'accept';
-const client = new Client({ name: 'client-v1', version: '1.0.0' }, { capabilities: { elicitation: {} } });
+const client = new Client({ name: 'client-v1', version: '1.0.0' }, { capabilities: { elicitation: { form: { applyDefaults: true } } } });
 client.setRequestHandler(ElicitRequestSchema, async ({ params }) => {
     asked.push(params.message);
     return answer === 'accept' ? { action: answer, content: { ok: true } } : { action: answer };
@@ -87,6 +87,8 @@ async function obey(command) {
                 resources: (await client.listResources()).resources.map((resource) => resource.uri),
                 prompts: (await client.listPrompts()).prompts.map((prompt) => prompt.name),
             };
+        case 'tools':
+            return (await client.listTools()).tools;
         case 'call':
             return call(command);
         case 'together':
@@ -94,10 +96,10 @@ async function obey(command) {
         case 'abandon':
             return abandon(command);
         case 'read':
-            return { text: (await client.readResource({ uri: command.uri })).contents[0].text };
+            return { text: (await client.readResource({ uri: command.uri })).contents[0]?.text ?? null };
         case 'prompt': {
             const prompt = await client.getPrompt({ name: command.name, arguments: command.arguments });
-            return { text: prompt.messages[0].content.text };
+            return { text: prompt.messages[0]?.content.text ?? null };
         }
     }
 }

@@ -34,7 +34,7 @@ let answer = 'accept';
 const client = new Client(
     { name: 'client-v2', version: '1.0.0' },
     {
-        capabilities: { elicitation: { form: {} } },
+        capabilities: { elicitation: { form: { applyDefaults: true } } },
         versionNegotiation: { mode: mode === 'auto' || mode === 'legacy' ? mode : { pin: mode } },
     },
 );
@@ -82,6 +82,8 @@ async function obey(command) {
                 resources: (await client.listResources()).resources.map((resource) => resource.uri),
                 prompts: (await client.listPrompts()).prompts.map((prompt) => prompt.name),
             };
+        case 'tools':
+            return (await client.listTools()).tools;
         case 'call':
             return call(command);
         case 'together':
@@ -89,10 +91,10 @@ async function obey(command) {
         case 'abandon':
             return abandon(command);
         case 'read':
-            return { text: (await client.readResource({ uri: command.uri })).contents[0].text };
+            return { text: (await client.readResource({ uri: command.uri })).contents[0]?.text ?? null };
         case 'prompt': {
             const prompt = await client.getPrompt({ name: command.name, arguments: command.arguments });
-            return { text: prompt.messages[0].content.text };
+            return { text: prompt.messages[0]?.content.text ?? null };
         }
     }
 }

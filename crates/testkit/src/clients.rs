@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `{"do": "meet"}` | `version` that was agreed on; `server`, the name, if it was asked for |
 //! | `{"do": "list"}` | names of `tools` and `prompts`, URIs of `resources` |
+//! | `{"do": "tools"}` | the tools as the SDK has read them; the TypeScript ones only |
 //! | `{"do": "call", "tool", "arguments", "answer"}` | `text` of the first content, `structured`, `failed`; `progress` that was heard; messages that it was `asked` with, each of which it answers with `accept` and `{"ok": true}`, or as `answer` says; or `error` with `code` and `message` |
 //! | `{"do": "together", "calls": […]}` | what `call` would answer for each, all of them under way at once |
 //! | `{"do": "abandon", "tool", "arguments"}` | cancels the call when it first hears of progress; then `abandoned` |

@@ -4,6 +4,10 @@
 //! need. It plays either side: `server` asks a server everything, `client` starts a client against servers of its own.
 //! Either leaves its [`results`] in a directory.
 
+mod play;
+
+pub use play::Staged;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, BufReader};

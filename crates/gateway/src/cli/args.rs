@@ -215,6 +215,10 @@ pub(crate) struct CallArgs {
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     pub(crate) arguments: Option<String>,
 
+    /// Accept the forms that the server wants filled in, with their own defaults; otherwise it cannot ask
+    #[arg(long)]
+    pub(crate) accept_defaults: bool,
+
     /// How to print the result
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
     pub(crate) output: Form,

@@ -1,6 +1,7 @@
 //! `gripfast call`: one call of one tool.
 
 mod arguments;
+mod defaults;
 
 use super::args::{CallArgs, Form, Global};
 use super::config;
@@ -8,10 +9,15 @@ use super::exit::Exit;
 use super::fleet::with_host;
 use super::render::{Content, Screen, with_progress};
 use super::stop::{Failure, Stop};
+use defaults::Defaults;
 use gripfast::config::suggest;
-use gripfast::{Answer, CallError, Code, Fate, Host, Outcome};
+use gripfast::input::{self, Collected};
+use gripfast::transport::Listener;
+use gripfast::wire::patch::Patch;
+use gripfast::{Answer, CallError, CallOptions, Code, Fate, Host, Outcome};
 use serde_json::json;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Starts the server, calls the tool, and stops the server again.
@@ -43,14 +49,39 @@ fn call(
     };
     let what = format!("`{server}`");
     let state_dir = opened.state_dir(global);
-    with_host(state_dir, &[(server.as_str(), spec)], async |host| {
-        let answer = with_progress(screen, &what, host.call(server, tool, arguments)).await?;
+    let abilities = args.accept_defaults.then(defaults::capabilities);
+    with_host(state_dir, abilities, &[(server.as_str(), spec)], async |host| {
+        let answer = with_progress(screen, &what, ask(host, args, arguments)).await?;
         let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);
         match if refused { unknown_tool(host, server, tool).await } else { None } {
             Some(failure) => Err(failure),
             None => Ok(answer),
         }
     })
+}
+
+/// Makes the call, and makes it again with what the server wants to know first, if that may be answered.
+async fn ask(host: &Host, args: &CallArgs, arguments: Option<Box<RawValue>>) -> Result<Answer, CallError> {
+    let CallArgs { server, tool, .. } = args;
+    if !args.accept_defaults {
+        return host.call(server, tool, arguments).await;
+    }
+    let listener: Arc<dyn Listener> = Arc::new(Defaults);
+    let mut params = Patch::new().set_text("name", tool);
+    if let Some(arguments) = arguments {
+        params = params.set_owned("arguments", arguments);
+    }
+    let mut params = params.to_object();
+    let mut rounds = 0;
+    loop {
+        let options = CallOptions { listener: Some(Arc::clone(&listener)), ..CallOptions::default() };
+        let answer = host.request_with(server, "tools/call", Some(params.clone()), options).await?;
+        params = match input::collect(&*listener, &params, &answer).await {
+            Collected::Retry(params) if rounds < input::ROUNDS => params,
+            Collected::NothingWanted | Collected::Retry(_) | Collected::Refused { .. } => return Ok(answer),
+        };
+        rounds += 1;
+    }
 }
 
 /// What servers answer to a name they do not know, and to much else.

@@ -5,6 +5,7 @@ use super::exit::Exit;
 use super::stop::{Failure, Stop};
 use gripfast::Host;
 use gripfast::config::ServerSpec;
+use serde_json::Value;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,17 +14,23 @@ use tokio::runtime::Runtime;
 /// After an orderly shutdown only helpers are left, and they are not worth waiting for.
 pub(crate) const LEFTOVERS: Duration = Duration::from_millis(100);
 
-/// Hosts `servers`, with what `state_dir` knows about them, while `work` goes on. All of them are gone when this returns.
+/// Hosts `servers`, with what `state_dir` knows about them, while `work` goes on. `abilities` are what servers may ask on
+/// the way to an answer, if anything. All of them are gone when this returns.
 pub(crate) fn with_host<T>(
     state_dir: Option<PathBuf>,
+    abilities: Option<Value>,
     servers: &[(&str, &ServerSpec)],
     work: impl AsyncFnOnce(&Host) -> T,
 ) -> Result<T, Stop> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut signals = Signals::listen().map_err(no_runtime)?;
-        let host =
-            Host::builder().state_dir(state_dir).client_info("gripfast", env!("CARGO_PKG_VERSION")).build();
+        let mut builder =
+            Host::builder().state_dir(state_dir).client_info("gripfast", env!("CARGO_PKG_VERSION"));
+        if let Some(abilities) = abilities {
+            builder = builder.capabilities(abilities);
+        }
+        let host = builder.build();
         let work = async {
             for (name, spec) in servers {
                 let refused = |error| Failure::new(Exit::General, format!("cannot host `{name}`: {error}"));

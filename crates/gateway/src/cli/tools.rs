@@ -82,7 +82,7 @@ fn list<'c>(
     } else {
         let what = plural(hosted.len(), "server");
         // Without a state directory: a stored catalog would answer for a server that cannot be reached.
-        let discovered = with_host(None, &hosted, async |host| {
+        let discovered = with_host(None, None, &hosted, async |host| {
             with_progress(screen, &what, host.discover(args.wait)).await
         })?;
         discovered.into_iter().map(|discovered| (discovered.server, discovered.catalog)).collect()

@@ -3,7 +3,7 @@
 
 use super::Gateway;
 use super::ask::{Asked, Fault, Told, raw};
-use super::input::{self, Collected};
+use gripfast::input::{self, Collected};
 use gripfast::wire::patch::NotAnObject;
 use gripfast::wire::{Era, codes};
 use gripfast::{Answer, CallOptions, RawValue};
@@ -37,9 +37,6 @@ impl PassedOn {
     }
 }
 
-/// How often a server may ask for more input before it answers.
-const ROUNDS: usize = 8;
-
 impl Gateway {
     pub(super) async fn forward(
         &self,
@@ -57,7 +54,7 @@ impl Gateway {
             Era::Legacy => Some(raw(&asked.client.abilities.to_capabilities())),
         };
         let log_level = asked.client.level.said();
-        for _ in 0..ROUNDS {
+        for _ in 0..input::ROUNDS {
             let options = CallOptions {
                 patience: None,
                 listener: Some(Arc::clone(&asked.ear)),
@@ -70,12 +67,17 @@ impl Gateway {
                     Ok(answer) => answer,
                     Err(error) => return Told::Failed(error),
                 };
-            params = match input::collect(asked, &params, &answer).await {
+            let collected = match asked.era {
+                // It is told what is wanted, and comes back by itself.
+                Era::Modern => Collected::NothingWanted,
+                Era::Legacy => input::collect(&*asked.ear, &params, &answer).await,
+            };
+            params = match collected {
                 Collected::NothingWanted => {
                     return Told::Answer(PassedOn::as_it_is(answer, server.to_owned()));
                 }
                 Collected::Retry(params) => params,
-                Collected::Refused(fault) => return Told::Fault(fault),
+                Collected::Refused { code, text } => return Told::Fault(Fault::new(code, text)),
             };
         }
         Told::Fault(Fault::new(codes::INTERNAL_ERROR, "the server asks for input again and again"))

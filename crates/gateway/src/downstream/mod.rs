@@ -18,7 +18,6 @@ mod guard;
 mod heard;
 mod herald;
 mod http;
-mod input;
 mod legacy_sse;
 mod listen;
 mod modern;

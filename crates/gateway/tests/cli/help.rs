@@ -255,8 +255,10 @@ fn call() {
       [JSON]    The arguments: a JSON object, `@FILE`, or `-` for stdin [default: none]
 
     Options:
-      -o, --output <FORM>  How to print the result [default: text] [possible values: text, json]
-      -h, --help           Print help
+          --accept-defaults  Accept the forms that the server wants filled in, with their own defaults;
+                             otherwise it cannot ask
+      -o, --output <FORM>    How to print the result [default: text] [possible values: text, json]
+      -h, --help             Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's

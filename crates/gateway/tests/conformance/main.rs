@@ -6,11 +6,15 @@
 //!
 //! The suite speaks HTTP only. That the server says the same on a pipe, where gripfast meets it as a child, is shown by
 //! the server's own tests.
+//!
+//! At last the suite plays the server, and gripfast is the client.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod clients;
 mod direct;
 mod exceptions;
+mod player;
 mod scene;
 mod set;
 mod through;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
+pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 
 /// How gripfast reaches the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Scene {
         Self::serve(&format!("[gateway]\nstartup_wait = \"60s\"\n{config}"), behind)
     }
 
-    fn serve(config: &str, behind: Option<Listening>) -> Self {
+    pub(crate) fn serve(config: &str, behind: Option<Listening>) -> Self {
         let state = tempfile::tempdir().unwrap();
         let file = state.path().join("gripfast.toml");
         std::fs::write(&file, config).unwrap();

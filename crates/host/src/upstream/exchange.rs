@@ -2,7 +2,7 @@
 //! more. The only place where a call waits.
 
 use super::call_watch::CallWatch;
-use super::{Live, Upstream};
+use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
 use bytes::Bytes;
@@ -104,6 +104,9 @@ impl Upstream {
                 continue;
             };
             self.tell_level(&live, order.log_level).await;
+            if order.tool.is_some() && self.lacks_headers(&live) {
+                self.listed(live.epoch, patience.deadline).await;
+            }
             let mark = Arc::new(SentMark::default());
             row.goes();
             let trouble = match self.send(&live, order, &mark, &mut patience).await {
@@ -152,6 +155,12 @@ impl Upstream {
                 }
             }
         }
+    }
+
+    /// Whether it takes a first listing to know which arguments this server wants repeated in headers.
+    fn lacks_headers(&self, live: &Live) -> bool {
+        let repeats = live.session.era == Era::Modern && live.route == Route::Http;
+        repeats && self.listing.borrow().origin == Origin::Nothing
     }
 
     /// Waits while the catalog is being listed. Its failure ends that too.

@@ -1,30 +1,36 @@
-//! Input that a modern server wants before it answers a legacy client: its questions are put to the client
-//! as requests, and the answers go back with a new request.
+//! Input that a modern server wants before it answers. Such a server does not ask on the way: it answers that it wants
+//! to know something, and is asked again with that. Here its questions are put to a [`Listener`], in the words in which a
+//! legacy server asks, and the answers become part of the next request.
 
-use super::ask::{Asked, Fault};
+use crate::transport::Listener;
+use crate::upstream::Answer;
 use bytes::Bytes;
-use gripfast::wire::envelope::{self, Message};
-use gripfast::wire::patch::{Object, Patch, patch_payload};
-use gripfast::wire::results::ResultType;
-use gripfast::wire::{Era, Outcome, codes};
-use gripfast::{Answer, RawValue};
+use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::patch::{Object, Patch, patch_payload};
+use gripfast_wire::results::ResultType;
+use gripfast_wire::{Outcome, RawValue, codes};
+
+/// How often a server may want more before whoever asks loses patience.
+pub const ROUNDS: usize = 8;
 
 /// What came of looking for wanted input.
-pub(super) enum Collected {
+#[derive(Debug)]
+pub enum Collected {
     /// The answer is an answer.
     NothingWanted,
-    /// The client answered; ask the server again with this.
+    /// All questions are answered: the server is to be asked again with these parameters.
     Retry(Box<RawValue>),
-    /// The client cannot be asked, or would not answer.
-    Refused(Fault),
+    /// There is nobody to ask, or no answer was given.
+    Refused {
+        /// A JSON-RPC code for it.
+        code: i64,
+        /// Why.
+        text: String,
+    },
 }
 
-/// Collects the input that `answer` wants from the client of `asked`, whose request had these `params`.
-pub(super) async fn collect(asked: &Asked<'_>, params: &RawValue, answer: &Answer) -> Collected {
-    // A modern client is told what is wanted, and comes back by itself.
-    if asked.era == Era::Modern {
-        return Collected::NothingWanted;
-    }
+/// Collects from `listener` what `answer` wants; the request had these `params`.
+pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer) -> Collected {
     let Outcome::Result(result) = answer.outcome() else { return Collected::NothingWanted };
     let Ok(result) = Object::parse(result) else { return Collected::NothingWanted };
     if !matches!(ResultType::read(&result), ResultType::InputRequired) {
@@ -33,9 +39,9 @@ pub(super) async fn collect(asked: &Asked<'_>, params: &RawValue, answer: &Answe
     let mut responses = Patch::new();
     if let Some(requests) = result.object("inputRequests") {
         for (key, request) in requests.iter() {
-            match ask(asked, request).await {
+            match ask(listener, request).await {
                 Ok(response) => responses = responses.set_owned(key.to_owned(), response),
-                Err(fault) => return Collected::Refused(fault),
+                Err(refused) => return refused,
             }
         }
     }
@@ -45,29 +51,33 @@ pub(super) async fn collect(asked: &Asked<'_>, params: &RawValue, answer: &Answe
     }
     match patch_payload(Some(params), &retry, &Patch::new()) {
         Ok(params) => Collected::Retry(params),
-        Err(error) => Collected::Refused(Fault::new(codes::INVALID_PARAMS, error.to_string())),
+        Err(error) => refused(codes::INVALID_PARAMS, error.to_string()),
     }
 }
 
-/// Puts one question to the client.
-async fn ask(asked: &Asked<'_>, request: &RawValue) -> Result<Box<RawValue>, Fault> {
-    let unclear = || Fault::new(codes::INTERNAL_ERROR, "the server asks something that is no request");
+/// Puts one question.
+async fn ask(listener: &dyn Listener, request: &RawValue) -> Result<Box<RawValue>, Collected> {
+    let unclear = || refused(codes::INTERNAL_ERROR, "the server asks something that is no request");
     let request = Object::parse(request).map_err(|_| unclear())?;
     let method = request.text("method").ok_or_else(unclear)?;
     let params = request.get("params").map(in_old_words);
     let message = Bytes::from(envelope::request(0, &method, params.as_deref()));
-    let Some(answer) = asked.ear.asked(message) else {
+    let Some(answer) = listener.asked(message) else {
         let text = format!("the server needs `{method}`, which this client does not have");
-        return Err(Fault::new(codes::INTERNAL_ERROR, text));
+        return Err(refused(codes::INTERNAL_ERROR, text));
     };
     let response = answer.await;
     match Message::parse(&response) {
         Ok(Message::Response(response)) => match response.outcome {
             Outcome::Result(result) => Ok(result.to_owned()),
-            Outcome::Error(error) => Err(Fault::new(error.code, error.message)),
+            Outcome::Error(error) => Err(refused(error.code, error.message)),
         },
         Ok(_) | Err(_) => Err(unclear()),
     }
+}
+
+fn refused(code: i64, text: impl Into<String>) -> Collected {
+    Collected::Refused { code, text: text.into() }
 }
 
 /// A URL question of the legacy era has an id of its own, which the modern one dropped.
