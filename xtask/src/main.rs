@@ -12,6 +12,7 @@
 mod behaviours;
 mod chaos;
 mod layers;
+mod reference;
 mod source;
 mod test;
 mod workspace;
@@ -45,6 +46,10 @@ The chores of this project.
         Checks that every promise of xtask/src/behaviours/list.rs has a test or names the issue that brings it, and
         that docs/behaviours.md is up to date.
           --write           writes docs/behaviours.md
+
+    cargo xtask reference [--write]
+        Checks that the pages under docs/reference say what the code says; `cargo xtask test` does too.
+          --write           writes them
 
     cargo xtask help
         This text.
@@ -89,6 +94,14 @@ fn run(args: &[String]) -> Result<(), String> {
             };
             println!("{}", behaviours::run(&Workspace::find()?, mode)?);
             Ok(())
+        }
+        "reference" => {
+            let mode = match rest {
+                [] => reference::Mode::Check,
+                [flag] if flag == "--write" => reference::Mode::Write,
+                _ => return Err(usage("reference takes `--write` or nothing")),
+            };
+            reference::run(&Workspace::find()?, mode)
         }
         unknown => Err(usage(&format!("no command `{unknown}`"))),
     }

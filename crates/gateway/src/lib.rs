@@ -5,4 +5,5 @@
 pub mod admin;
 mod dashboard;
 pub mod downstream;
+pub mod metrics;
 pub mod server;

@@ -3,6 +3,7 @@
 use crate::admin::Admin;
 use crate::dashboard;
 use crate::downstream::{Gateway, Guard, Seal, Terms};
+use crate::metrics;
 use axum::serve::ListenerExt;
 use gripfast::Host;
 use std::io;
@@ -76,6 +77,7 @@ impl Server {
             .router()
             .merge(Arc::clone(&admin).router())
             .merge(dashboard::router())
+            .merge(metrics::router(host.clone(), Arc::clone(&gateway)))
             .layer(guard.layer());
         Ok(Self { host, listener, router, gateway, admin })
     }

@@ -6,7 +6,7 @@ use crate::config::{ServerSpec, Target, suggest};
 use crate::instances::{Instances, Lease, Recipe};
 use crate::ledger::{Calls, Ledger, LedgerOptions, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
-use crate::observe::{Feed, UpstreamEvent};
+use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::status::ServerStatus;
 use crate::store::{LocalStore, MemoryStore, Shelf, Store};
 use crate::transport::{Dialer, TargetDialer};
@@ -271,6 +271,7 @@ impl Host {
             },
             clock: self.inner.clock,
             feed: self.inner.feed.clone(),
+            tally: Tally::default(),
             dialer: options.dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
             shelf,
             bell: self.inner.bell.clone(),
@@ -490,6 +491,10 @@ impl Host {
 
     pub(crate) fn now(&self) -> Mono {
         self.inner.clock.now().mono
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.inner.clock
     }
 
     pub(crate) fn entry(&self, server: &str) -> Result<Arc<Entry>, CallError> {

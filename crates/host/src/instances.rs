@@ -4,7 +4,7 @@
 
 use crate::client::Client;
 use crate::clock::Clock;
-use crate::observe::{Feed, Observer};
+use crate::observe::{Feed, Observer, Tally};
 use crate::status::OwnInstances;
 use crate::store::Shelf;
 use crate::transport::Dialer;
@@ -34,6 +34,7 @@ pub(crate) struct Recipe {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) feed: Feed,
+    pub(crate) tally: Tally,
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) shelf: Shelf,
     pub(crate) bell: crate::menu::Bell,
@@ -275,7 +276,8 @@ impl Own {
 
 impl Recipe {
     fn observer(&self, instance: Option<u64>) -> Observer {
-        Observer::new(Arc::clone(&self.name), instance, self.feed.clone(), self.clock)
+        let (name, feed, tally) = (Arc::clone(&self.name), self.feed.clone(), self.tally.clone());
+        Observer::new(name, instance, feed, tally, self.clock)
     }
 
     fn parts(&self, settings: Settings, observer: Observer, role: Role, wishes: Arc<Wishes>) -> Parts {

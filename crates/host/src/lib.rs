@@ -61,7 +61,7 @@ pub use gripfast_wire::envelope::ErrorObject;
 pub use gripfast_wire::{Era, Outcome, RawValue};
 pub use host::{Discovered, Extended, Host, HostBuilder, SpawnError, SpawnOptions};
 pub use menu::{Rendered, Served};
-pub use observe::{CallStats, UpstreamEvent};
+pub use observe::{CallEnds, CallStats, Spread, UpstreamEvent};
 pub use status::{OwnInstances, ServerStatus};
 pub use subscribe::{SubscribeOptions, Subscribed, Subscription};
 pub use unlisted::Wanted;

@@ -1,12 +1,13 @@
 //! The facts about one server, as status shows them.
 
 use crate::instances::Instances;
-use crate::observe::{CallStats, UpstreamEvent};
+use crate::observe::{CallEnds, CallStats, UpstreamEvent};
 use crate::transport::Route;
 use gripfast_core::policy::ToolFilter;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
 use gripfast_wire::Era;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The facts about one server at one moment.
@@ -39,6 +40,10 @@ pub struct ServerStatus {
     pub instances: OwnInstances,
     /// Its calls.
     pub calls: CallStats,
+    /// How its calls ended, those included that a rule turned away and those that their callers gave up.
+    pub ends: CallEnds,
+    /// How often each kind of event happened to it, by the event's word.
+    pub event_counts: BTreeMap<&'static str, u64>,
     /// The last things that happened to it.
     pub events: Vec<UpstreamEvent>,
     /// The last lines it wrote to stderr.
@@ -108,6 +113,8 @@ impl ServerStatus {
             tools,
             instances,
             calls: upstream.stats.read(now.mono),
+            ends: upstream.ends.read(),
+            event_counts: upstream.observer.counts(),
             events: upstream.observer.recent(),
             stderr: upstream.stderr.last(Self::STDERR_LINES),
         }
@@ -146,6 +153,8 @@ impl ServerStatus {
             tools: 0,
             instances: OwnInstances::default(),
             calls: CallStats::default(),
+            ends: CallEnds::default(),
+            event_counts: BTreeMap::new(),
             events: Vec::new(),
             stderr: Vec::new(),
         }

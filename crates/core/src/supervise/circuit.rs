@@ -39,6 +39,9 @@ pub enum CircuitView {
 }
 
 impl CircuitView {
+    /// All positions.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
+
     /// The word used in status, logs and metrics.
     pub const fn word(self) -> &'static str {
         match self {

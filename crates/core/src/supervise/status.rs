@@ -31,6 +31,21 @@ pub enum State {
 }
 
 impl State {
+    /// All states.
+    pub const ALL: [Self; 11] = [
+        Self::Idle,
+        Self::Starting,
+        Self::Ready,
+        Self::Degraded,
+        Self::Reconnecting,
+        Self::Parked,
+        Self::NeedsLogin,
+        Self::NeedsApproval,
+        Self::ConfigError,
+        Self::Disabled,
+        Self::Stopped,
+    ];
+
     /// The word on the wire, in logs and in metrics.
     pub const fn word(self) -> &'static str {
         match self {

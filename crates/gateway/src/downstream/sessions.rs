@@ -146,7 +146,6 @@ impl Sessions {
     }
 
     /// How many are in memory.
-    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }

@@ -125,8 +125,25 @@ impl Host {
         row: &OpenRow,
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
+        let end = entry.upstream()?.ends.open(self.clock());
+        let outcome = self.go(&entry, method, params, options, row).await;
+        match &outcome {
+            Ok(answer) => end.answered(answer.is_error()),
+            Err(error) => end.failed(error),
+        }
+        outcome
+    }
+
+    async fn go(
+        &self,
+        entry: &Entry,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        options: CallOptions,
+        row: &OpenRow,
+    ) -> Result<Answer, CallError> {
         let client = options.client.clone();
-        let resolved = self.resolve(&entry, method, params, options).await?;
+        let resolved = self.resolve(entry, method, params, options).await?;
         let begun = self.now();
         let outcome = match entry.lease(client.as_ref()) {
             Ok(lease) => lease.upstream().exchange(&resolved.order, row).await,

@@ -1,17 +1,22 @@
-//! One event, several views: a log line, a place among the last events of its upstream, a feed for
+//! One event, several views: a log line, a place among the last events of its upstream, a count, a feed for
 //! whoever follows. It watches and never decides.
 
+mod ends;
 mod log;
 mod stats;
+mod tally;
 
+pub(crate) use ends::Ends;
+pub use ends::{CallEnds, Spread};
 pub use stats::CallStats;
 pub(crate) use stats::Stats;
+pub(crate) use tally::Tally;
 
 use crate::clock::Clock;
 use gripfast_core::event::Event;
 use gripfast_core::time::{Now, Wall};
 use log::Log;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
@@ -54,6 +59,7 @@ pub(crate) struct Observer {
     instance: Option<u64>,
     feed: Feed,
     log: Log,
+    tally: Tally,
     recent: Mutex<VecDeque<UpstreamEvent>>,
 }
 
@@ -61,14 +67,21 @@ impl Observer {
     /// Events that status shows.
     const RECENT: usize = 20;
 
-    /// `instance` is the number of an instance that belongs to a single client.
-    pub(crate) fn new(server: Arc<str>, instance: Option<u64>, feed: Feed, clock: Clock) -> Self {
+    /// `instance` is the number of an instance that belongs to a single client; `tally` counts for all of them.
+    pub(crate) fn new(
+        server: Arc<str>,
+        instance: Option<u64>,
+        feed: Feed,
+        tally: Tally,
+        clock: Clock,
+    ) -> Self {
         let log = Log::new(Arc::clone(&server), instance, clock);
-        Self { server, instance, feed, log, recent: Mutex::default() }
+        Self { server, instance, feed, log, tally, recent: Mutex::default() }
     }
 
     pub(crate) fn tell(&self, now: Now, event: Event) {
         self.log.write(now.mono, event.clone());
+        self.tally.count(&event);
         let told =
             UpstreamEvent { server: Arc::clone(&self.server), instance: self.instance, at: now.wall, event };
         {
@@ -80,6 +93,11 @@ impl Observer {
         }
         // Nobody following is fine.
         let _ = self.feed.to.send(told);
+    }
+
+    /// How often each kind of event happened to the server.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.tally.read()
     }
 
     pub(crate) fn recent(&self) -> Vec<UpstreamEvent> {

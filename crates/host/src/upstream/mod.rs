@@ -28,7 +28,7 @@ use self::answers::{Answers, Thinking};
 use crate::clock::Clock;
 use crate::config::ProtocolChoice;
 use crate::menu::Bell;
-use crate::observe::{Observer, Stats};
+use crate::observe::{Ends, Observer, Stats};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
 use gripfast_core::event::Event;
@@ -52,6 +52,7 @@ pub(crate) struct Upstream {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
+    pub(crate) ends: Ends,
     pub(crate) observer: Observer,
     pub(crate) stderr: Arc<StderrRing>,
     pub(crate) listing: watch::Sender<Listing>,
@@ -181,6 +182,7 @@ impl Upstream {
             settings,
             clock,
             stats: Stats::default(),
+            ends: Ends::default(),
             observer,
             stderr: Arc::default(),
             role,

@@ -1,0 +1,55 @@
+//! `/metrics`: what is counted and measured, as OpenMetrics text. Nothing is counted here: every scrape reads
+//! the same facts that status shows, so the two cannot disagree.
+//!
+//! `families` says which metrics there are, `text` writes them, `reference` describes them.
+
+mod families;
+mod reference;
+mod text;
+
+pub use families::{Facts, Family, Kind, families};
+pub use reference::page;
+
+use crate::downstream::Gateway;
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use gripfast::Host;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is asked at each scrape.
+struct Meter {
+    host: Host,
+    gateway: Arc<Gateway>,
+    /// Seconds since the Unix epoch.
+    begun: f64,
+}
+
+/// The route `/metrics`.
+pub(crate) fn router(host: Host, gateway: Arc<Gateway>) -> Router {
+    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    Router::new().route("/metrics", get(scrape)).with_state(Arc::new(Meter { host, gateway, begun }))
+}
+
+async fn scrape(State(meter): State<Arc<Meter>>) -> Response {
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        begun: meter.begun,
+        servers: meter.host.status(),
+        ledger: meter.host.ledger_status(),
+        sessions: meter.gateway.sessions.count(),
+    };
+    match text::written(facts) {
+        Ok(text) => {
+            let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+            ([(CONTENT_TYPE, kind), (CACHE_CONTROL, HeaderValue::from_static("no-store"))], text)
+                .into_response()
+        }
+        // Writing to memory does not fail; a scraper is told rather than shown half.
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,0 +1,6 @@
+//! `/metrics` of a gateway that serves: what a scraper gets, and what the files in `deploy/` ask for.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod deploy;
+mod scrape;

@@ -1,0 +1,127 @@
+//! What a scraper gets from a gateway with a demo server behind it.
+
+use gripfast::Host;
+use gripfast::config::Config;
+use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::server::{Server, Settings};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A gateway that serves, and what a scraper sees of it.
+struct Scene {
+    host: Host,
+    url: String,
+    _state: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn with(config: &str) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let host = Host::builder().state_dir(Some(state.path().to_owned())).build();
+        for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
+            host.spawn(&server.name, server.spec.unwrap()).unwrap();
+        }
+        let settings = Settings {
+            listen: ([127, 0, 0, 1], 0).into(),
+            state_dir: Some(state.path().to_owned()),
+            terms: Terms::default(),
+        };
+        let server = Server::bind(host.clone(), &settings).await.unwrap();
+        let url = format!("http://{}/metrics", server.address().unwrap());
+        // It ends with the test's runtime.
+        tokio::spawn(server.serve(std::future::pending()));
+        Self { host, url, _state: state }
+    }
+
+    /// The lines of one scrape.
+    async fn scrape(&self) -> Vec<String> {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
+        let answer =
+            tokio::time::timeout(PATIENCE, client.get(self.url.parse().unwrap())).await.unwrap().unwrap();
+        assert_eq!(
+            answer.headers()["content-type"],
+            "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        );
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+fn demo() -> String {
+    format!("[servers.demo]\ncommand = {:?}\nargs = ['demo-server']\n", env!("CARGO_BIN_EXE_gripfast"))
+}
+
+#[track_caller]
+fn assert_has(lines: &[String], wanted: &[&str]) {
+    for line in wanted {
+        assert!(lines.iter().any(|known| known == line), "no `{line}` in\n{}", lines.join("\n"));
+    }
+}
+
+#[tokio::test]
+async fn f04_calls_are_counted_by_what_became_of_them() {
+    let scene = Scene::with(&format!("{}tools = {{ deny = ['add'] }}\n", demo())).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    scene.host.call("demo", "fail", None).await.unwrap();
+    scene.host.call("demo", "counter", None).await.unwrap();
+    scene.host.call("demo", "counter", None).await.unwrap();
+    scene.host.call("demo", "add", None).await.unwrap_err();
+    let lines = scene.scrape().await;
+    assert_has(
+        &lines,
+        &[
+            "# TYPE gripfast_upstream_calls counter",
+            r#"gripfast_upstream_calls_total{server="demo",outcome="done",code="none"} 2"#,
+            r#"gripfast_upstream_calls_total{server="demo",outcome="failed",code="none"} 1"#,
+            r#"gripfast_upstream_calls_total{server="demo",outcome="not_sent",code="denied"} 1"#,
+            "# TYPE gripfast_upstream_call_duration_seconds histogram",
+            r#"gripfast_upstream_call_duration_seconds_count{server="demo",outcome="done"} 2"#,
+            r#"gripfast_upstream_call_duration_seconds_bucket{le="+Inf",server="demo",outcome="done"} 2"#,
+            "gripfast_ledger_calls_total 4",
+        ],
+    );
+    assert_eq!(lines.last().unwrap(), "# EOF");
+    scene.host.shutdown().await;
+}
+
+/// A server that is lost shows in state, circuit, restarts and events, as in status.
+#[tokio::test]
+async fn f04_what_happens_to_a_server_is_counted() {
+    let scene = Scene::with(&demo()).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    let mut events = scene.host.events();
+    // It dies in mid-call, and comes back.
+    scene.host.call("demo", "crash", None).await.unwrap_err();
+    let revived = async { while events.recv().await.unwrap().event.word() != "revived" {} };
+    tokio::time::timeout(PATIENCE, revived).await.unwrap();
+    assert_has(
+        &scene.scrape().await,
+        &[
+            r#"gripfast_upstream_state{server="demo",state="ready"} 1"#,
+            r#"gripfast_upstream_state{server="demo",state="parked"} 0"#,
+            r#"gripfast_upstream_circuit{server="demo",circuit="closed"} 1"#,
+            r#"gripfast_upstream_restarts_total{server="demo"} 1"#,
+            r#"gripfast_upstream_events_total{server="demo",kind="revived"} 1"#,
+            r#"gripfast_upstream_calls_total{server="demo",outcome="unknown",code="outcome_unknown"} 1"#,
+            r#"gripfast_upstream_in_flight{server="demo"} 0"#,
+            r#"gripfast_upstream_tools{server="demo"} 9"#,
+            "gripfast_sessions 0",
+        ],
+    );
+    scene.host.stop("demo").unwrap();
+    while scene.host.status_of("demo").unwrap().supervision.state != gripfast::State::Stopped {
+        tokio::time::timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
+    }
+    assert_has(
+        &scene.scrape().await,
+        &[
+            r#"gripfast_upstream_state{server="demo",state="ready"} 0"#,
+            r#"gripfast_upstream_state{server="demo",state="stopped"} 1"#,
+        ],
+    );
+    scene.host.shutdown().await;
+}
