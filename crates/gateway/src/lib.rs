@@ -3,7 +3,9 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+mod connections;
 mod dashboard;
 pub mod downstream;
 pub mod metrics;
 pub mod server;
+mod shares;

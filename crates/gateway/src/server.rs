@@ -1,17 +1,20 @@
 //! The process around a gateway: it listens, serves until it is told to stop, and leaves in order.
 
-use crate::admin::Admin;
+use crate::admin::{Admin, ClientsView};
+use crate::connections::Connections;
 use crate::dashboard;
-use crate::downstream::{Gateway, Guard, Seal, Terms};
+use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
 use crate::metrics;
-use axum::serve::ListenerExt;
+use crate::shares::Shares;
 use gripfast::Host;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 /// What a gateway needs to know about itself.
 #[derive(Debug, Clone)]
@@ -28,7 +31,7 @@ pub struct Settings {
 pub struct Server {
     host: Host,
     listener: TcpListener,
-    router: axum::Router,
+    connections: Connections,
     gateway: Arc<Gateway>,
     admin: Arc<Admin>,
 }
@@ -70,8 +73,17 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
         let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
+        let limits = settings.terms.limits;
+        let shares = Shares::new(limits.connections_per_client as usize, limits.connections as usize);
         let admin =
-            Arc::new(Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?);
+            Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?.counting({
+                let (gateway, connections) = (Arc::clone(&gateway), shares.clone());
+                move || {
+                    let Census { sessions, in_flight } = gateway.census();
+                    ClientsView { connections: connections.taken(), sessions, in_flight }
+                }
+            });
+        let admin = Arc::new(admin);
         let guard = Guard::loopback(bound);
         let router = gateway
             .router()
@@ -79,7 +91,7 @@ impl Server {
             .merge(dashboard::router())
             .merge(metrics::router(host.clone(), Arc::clone(&gateway)))
             .layer(guard.layer());
-        Ok(Self { host, listener, router, gateway, admin })
+        Ok(Self { host, listener, connections: Connections { router, shares }, gateway, admin })
     }
 
     /// Where it listens.
@@ -96,28 +108,19 @@ impl Server {
     /// # Errors
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let Self { host, listener, router, gateway, admin } = self;
+        let Self { host, listener, connections, gateway, admin } = self;
         admin.set_serving();
-        let (leaving, going) = (Arc::clone(&admin), Arc::clone(&gateway));
-        // Small answers must not wait for more to send.
-        let listener = listener.tap_io(|connection| {
-            let _ = connection.set_nodelay(true);
-        });
-        let (told, stopping) = tokio::sync::oneshot::channel::<()>();
-        let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-            stop.await;
-            // Streams that only listen end now; they would outlast any patience.
-            leaving.set_leaving();
-            going.leave();
-            let _ = told.send(());
-        });
-        let too_long = async {
-            let _ = stopping.await;
-            tokio::time::sleep(Self::DRAIN_FOR).await;
-        };
+        let leaving = CancellationToken::new();
+        let mut serving = pin!(connections.serve(listener, leaving.clone()));
         let served = tokio::select! {
-            served = serving => served,
-            () = too_long => Ok(()),
+            served = &mut serving => served,
+            () = stop => {
+                // Streams that only listen end now; they would outlast any patience.
+                admin.set_leaving();
+                gateway.leave();
+                leaving.cancel();
+                tokio::time::timeout(Self::DRAIN_FOR, serving).await.unwrap_or(Ok(()))
+            }
         };
         gateway.note_sessions().await;
         host.shutdown().await;

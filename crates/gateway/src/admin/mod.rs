@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use token::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+pub(crate) use view::ClientsView;
 
 /// The admin API of one host.
 pub struct Admin {
@@ -37,6 +38,7 @@ pub struct Admin {
     begun: Instant,
     serving: AtomicBool,
     leaving: CancellationToken,
+    clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
 }
 
 impl Admin {
@@ -56,7 +58,14 @@ impl Admin {
             begun: Instant::now(),
             serving: AtomicBool::new(false),
             leaving: CancellationToken::new(),
+            clients: None,
         })
+    }
+
+    /// Tells in the status what clients have, as it is counted there.
+    pub(crate) fn counting(mut self, count: impl Fn() -> ClientsView + Send + Sync + 'static) -> Self {
+        self.clients = Some(Box::new(count));
+        self
     }
 
     /// The gateway serves from now on: `/readyz` says so.

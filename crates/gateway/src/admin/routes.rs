@@ -72,6 +72,7 @@ async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         uptime_ms: millis(admin.begun.elapsed()),
         upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
+        clients: admin.clients.as_ref().map(|count| count()),
     };
     json(StatusCode::OK, &fleet)
 }

@@ -15,6 +15,17 @@ pub(super) struct FleetView {
     pub(super) uptime_ms: u64,
     pub(super) upstreams: Vec<UpstreamView>,
     pub(super) ledger: LedgerView,
+    /// Where clients are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) clients: Option<ClientsView>,
+}
+
+/// What clients have at this moment; `docs/bounds.md` has the bounds.
+#[derive(Serialize)]
+pub(crate) struct ClientsView {
+    pub(crate) connections: usize,
+    pub(crate) sessions: usize,
+    pub(crate) in_flight: usize,
 }
 
 /// One upstream in a line.

@@ -3,13 +3,15 @@
 use super::Gateway;
 use super::aside::Aside;
 use super::ask::Fault;
+use super::body::{Admitted, Received};
 use super::client::Client;
 use super::era::{self, Around};
 use super::http::answer;
 use super::listen::Listening;
-use super::modern;
+use super::modern::{self, NotBegun};
 use super::presence::Presence;
 use super::questions::{Abilities, Questions};
+use super::refusal::Overload;
 use super::respond;
 use super::suspended::Step;
 use bytes::Bytes;
@@ -45,6 +47,10 @@ pub(super) struct Conversation {
 }
 
 const LARGEST_BATCH: usize = 100;
+/// Calls under way on one channel.
+const MOST_RUNNING: usize = 1024;
+/// Subscriptions on one channel.
+const MOST_LISTENING: usize = 16;
 /// A client that has said its last word may wait this long for its answers. One that died cannot be told
 /// from it, and must not keep us for as long as a call may take.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
@@ -68,18 +74,18 @@ impl Conversation {
     }
 
     /// Takes what the client says. Answers follow on the channel, in whatever order they come.
-    pub(super) async fn take(&mut self, body: Bytes) {
+    pub(super) async fn take(&mut self, body: &Received) {
         while self.tasks.try_join_next().is_some() || self.listening.try_join_next().is_some() {}
-        if envelope::is_batch(&body) {
-            self.take_batch(&body).await;
+        if envelope::is_batch(&body.bytes) {
+            self.take_batch(body).await;
         } else {
             self.take_one(body, AnswerTo::Channel).await;
         }
     }
 
     /// A batch is answered as a batch, when the last of its members is.
-    async fn take_batch(&mut self, body: &Bytes) {
-        let messages = match batch::split(body, LARGEST_BATCH) {
+    async fn take_batch(&mut self, body: &Received) {
+        let messages = match batch::split(&body.bytes, LARGEST_BATCH) {
             Ok(messages) => messages,
             Err(error) => return self.refuse(None, &era::unreadable_batch(&error), AnswerTo::Channel).await,
         };
@@ -90,7 +96,8 @@ impl Conversation {
         let mut due = Vec::new();
         for message in messages {
             let (answer, answered) = oneshot::channel();
-            self.take_one(body.slice_ref(message), AnswerTo::Batch(answer)).await;
+            let message = body.part(body.bytes.slice_ref(message));
+            self.take_one(&message, AnswerTo::Batch(answer)).await;
             due.push(answered);
         }
         let out = self.out.clone();
@@ -102,6 +109,11 @@ impl Conversation {
                 let _ = out.send(joined.into()).await;
             }
         });
+    }
+
+    /// There is no room for a message, which was not looked into.
+    pub(super) async fn turn_away(&self, overload: &Overload) {
+        self.refuse(None, &overload.fault(), AnswerTo::Channel).await;
     }
 
     /// Waits for the answers that are still due, for a while.
@@ -125,8 +137,8 @@ impl Conversation {
         tokio::spawn(async move { while self.tasks.join_next().await.is_some() {} });
     }
 
-    async fn take_one(&mut self, body: Bytes, to: AnswerTo) {
-        match Message::parse(&body) {
+    async fn take_one(&mut self, body: &Received, to: AnswerTo) {
+        match Message::parse(&body.bytes) {
             Err(error) => self.refuse(None, &era::unreadable(&error), to).await,
             Ok(Message::Request(request)) if request.method == "initialize" => match to {
                 AnswerTo::Channel => self.initialize(&request).await,
@@ -136,9 +148,15 @@ impl Conversation {
                 }
             },
             Ok(Message::Request(request)) => match era::of(&request, Around::Silent) {
-                Ok(Era::Modern) if request.method == "subscriptions/listen" => self.listen(&request),
-                Ok(Era::Modern) => self.begin_modern(&request, &body, to).await,
-                Ok(Era::Legacy) => self.begin(&request, body.clone(), to),
+                Ok(Era::Modern) if request.method == "subscriptions/listen" => match self.listen(&request) {
+                    Ok(()) => {}
+                    Err(overload) => self.refuse(Some(request.id), &overload.fault(), to).await,
+                },
+                Ok(Era::Modern) => self.begin_modern(&request, body, to).await,
+                Ok(Era::Legacy) => match self.has_room().and_then(|()| self.gateway.admit(body)) {
+                    Ok(admitted) => self.begin(&request, admitted, to),
+                    Err(overload) => self.refuse(Some(request.id), &overload.fault(), to).await,
+                },
                 Err(fault) => self.refuse(Some(request.id), &fault, to).await,
             },
             Ok(Message::Notification(notification)) => {
@@ -156,7 +174,7 @@ impl Conversation {
                 }
             }
             Ok(Message::Response(_)) => {
-                self.questions.answered(body.clone());
+                self.questions.answered(body.bytes.clone());
             }
         }
     }
@@ -185,23 +203,33 @@ impl Conversation {
         AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
     }
 
-    fn begin(&mut self, request: &Request<'_>, body: Bytes, to: AnswerTo) {
+    /// Whether one more call may be under way.
+    fn has_room(&self) -> Result<(), Overload> {
+        let room = self.tasks.len() < MOST_RUNNING;
+        if room { Ok(()) } else { Err(Overload::of_session("requests are under way")) }
+    }
+
+    fn begin(&mut self, request: &Request<'_>, admitted: Admitted, to: AnswerTo) {
         let (gateway, client) = (Arc::clone(&self.gateway), self.client.clone());
         let questions = Arc::clone(&self.questions);
         let ear = Arc::new(ToChannel { out: self.out.clone(), client: client.clone(), questions });
         self.run(request.id.to_request_id(), to, async move {
-            let Ok(Message::Request(request)) = Message::parse(&body) else { return None };
+            let Ok(Message::Request(request)) = Message::parse(admitted.body()) else { return None };
             Some(answer(&gateway, Era::Legacy, &request, ear, client).await.message.into())
         });
     }
 
     /// A modern client cannot be asked. It is told what is wanted, and comes back with it.
-    async fn begin_modern(&mut self, request: &Request<'_>, body: &Bytes, to: AnswerTo) {
+    async fn begin_modern(&mut self, request: &Request<'_>, body: &Received, to: AnswerTo) {
         let who = |abilities| self.presence.client(abilities);
-        let mut call = match modern::begin_or_resume(&self.gateway, request, body, who) {
+        let begun = self
+            .has_room()
+            .map_err(NotBegun::NoRoom)
+            .and_then(|()| modern::begin_or_resume(&self.gateway, request, body, who));
+        let mut call = match begun {
             Ok(call) => call,
-            Err(fault) => {
-                let refusal = respond::error(Era::Modern, Some(request.id), &fault);
+            Err(not_begun) => {
+                let refusal = respond::error(Era::Modern, Some(request.id), &not_begun.into_fault());
                 return to.say(&self.out, refusal.message.into()).await;
             }
         };
@@ -242,7 +270,10 @@ impl Conversation {
     }
 
     /// A stream of changes of the modern era: told of on the channel, until it is cancelled.
-    fn listen(&mut self, request: &Request<'_>) {
+    fn listen(&mut self, request: &Request<'_>) -> Result<(), Overload> {
+        if self.listening.len() >= MOST_LISTENING {
+            return Err(Overload::of_session("subscriptions are open"));
+        }
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
         let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
         let who = |abilities| self.presence.client(abilities);
@@ -264,6 +295,7 @@ impl Conversation {
             }
         });
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, listening);
+        Ok(())
     }
 
     /// A legacy client is told of changed lists, and of what it follows, from its `initialized` on.

@@ -4,6 +4,7 @@
 use super::Gateway;
 use super::aside::GetStream;
 use super::ask::{Asked, Fault, Told};
+use super::body::{self, Admitted, Received};
 use super::client::Client;
 use super::era::{self, Around};
 use super::heard::Heard;
@@ -11,11 +12,14 @@ use super::herald::Marks;
 use super::modern;
 use super::outbox::{Next, Outbox};
 use super::questions::{Abilities, Questions};
+use super::refusal::{self, Overload};
 use super::respond::{self, Response as Wire};
-use super::session::{InUse, Session};
+use super::session::{InUse, Listening, Session};
+use super::sessions::NoSession;
+use crate::shares::Peer;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
@@ -38,8 +42,6 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-/// The largest message a client may send.
-pub(super) const LARGEST_BODY: usize = 16 << 20;
 const LARGEST_BATCH: usize = 100;
 /// An answer that takes no longer is one JSON body. A slower one comes on a stream: nobody on the way takes the
 /// silence for an end, and whoever loses the connection may come back for it.
@@ -55,15 +57,16 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
 
 async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
+    let peer = head.extensions.get::<Peer>().copied().unwrap_or_default();
     match head.method {
-        Method::POST => match to_bytes(body, LARGEST_BODY).await {
-            Ok(body) => post(&gateway, &head.headers, body).await,
-            Err(_) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the message is over the limit of 16 MiB\n"),
+        Method::POST => match body::read(&gateway.bodies, peer, body).await {
+            Ok(body) => post(&gateway, &head.headers, &body).await,
+            Err(refusal) => *refusal,
         },
         // The modern era has neither streams to open nor sessions to end.
         Method::GET | Method::DELETE if says_modern(&head.headers) => not_allowed("POST"),
-        Method::GET => get(&gateway, &head.headers).await,
-        Method::DELETE => match find_session(&gateway, &head.headers).await {
+        Method::GET => get(&gateway, &head.headers, peer).await,
+        Method::DELETE => match find_session(&gateway, &head.headers, peer).await {
             Ok(session) => {
                 gateway.sessions.end(session.session()).await;
                 plain(StatusCode::OK, "")
@@ -80,11 +83,11 @@ fn not_allowed(allowed: &'static str) -> Response {
     response
 }
 
-async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Response {
-    if envelope::is_batch(&body) {
-        return post_batch(gateway, headers, &body).await;
+async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> Response {
+    if envelope::is_batch(&body.bytes) {
+        return post_batch(gateway, headers, body).await;
     }
-    let message = match Message::parse(&body) {
+    let message = match Message::parse(&body.bytes) {
         Ok(message) => message,
         Err(error) => {
             return wire(
@@ -94,8 +97,8 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: Bytes) -> Respo
         }
     };
     match era_of(headers, &message) {
-        Ok(Era::Modern) => modern::post(gateway, headers, &message, &body).await,
-        Ok(Era::Legacy) => post_legacy(gateway, headers, &message, &body).await,
+        Ok(Era::Modern) => modern::post(gateway, headers, &message, body).await,
+        Ok(Era::Legacy) => post_legacy(gateway, headers, &message, body).await,
         Err(fault) => {
             // A version that nobody speaks matters only if the request means it.
             let fault = match &message {
@@ -131,25 +134,27 @@ async fn post_legacy(
     gateway: &Arc<Gateway>,
     headers: &HeaderMap,
     message: &Message<'_>,
-    body: &Bytes,
+    body: &Received,
 ) -> Response {
     if let Message::Request(request) = message
         && request.method == "initialize"
     {
-        return initialize(gateway, request.id, request.params).await;
+        return initialize(gateway, request.id, request.params, body.peer).await;
     }
-    let in_use = match find_session(gateway, headers).await {
+    let in_use = match find_session(gateway, headers, body.peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
     let session = in_use.session();
     match message {
         Message::Request(request) => {
-            session.heard().listed(&request.method, gateway.herald.marks());
             let outbox = Arc::new(Outbox::default());
-            let id = request.id.to_request_id();
-            let call = spawn_legacy(gateway, session, session.client.clone(), body.clone(), &outbox);
-            session.running(id, call, &outbox);
+            // What is listed from here on is at least as new as these.
+            let marks = gateway.herald.marks();
+            if let Err(overload) = begin_legacy(gateway, session, session.client.clone(), body, &outbox) {
+                return refusal::overloaded(Some(request.id), &overload);
+            }
+            session.heard().listed(&request.method, marks);
             let begun = tokio::time::timeout(SOON, first(&outbox, 0)).await;
             match begun {
                 Ok(First::Answer(answer, status)) => json_response(answer, status),
@@ -157,9 +162,8 @@ async fn post_legacy(
                 Ok(First::Stream) | Err(_) => {
                     let number = session.keep_stream(Arc::clone(&outbox));
                     let opening = session.version.primes_streams().then(|| opening(number));
-                    stream(
-                        futures_util::stream::iter(opening).chain(outbox_events(outbox, 0, number, in_use)),
-                    )
+                    let rest = outbox_events(outbox, 0, number, in_use);
+                    stream(futures_util::stream::iter(opening.map(Ok)).chain(rest))
                 }
             }
         }
@@ -168,22 +172,29 @@ async fn post_legacy(
             plain(StatusCode::ACCEPTED, "")
         }
         Message::Response(_) => {
-            session.questions.answered(body.clone());
+            session.questions.answered(body.bytes.clone());
             plain(StatusCode::ACCEPTED, "")
         }
     }
 }
 
-fn spawn_legacy(
+/// Begins a call of a legacy client, which goes on if its client hangs up.
+fn begin_legacy(
     gateway: &Arc<Gateway>,
-    session: &Session,
+    session: &Arc<Session>,
     client: Client,
-    body: Bytes,
+    body: &Received,
     outbox: &Arc<Outbox>,
-) -> AbortHandle {
+) -> Result<(), Overload> {
+    let Ok(Message::Request(request)) = Message::parse(&body.bytes) else { return Ok(()) };
+    let id = request.id.to_request_id();
+    session.has_room()?;
+    let admitted = gateway.admit(body)?;
     let questions = Arc::clone(&session.questions);
-    let ear = LegacyEar { outbox: Arc::clone(outbox), questions, client: client.clone() };
-    spawn_call(gateway, Era::Legacy, body, Arc::clone(outbox), Arc::new(ear), client)
+    let ear = Arc::new(LegacyEar { outbox: Arc::clone(outbox), questions, client: client.clone() });
+    let call = spawn_call(gateway, Era::Legacy, admitted, Arc::clone(outbox), ear, client);
+    session.running(id, call, outbox);
+    Ok(())
 }
 
 fn notice(session: &Session, notification: &envelope::Notification<'_>) {
@@ -194,8 +205,8 @@ fn notice(session: &Session, notification: &envelope::Notification<'_>) {
     }
 }
 
-async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -> Response {
-    let in_use = match find_session(gateway, headers).await {
+async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> Response {
+    let in_use = match find_session(gateway, headers, body.peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -204,13 +215,13 @@ async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -
     if !session.version.allows_batches() {
         return refuse(&Fault::new(codes::INVALID_REQUEST, "this protocol version has no batches"));
     }
-    let messages = match batch::split(body, LARGEST_BATCH) {
+    let messages = match batch::split(&body.bytes, LARGEST_BATCH) {
         Ok(messages) => messages,
         Err(error) => return refuse(&era::unreadable_batch(&error)),
     };
     let due: Vec<Arc<Outbox>> = messages
         .into_iter()
-        .filter_map(|message| begin_member(gateway, session, body.slice_ref(message)))
+        .filter_map(|message| begin_member(gateway, session, &body.part(body.bytes.slice_ref(message))))
         .collect();
     let answers = futures_util::future::join_all(due.iter().map(|outbox| outbox.answer())).await;
     let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
@@ -221,27 +232,28 @@ async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Bytes) -
 }
 
 /// Begins one message of a batch. Like any call of a legacy client it goes on if its client hangs up.
-fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) -> Option<Arc<Outbox>> {
+fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Received) -> Option<Arc<Outbox>> {
     let outbox = Arc::new(Outbox::default());
     let refuse = |id: Option<Id<'_>>, fault: &Fault| {
         outbox.finish(Some(respond::error(Era::Legacy, id, fault).message.into()));
     };
-    match Message::parse(&message) {
+    match Message::parse(&message.bytes) {
         Ok(Message::Request(request)) if request.method == "initialize" => {
             refuse(Some(request.id), &Fault::new(codes::INVALID_REQUEST, "`initialize` stands alone"));
         }
         Ok(Message::Request(request)) => {
-            let id = request.id.to_request_id();
             // Nobody reads a batch before all of it is answered, so its members cannot be asked anything.
-            let call = spawn_legacy(gateway, session, session.client.unasked(), message.clone(), &outbox);
-            session.running(id, call, &outbox);
+            if let Err(overload) = begin_legacy(gateway, session, session.client.unasked(), message, &outbox)
+            {
+                refuse(Some(request.id), &overload.fault());
+            }
         }
         Ok(Message::Notification(notification)) => {
             notice(session, &notification);
             return None;
         }
         Ok(Message::Response(_)) => {
-            session.questions.answered(message.clone());
+            session.questions.answered(message.bytes.clone());
             return None;
         }
         Err(error) => refuse(None, &Fault::new(codes::INVALID_REQUEST, error.to_string())),
@@ -249,7 +261,7 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: Bytes) 
     Some(outbox)
 }
 
-async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
+async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: Peer) -> Response {
     let wanted = params.and_then(|params| InitializeParams::read(params).ok());
     let Some(wanted) = wanted else {
         let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
@@ -257,8 +269,9 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
     };
     let (version, result) = gateway.initialize(&wanted.version).await;
     let abilities = Abilities::read(wanted.capabilities);
-    let Some(session) = gateway.sessions.begin(&version, abilities, gateway.herald.marks()) else {
-        return plain(StatusCode::INTERNAL_SERVER_ERROR, "no session could be made\n");
+    let session = match gateway.sessions.begin(&version, abilities, peer, gateway.herald.marks()) {
+        Ok(session) => session,
+        Err(error) => return *no_session(&error, Some(id)),
     };
     let mut response = json_response(envelope::response(id, &result).into(), StatusCode::OK);
     if let Ok(id) = HeaderValue::from_str(&session.id) {
@@ -268,8 +281,8 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
 }
 
 /// The GET stream of a legacy session: what changed since the client was last told, and what changes.
-async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
-    let in_use = match find_session(gateway, headers).await {
+async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: Peer) -> Response {
+    let in_use = match find_session(gateway, headers, peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -278,7 +291,10 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
     if let Some((number, place)) = last.and_then(stream_place)
         && let Some(outbox) = session.stream(number)
     {
-        return stream(outbox_events(outbox, place, number, in_use));
+        return match Session::listen(in_use) {
+            Ok(listening) => stream(outbox_events(outbox, place, number, listening)),
+            Err(overload) => refusal::overloaded(None, &overload),
+        };
     }
     if let Some((marks, changes)) = last.and_then(|last| news_place(gateway, last)) {
         *session.heard() = Heard::of(marks);
@@ -286,12 +302,18 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap) -> Response {
             session.client.follows.heard(changes);
         }
     }
-    stream(news(gateway, in_use))
+    match Session::listen(in_use) {
+        Ok(listening) => stream(news(gateway, listening).map(Ok)),
+        Err(overload) => refusal::overloaded(None, &overload),
+    }
 }
 
 /// What a legacy client has to be told of lists and of what it follows, now and from now on. What certainly
 /// reached it is remembered with its session, so nothing is missed between two streams.
-fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
+fn news(
+    gateway: &Arc<Gateway>,
+    session: Listening,
+) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
     session.session().take_back();
     let get_stream = session.session().get_streams.open();
     let begin = (gateway.herald.follow(), Telling { session, get_stream }, Arc::clone(gateway));
@@ -330,7 +352,7 @@ fn news(gateway: &Arc<Gateway>, session: InUse) -> impl futures_util::Stream<Ite
 
 /// A stream on which a session is told of changes; what it was told last may be lost with it.
 struct Telling {
-    session: InUse,
+    session: Listening,
     get_stream: GetStream,
 }
 
@@ -375,7 +397,7 @@ pub(super) async fn changed_or_due(
 }
 
 /// The session that a request belongs to, in use by it.
-async fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<InUse, Box<Response>> {
+async fn find_session(gateway: &Gateway, headers: &HeaderMap, peer: Peer) -> Result<InUse, Box<Response>> {
     let refuse = |status, text: &str| {
         let fault = Fault::new(-32600, text);
         Box::new(wire(respond::error(Era::Legacy, None, &fault), status))
@@ -387,9 +409,24 @@ async fn find_session(gateway: &Gateway, headers: &HeaderMap) -> Result<InUse, B
         let text = format!("Bad Request: Unsupported protocol version: {version}");
         return Err(refuse(StatusCode::BAD_REQUEST, &text));
     }
-    let session = gateway.sessions.find(id, || told_before_us(gateway)).await;
-    let session = session.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "Session not found"))?;
-    Ok(session.in_use())
+    match gateway.sessions.find(id, peer, || told_before_us(gateway)).await {
+        Ok(session) => Ok(session.in_use()),
+        Err(error) => Err(no_session(&error, None)),
+    }
+}
+
+/// Why there is no session for a request.
+fn no_session(error: &NoSession, id: Option<Id<'_>>) -> Box<Response> {
+    Box::new(match error {
+        NoSession::Unknown => {
+            let fault = Fault::new(codes::INVALID_REQUEST, "Session not found");
+            wire(respond::error(Era::Legacy, id, &fault), StatusCode::NOT_FOUND)
+        }
+        NoSession::NoRoom(exhausted) => {
+            refusal::overloaded(id, &Overload::new(*exhausted, "sessions are in use"))
+        }
+        NoSession::NoEntropy => plain(StatusCode::INTERNAL_SERVER_ERROR, "no session could be made\n"),
+    })
 }
 
 /// What a client was told whose session is older than we are: we cannot know. It is told once to look again
@@ -408,7 +445,7 @@ fn told_before_us(gateway: &Gateway) -> Marks {
 pub(super) fn spawn_call(
     gateway: &Arc<Gateway>,
     era: Era,
-    body: Bytes,
+    admitted: Admitted,
     outbox: Arc<Outbox>,
     ear: Arc<dyn Listener>,
     client: Client,
@@ -418,7 +455,7 @@ pub(super) fn spawn_call(
     let end = EndOnDrop(Arc::clone(&outbox));
     let call = async move {
         let _end = end;
-        let Ok(Message::Request(request)) = Message::parse(&body) else { return };
+        let Ok(Message::Request(request)) = Message::parse(admitted.body()) else { return };
         let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
         outbox.finish_with_status(message.into(), status);
     };
@@ -493,33 +530,44 @@ fn opening(number: u64) -> Bytes {
     sse::Writer::new().id(&format!("s-{number}-0")).retry(COME_BACK_AFTER).data(b"").finish().into()
 }
 
-/// The messages of one request as events, from `place` on.
+/// The messages of one request as events, from `place` on. A client that falls so far behind that it would
+/// miss some is cut off: it notices, and comes back for what is left.
 fn outbox_events(
     outbox: Arc<Outbox>,
     place: usize,
     number: u64,
-    in_use: InUse,
-) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    futures_util::stream::unfold((outbox, place, in_use), move |(outbox, place, in_use)| async move {
+    user: impl Send + 'static,
+) -> impl futures_util::Stream<Item = Result<Bytes, FellBehind>> + Send + 'static {
+    let place = place.max(outbox.first_kept());
+    futures_util::stream::unfold((outbox, place, user), move |(outbox, place, user)| async move {
         let (event, place) = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
-            Err(_) => (Bytes::from_static(sse::KEEP_ALIVE), place),
+            Err(_) => (Ok(Bytes::from_static(sse::KEEP_ALIVE)), place),
             Ok(Next::End) => return None,
+            Ok(Next::Missed(kept)) => (Err(FellBehind), kept),
             Ok(Next::Message(message, next)) => {
                 let event = sse::Writer::new().id(&format!("s-{number}-{next}")).data(&message).finish();
-                (event.into(), next)
+                (Ok(event.into()), next)
             }
         };
-        Some((event, (outbox, place, in_use)))
+        Some((event, (outbox, place, user)))
     })
 }
+
+/// A client reads more slowly than its server talks.
+#[derive(Debug, thiserror::Error)]
+#[error("the client fell behind")]
+pub(super) struct FellBehind;
 
 fn stream_place(id: &str) -> Option<(u64, usize)> {
     let (number, place) = id.strip_prefix("s-")?.split_once('-')?;
     Some((number.parse().ok()?, place.parse().ok()?))
 }
 
-pub(super) fn stream(events: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response {
-    let mut response = Response::new(Body::from_stream(events.map(Ok::<_, std::convert::Infallible>)));
+/// An event stream; an error cuts it off.
+pub(super) fn stream(
+    events: impl futures_util::Stream<Item = Result<Bytes, FellBehind>> + Send + 'static,
+) -> Response {
+    let mut response = Response::new(Body::from_stream(events));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -542,4 +590,26 @@ pub(super) fn plain(status: StatusCode, text: &'static str) -> Response {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_falls_behind_is_cut_off_and_comes_back_for_what_is_left() {
+        let outbox = Arc::new(Outbox::default());
+        let mut events = Box::pin(outbox_events(Arc::clone(&outbox), 0, 7, ()));
+        outbox.push(Bytes::from_static(b"{}"));
+        assert!(events.next().await.unwrap().unwrap().starts_with(b"id: s-7-1"));
+        for _ in 0..5000 {
+            outbox.push(Bytes::from_static(b"{}"));
+        }
+        assert!(events.next().await.unwrap().is_err());
+        outbox.finish(Some(Bytes::from_static(b"[]")));
+        let again: Vec<_> = outbox_events(outbox, 1, 7, ()).collect().await;
+        assert!(again.iter().all(Result::is_ok), "it is not cut off for what it missed before");
+        let last = again.last().unwrap().as_ref().unwrap();
+        assert!(last.starts_with(b"id: s-7-5002"), "{last:?}");
+    }
 }

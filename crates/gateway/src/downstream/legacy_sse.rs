@@ -2,10 +2,12 @@
 //! to POST; everything else comes on the stream.
 
 use super::Gateway;
+use super::body::{self, Received};
 use super::conversation::Conversation;
-use super::http::{LARGEST_BODY, plain, stream};
+use super::http::{plain, stream};
+use super::refusal::{self, Overload};
+use crate::shares::{Peer, Share, Shares};
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -18,28 +20,38 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 /// The clients with an open stream, by the number in their address.
 #[derive(Default)]
-struct Clients(Mutex<HashMap<String, mpsc::Sender<Bytes>>>);
+struct Clients(Mutex<HashMap<String, mpsc::Sender<Received>>>);
 
 #[derive(Clone)]
 struct Shared {
     gateway: Arc<Gateway>,
     clients: Arc<Clients>,
+    /// How many there may be.
+    shares: Shares,
 }
 
+/// Clients at a time.
+const MOST: usize = 1000;
 /// Messages that may wait for a client that does not read, and messages of a client that wait for us.
 const QUEUED: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
-    let shared = Shared { gateway, clients: Arc::default() };
+    let shared = Shared { gateway, clients: Arc::default(), shares: Shares::new(MOST, MOST) };
     Router::new().route("/sse", get(open)).route("/message", post(take)).with_state(shared)
 }
 
-async fn open(State(shared): State<Shared>) -> Response {
+async fn open(State(shared): State<Shared>, request: Request) -> Response {
+    let share = match shared.shares.take(peer(&request), 1) {
+        Ok(share) => share,
+        Err(exhausted) => {
+            return refusal::overloaded(None, &Overload::new(exhausted, "streams of HTTP+SSE are open"));
+        }
+    };
     let mut number = [0; 16];
     if SystemRandom::new().fill(&mut number).is_err() {
         return plain(StatusCode::INTERNAL_SERVER_ERROR, "no session could be made\n");
@@ -49,19 +61,20 @@ async fn open(State(shared): State<Shared>) -> Response {
         id
     });
     let (to_client, from_gateway) = mpsc::channel::<Bytes>(QUEUED);
-    let (to_gateway, mut from_client) = mpsc::channel::<Bytes>(QUEUED);
+    let (to_gateway, mut from_client) = mpsc::channel::<Received>(QUEUED);
     shared.clients.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), to_gateway);
     let gateway = Arc::clone(&shared.gateway);
     tokio::spawn(async move {
         let mut conversation = Conversation::new(gateway, to_client);
         while let Some(message) = from_client.recv().await {
-            conversation.take(message).await;
+            conversation.take(&message).await;
         }
         conversation.abandon();
     });
     let hello =
         sse::Writer::new().event("endpoint").data(format!("/message?sessionId={id}").as_bytes()).finish();
-    let farewell = Farewell { id, clients: Arc::clone(&shared.clients), gateway: shared.gateway };
+    let farewell =
+        Farewell { id, clients: Arc::clone(&shared.clients), gateway: shared.gateway, _share: share };
     let messages =
         futures_util::stream::unfold((from_gateway, farewell), |(mut messages, farewell)| async move {
             let next = tokio::select! {
@@ -77,7 +90,8 @@ async fn open(State(shared): State<Shared>) -> Response {
                 )),
             }
         });
-    stream(futures_util::stream::once(std::future::ready(Bytes::from(hello))).chain(messages))
+    let hello = futures_util::stream::once(std::future::ready(Bytes::from(hello)));
+    stream(hello.chain(messages).map(Ok))
 }
 
 async fn take(State(shared): State<Shared>, request: Request) -> Response {
@@ -85,13 +99,20 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
     let id = query.split('&').find_map(|pair| pair.strip_prefix("sessionId=")).unwrap_or_default();
     let client = shared.clients.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
     let Some(client) = client else { return plain(StatusCode::NOT_FOUND, "Could not find session\n") };
-    let Ok(body) = to_bytes(request.into_body(), LARGEST_BODY).await else {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the message is over the limit of 16 MiB\n");
+    let peer = peer(&request);
+    let message = match body::read(&shared.gateway.bodies, peer, request.into_body()).await {
+        Ok(message) => message,
+        Err(refusal) => return *refusal,
     };
-    match client.send(body).await {
+    match client.try_send(message) {
         Ok(()) => plain(StatusCode::ACCEPTED, "Accepted"),
-        Err(_) => plain(StatusCode::NOT_FOUND, "Could not find session\n"),
+        Err(TrySendError::Full(_)) => refusal::overloaded(None, &Overload::of_session("messages wait")),
+        Err(TrySendError::Closed(_)) => plain(StatusCode::NOT_FOUND, "Could not find session\n"),
     }
+}
+
+fn peer(request: &Request) -> Peer {
+    request.extensions().get().copied().unwrap_or_default()
 }
 
 /// A client whose stream ended is gone: its address leads nowhere any more.
@@ -99,6 +120,7 @@ struct Farewell {
     id: String,
     clients: Arc<Clients>,
     gateway: Arc<Gateway>,
+    _share: Share,
 }
 
 impl Drop for Farewell {

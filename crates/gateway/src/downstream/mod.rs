@@ -6,6 +6,7 @@
 
 mod aside;
 mod ask;
+mod body;
 mod client;
 mod clock;
 mod conversation;
@@ -26,7 +27,9 @@ mod pass;
 mod presence;
 mod questions;
 mod recall;
+mod refusal;
 mod respond;
+mod roster;
 mod route;
 mod seal;
 mod session;
@@ -41,6 +44,7 @@ pub use guard::Guard;
 pub use seal::Seal;
 pub use terms::Terms;
 
+use crate::shares::Shares;
 use clock::Clock;
 use gripfast::Host;
 use herald::Herald;
@@ -58,6 +62,10 @@ pub struct Gateway {
     pub(crate) sessions: Sessions,
     pub(crate) herald: Herald,
     pub(crate) waiting: Waiting,
+    /// Requests that are not answered yet.
+    in_flight: Shares,
+    /// The memory that their bodies take.
+    bodies: Shares,
     /// The end is near: streams that only listen are over.
     pub(crate) leaving: CancellationToken,
     startup_wait: Duration,
@@ -76,6 +84,11 @@ impl Gateway {
             host,
             sessions,
             waiting: Waiting::default(),
+            in_flight: Shares::new(
+                terms.limits.in_flight_per_client as usize,
+                terms.limits.in_flight as usize,
+            ),
+            bodies: body::shares(),
             leaving: CancellationToken::new(),
             herald,
             startup_wait: terms.startup_wait,
@@ -101,6 +114,11 @@ impl Gateway {
         self.sessions.note_all().await;
     }
 
+    /// What clients have at this moment.
+    pub fn census(&self) -> Census {
+        Census { sessions: self.sessions.count(), in_flight: self.in_flight.taken() }
+    }
+
     /// Serves one client on a pair of streams, one message a line, until its end of input.
     ///
     /// # Errors
@@ -117,6 +135,15 @@ impl Gateway {
     async fn settle(&self) {
         self.settled.get_or_init(|| self.host.settled(self.startup_wait)).await;
     }
+}
+
+/// What clients have at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Census {
+    /// Legacy sessions in memory.
+    pub sessions: usize,
+    /// Requests that are not answered yet.
+    pub in_flight: usize,
 }
 
 /// Lets go of idle sessions now and then, until the gateway leaves or is gone.

@@ -3,16 +3,19 @@
 
 use super::Gateway;
 use super::ask::{Fault, who_answers};
+use super::body::Received;
 use super::client::Client;
 use super::http::{First, KEEP_ALIVE, first, json_response, plain, spawn_call, stream, wire};
 use super::listen::Listening;
 use super::outbox::Outbox;
 use super::presence;
 use super::questions::Abilities;
+use super::refusal::{self, Overload};
 use super::respond;
 use super::suspended::{Inputs, ModernEar, Step, Suspended};
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use gripfast::RawValue;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::headers::{Mirrored, ParamHeaders};
@@ -25,7 +28,7 @@ pub(super) async fn post(
     gateway: &Arc<Gateway>,
     headers: &HeaderMap,
     message: &Message<'_>,
-    body: &Bytes,
+    body: &Received,
 ) -> Response {
     let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
     if let Err(fault) = verify(headers, request, annotated(gateway, request).as_ref()) {
@@ -36,7 +39,28 @@ pub(super) async fn post(
     }
     match begin_or_resume(gateway, request, body, presence::without_session) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
-        Err(fault) => wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK),
+        Err(NotBegun::NoRoom(overload)) => refusal::overloaded(Some(request.id), &overload),
+        Err(NotBegun::Fault(fault)) => {
+            wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::OK)
+        }
+    }
+}
+
+/// Why a call does not begin.
+pub(super) enum NotBegun {
+    /// What it comes back to is not there.
+    Fault(Fault),
+    /// Too many are under way.
+    NoRoom(Overload),
+}
+
+impl NotBegun {
+    /// The error that says so.
+    pub(super) fn into_fault(self) -> Fault {
+        match self {
+            Self::Fault(fault) => fault,
+            Self::NoRoom(overload) => overload.fault(),
+        }
     }
 }
 
@@ -70,26 +94,27 @@ fn annotated(gateway: &Gateway, request: &Request<'_>) -> Option<ParamHeaders> {
 pub(super) fn begin_or_resume(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
-    body: &Bytes,
+    body: &Received,
     who: impl FnOnce(Abilities) -> gripfast::Client,
-) -> Result<Suspended, Fault> {
-    Ok(match resumed(gateway, request.params)? {
-        Some(call) => call,
-        None => begin(gateway, request, body, who),
-    })
+) -> Result<Suspended, NotBegun> {
+    match resumed(gateway, request.params).map_err(NotBegun::Fault)? {
+        Some(call) => Ok(call),
+        None => begin(gateway, request, body, who).map_err(NotBegun::NoRoom),
+    }
 }
 
 fn begin(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
-    body: &Bytes,
+    body: &Received,
     who: impl FnOnce(Abilities) -> gripfast::Client,
-) -> Suspended {
+) -> Result<Suspended, Overload> {
+    let admitted = gateway.admit(body)?;
     let client = Client::of_request(request.params, who);
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
-    let call = spawn_call(gateway, Era::Modern, body.clone(), Arc::clone(&outbox), Arc::new(ear), client);
-    Suspended::new(outbox, inputs, call)
+    let call = spawn_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client);
+    Ok(Suspended::new(outbox, inputs, call))
 }
 
 /// The call that this request brings input for. A state that is not ours is the server's own business.
@@ -114,14 +139,14 @@ async fn deliver(gateway: &Arc<Gateway>, id: RequestId, call: Suspended) -> Resp
         biased;
         begun = first(&call.outbox, call.place) => match begun {
             First::Answer(answer, status) => json_response(under(&id, answer), status),
-            First::Stream => stream(events(Arc::clone(gateway), id, call)),
+            First::Stream => stream(events(Arc::clone(gateway), id, call).map(Ok)),
         },
         () = call.inputs.wanted() => {
             let question = input_required(gateway, &id, call);
             json_response(question, StatusCode::OK)
         }
         // From here on there are signs of life. Errors that have a status of their own come sooner.
-        () = tokio::time::sleep(KEEP_ALIVE) => stream(events(Arc::clone(gateway), id, call)),
+        () = tokio::time::sleep(KEEP_ALIVE) => stream(events(Arc::clone(gateway), id, call).map(Ok)),
     }
 }
 
@@ -182,7 +207,7 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
 /// The stream of a modern client that listens. It ends with an answer when the gateway does.
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
     let begin = Stage::Opening(Arc::clone(gateway), id.to_request_id(), params.map(RawValue::to_owned));
-    stream(futures_util::stream::unfold(begin, |stage| async move {
+    let events = futures_util::stream::unfold(begin, |stage| async move {
         match stage {
             Stage::Opening(gateway, id, params) => {
                 let client = Client::of_request(params.as_deref(), presence::without_session).at_servers;
@@ -206,7 +231,8 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Resp
             }
             Stage::Over => None,
         }
-    }))
+    });
+    stream(events.map(Ok))
 }
 
 /// How far a stream of changes has come.

@@ -1,7 +1,9 @@
 //! What one request is told, in order: events on the way, the answer last. It can be read from any point,
-//! so a client that lost its stream picks it up where it was.
+//! so a client that lost its stream picks it up where it was. It is bounded: a reader that falls too far
+//! behind misses the oldest events, and is told so.
 
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
@@ -14,7 +16,9 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct Log {
-    messages: Vec<Bytes>,
+    messages: VecDeque<Bytes>,
+    /// What they take together.
+    bytes: usize,
     dropped: usize,
     done: bool,
     /// Whether the last message is the answer.
@@ -30,11 +34,15 @@ pub(crate) enum Next {
     Message(Bytes, usize),
     /// Nothing more will come.
     End,
+    /// What was here is not kept any more; this place is the first that is.
+    Missed(usize),
 }
 
 impl Outbox {
-    /// Messages on the way that are kept; a chatty server does not fill our memory.
+    /// Messages on the way that are kept, and what they may take together; a chatty server does not fill our
+    /// memory. The latest one is kept whatever its size.
     const MOST: usize = 1024;
+    const MOST_BYTES: usize = 1 << 20;
 
     /// Adds a message on the way to the answer.
     pub(crate) fn push(&self, message: Bytes) {
@@ -42,11 +50,13 @@ impl Outbox {
         if log.done {
             return;
         }
-        if log.messages.len() == Self::MOST {
-            log.messages.remove(0);
+        log.bytes += message.len();
+        log.messages.push_back(message);
+        while log.messages.len() > Self::MOST || (log.bytes > Self::MOST_BYTES && log.messages.len() > 1) {
+            let oldest = log.messages.pop_front().unwrap_or_default();
+            log.bytes -= oldest.len();
             log.dropped += 1;
         }
-        log.messages.push(message);
         drop(log);
         self.news.notify_waiters();
     }
@@ -64,6 +74,7 @@ impl Outbox {
             return;
         }
         log.answered = answer.is_some();
+        log.bytes += answer.as_ref().map_or(0, Bytes::len);
         log.messages.extend(answer);
         log.done = true;
         let at_the_end = log.at_the_end.take();
@@ -88,20 +99,42 @@ impl Outbox {
     /// The answer and its status, if it is the only message from `place` on.
     pub(crate) fn only_the_answer(&self, place: usize) -> Option<(Bytes, u16)> {
         let log = self.lock();
-        match log.messages.get(place.saturating_sub(log.dropped)..)? {
-            [answer] if log.done && log.dropped <= place => Some((answer.clone(), log.status)),
-            _ => None,
-        }
+        let left = log.messages.len().checked_sub(place.checked_sub(log.dropped)?)?;
+        let answer = log.messages.back().filter(|_| log.done && left == 1)?;
+        Some((answer.clone(), log.status))
+    }
+
+    /// Whether nothing more will come, and what it takes to keep it.
+    pub(crate) fn end(&self) -> Option<usize> {
+        let log = self.lock();
+        log.done.then_some(log.bytes)
+    }
+
+    /// The place of the first message that is kept.
+    pub(crate) fn first_kept(&self) -> usize {
+        self.lock().dropped
     }
 
     /// Waits for the answer; `None` if the call ends without one.
     pub(crate) async fn answer(&self) -> Option<Bytes> {
         let mut place = 0;
-        while let Next::Message(_, next) = self.next(place).await {
+        while let Some((_, next)) = self.next_kept(place).await {
             place = next;
         }
         let log = self.lock();
-        log.messages.last().filter(|_| log.answered).cloned()
+        log.messages.back().filter(|_| log.answered).cloned()
+    }
+
+    /// Waits for the message at `place`, or for the first one after it that is kept; `None` at the end. For
+    /// readers to whom a gap does not matter.
+    pub(crate) async fn next_kept(&self, mut place: usize) -> Option<(Bytes, usize)> {
+        loop {
+            match self.next(place).await {
+                Next::Message(message, next) => return Some((message, next)),
+                Next::Missed(kept) => place = kept,
+                Next::End => return None,
+            }
+        }
     }
 
     /// Waits for the message at `place`.
@@ -112,9 +145,9 @@ impl Outbox {
             news.as_mut().enable();
             {
                 let log = self.lock();
-                let at = place.saturating_sub(log.dropped);
+                let Some(at) = place.checked_sub(log.dropped) else { return Next::Missed(log.dropped) };
                 if let Some(message) = log.messages.get(at) {
-                    return Next::Message(message.clone(), log.dropped + at + 1);
+                    return Next::Message(message.clone(), place + 1);
                 }
                 if log.done {
                     return Next::End;
@@ -152,11 +185,29 @@ mod tests {
             outbox.push(Bytes::from(format!("{n}")));
         }
         outbox.finish(Some(Bytes::from_static(b"answer")));
-        let mut place = 0;
+        assert_eq!(outbox.next(0).await, Next::Missed(5000 - Outbox::MOST));
+        let mut place = outbox.first_kept();
         let mut last = Bytes::new();
         while let Next::Message(message, next) = outbox.next(place).await {
             (last, place) = (message, next);
         }
         assert_eq!((last.as_ref(), place), (b"answer".as_slice(), 5001));
+        assert_eq!(outbox.answer().await.as_deref(), Some(b"answer".as_slice()));
+    }
+
+    #[tokio::test]
+    async fn few_and_large_messages_are_bounded_too_and_the_latest_is_kept_whatever_its_size() {
+        let outbox = Outbox::default();
+        for _ in 0..10 {
+            outbox.push(Bytes::from(vec![b'x'; Outbox::MOST_BYTES / 4]));
+        }
+        assert_eq!(outbox.first_kept(), 6);
+        let large = Bytes::from(vec![b'y'; 3 * Outbox::MOST_BYTES]);
+        outbox.push(large.clone());
+        assert_eq!((outbox.first_kept(), outbox.next(10).await), (10, Next::Message(large, 11)));
+        outbox.push(Bytes::from_static(b"small"));
+        assert_eq!(outbox.first_kept(), 11);
+        outbox.finish(None);
+        assert_eq!(outbox.end(), Some(5));
     }
 }

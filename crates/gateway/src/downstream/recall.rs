@@ -23,12 +23,16 @@ struct Own {
     keys: HashSet<String>,
     /// The same in the order of their ends, with the moment from which on they need not be remembered.
     order: VecDeque<(Duration, String)>,
+    /// When the store was last gone through.
+    tidied: Duration,
 }
 
 impl Recall {
     /// When this many were ended within one idle time, all ids up to then open no more, and the count
     /// begins anew.
     const MOST_ENDED: usize = 100_000;
+
+    const TIDIED_EVERY: Duration = Duration::from_secs(600);
 
     /// Keys with the time from which on they need not be remembered.
     const ENDED: &'static str = "session-ended";
@@ -75,7 +79,7 @@ impl Recall {
             own.forget_until(wall);
             let too_many = own.keys.len() >= Self::MOST_ENDED;
             if too_many {
-                *own = Own::default();
+                *own = Own { tidied: own.tidied, ..Own::default() };
             }
             own.keys.insert(key.clone());
             own.order.push_back((until, key.clone()));
@@ -97,9 +101,17 @@ impl Recall {
         self.lock().keys.contains(&pass.key())
     }
 
-    /// Forgets what nobody could open any more.
+    /// Forgets what nobody could open any more. Going through a store takes a while, so that is done now and
+    /// then only.
     pub(crate) fn tidy(&self, wall: Duration) {
-        self.lock().forget_until(wall);
+        {
+            let mut own = self.lock();
+            own.forget_until(wall);
+            if wall < own.tidied + Self::TIDIED_EVERY {
+                return;
+            }
+            own.tidied = wall;
+        }
         let now = wall.as_secs();
         for space in [Self::ENDED, Self::SEEN] {
             let keep = move |_: &str, value: &[u8]| last_number(value).is_some_and(|until| until > now);
@@ -209,7 +221,7 @@ mod tests {
         let (ended, seen) = (pass(0), pass(0));
         recall.end(&ended, at(5));
         recall.note_seen(&seen, at(5));
-        recall.tidy(at(64));
+        recall.tidy(at(54));
         assert!(store.get(Recall::ENDED, &ended.key()).is_some());
         recall.tidy(at(65));
         assert!(store.get(Recall::ENDED, &ended.key()).is_none() && recall.lock().keys.is_empty());

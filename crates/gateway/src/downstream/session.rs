@@ -10,6 +10,9 @@ use super::outbox::Outbox;
 use super::pass::Pass;
 use super::presence::Presence;
 use super::questions::Questions;
+use super::refusal::Overload;
+use crate::shares::{Peer, Share, Shares};
+use gripfast::Host;
 use gripfast::wire::{ProtocolVersion, RequestId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) version: ProtocolVersion,
     /// What its id says.
     pub(crate) pass: Pass,
+    /// Who has it in memory here.
+    pub(crate) peer: Peer,
     /// What it can be asked and wants to hear.
     pub(crate) client: Client,
     /// What it was asked and has not answered yet.
@@ -34,39 +39,66 @@ pub(crate) struct Session {
     pub(crate) ended: CancellationToken,
     heard: Mutex<Heard>,
     state: Mutex<State>,
-    clock: Clock,
+    common: Arc<Common>,
     /// When it was last used, in milliseconds of the monotonic clock.
     used: AtomicU64,
     /// Requests and streams that are open now.
     open: AtomicUsize,
+    /// Of these, streams that its client opened to listen.
+    listening: AtomicUsize,
     /// When it was last noted, beyond this process, that it is in use.
     noted: AtomicU64,
     /// With the session end the instances that servers have for it alone.
     _presence: Presence,
 }
 
+/// What all sessions have in common.
+pub(crate) struct Common {
+    pub(crate) clock: Clock,
+    /// Whose servers are told when one is over.
+    pub(crate) host: Host,
+    /// The memory that streams which have ended take, so that they can be picked up.
+    pub(crate) kept: Shares,
+}
+
 #[derive(Default)]
 struct State {
     running: HashMap<RequestId, AbortHandle>,
-    streams: VecDeque<(u64, Arc<Outbox>)>,
+    /// In the order in which they began.
+    streams: VecDeque<Kept>,
     next_stream: u64,
 }
 
+/// A stream that may be picked up again.
+struct Kept {
+    number: u64,
+    outbox: Arc<Outbox>,
+    /// Since when nothing more will come, in milliseconds of the monotonic clock, and the memory for it.
+    ended: Option<(u64, Share)>,
+}
+
 impl Session {
-    /// Finished streams that may still be picked up.
+    /// Calls under way.
+    const MOST_RUNNING: usize = 1024;
+    /// Streams that its client may have open to listen.
+    const MOST_LISTENING: usize = 16;
+    /// Streams of calls that may be picked up again.
     const MOST_STREAMS: usize = 16;
+    /// How long one may be picked up after its end, and what those that ended may take together.
+    const KEPT_FOR: Duration = Duration::from_secs(300);
+    const KEPT_BYTES: usize = 16 << 20;
 
     /// A session that is in use from `now` on. What its client knows of the lists is `told`.
     pub(crate) fn new(
         id: Arc<str>,
         pass: Pass,
+        peer: Peer,
         told: Marks,
-        presence: Presence,
-        clock: Clock,
+        common: &Arc<Common>,
         now: Now,
     ) -> Self {
         let (questions, get_streams) = (Arc::<Questions>::default(), Arc::<GetStreams>::default());
-        let abilities = pass.abilities();
+        let (presence, abilities) = (Presence::begin(&common.host), pass.abilities());
         let mut client = Client::with(abilities, presence.client(abilities));
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
             way: Arc::clone(&get_streams),
@@ -79,14 +111,16 @@ impl Session {
             version: pass.version(),
             client,
             pass,
+            peer,
             questions,
             get_streams,
             ended: CancellationToken::new(),
             heard: Mutex::new(Heard::of(told)),
             state: Mutex::default(),
-            clock,
+            common: Arc::clone(common),
             used: AtomicU64::new(millis(now.mono)),
             open: AtomicUsize::new(0),
+            listening: AtomicUsize::new(0),
             noted: AtomicU64::new(millis(now.mono)),
             _presence: presence,
         }
@@ -134,6 +168,12 @@ impl Session {
         (used > self.noted.load(Ordering::Acquire)).then(|| now.wall.saturating_sub(ago))
     }
 
+    /// Whether one more call may be under way.
+    pub(super) fn has_room(&self) -> Result<(), Overload> {
+        let room = self.lock().running.len() < Self::MOST_RUNNING;
+        if room { Ok(()) } else { Err(Overload::of_session("requests are under way")) }
+    }
+
     /// Notes a call under way, so that its client can cancel it.
     pub(crate) fn running(self: &Arc<Self>, id: RequestId, call: AbortHandle, outbox: &Outbox) {
         let session = self.in_use();
@@ -142,7 +182,10 @@ impl Session {
     }
 
     fn finished(&self, id: &RequestId) {
-        self.lock().running.remove(id);
+        let now = self.common.clock.now();
+        let mut state = self.lock();
+        state.running.remove(id);
+        state.note_ends(now, &self.common.kept, self.peer);
     }
 
     /// The client cancels one of its calls.
@@ -153,21 +196,41 @@ impl Session {
         }
     }
 
-    /// Keeps a stream that its client may pick up again; answers with its number.
+    /// Keeps a stream that its client may pick up again; answers with its number. What has ended makes room
+    /// first, the oldest of it.
     pub(crate) fn keep_stream(&self, outbox: Arc<Outbox>) -> u64 {
+        let now = self.common.clock.now();
         let mut state = self.lock();
         if state.streams.len() == Self::MOST_STREAMS {
-            state.streams.pop_front();
+            let oldest = state.streams.iter().position(|kept| kept.ended.is_some()).unwrap_or_default();
+            state.streams.remove(oldest);
         }
         let number = state.next_stream;
         state.next_stream += 1;
-        state.streams.push_back((number, outbox));
+        state.streams.push_back(Kept { number, outbox, ended: None });
+        state.note_ends(now, &self.common.kept, self.peer);
         number
     }
 
+    /// A stream that can be picked up.
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<Outbox>> {
-        let state = self.lock();
-        state.streams.iter().find(|(kept, _)| *kept == number).map(|(_, outbox)| Arc::clone(outbox))
+        let mut state = self.lock();
+        state.forget_old(self.common.clock.now());
+        state.streams.iter().find(|kept| kept.number == number).map(|kept| Arc::clone(&kept.outbox))
+    }
+
+    /// Forgets streams that ended too long ago to be picked up.
+    pub(crate) fn tidy(&self, now: Now) {
+        self.lock().forget_old(now);
+    }
+
+    /// Its client opens a stream to listen, unless it has too many.
+    pub(super) fn listen(in_use: InUse) -> Result<Listening, Overload> {
+        let listening = Listening(in_use);
+        if listening.0.0.listening.fetch_add(1, Ordering::AcqRel) >= Self::MOST_LISTENING {
+            return Err(Overload::of_session("streams are open"));
+        }
+        Ok(listening)
     }
 
     /// What the client has heard about the lists.
@@ -190,6 +253,35 @@ impl Session {
     }
 }
 
+impl State {
+    /// Notes which streams have ended. What there is no memory for is not kept.
+    fn note_ends(&mut self, now: Now, memory: &Shares, peer: Peer) {
+        for kept in self.streams.iter_mut().filter(|kept| kept.ended.is_none()) {
+            let share = kept.outbox.end().and_then(|bytes| memory.take(peer, bytes).ok());
+            kept.ended = share.map(|share| (millis(now.mono), share));
+        }
+        self.streams.retain(|kept| kept.ended.is_some() || kept.outbox.end().is_none());
+        self.forget_old(now);
+        let mut bytes: usize = self.streams.iter().map(Kept::bytes).sum();
+        while bytes > Session::KEPT_BYTES {
+            let Some(oldest) = self.streams.iter().position(|kept| kept.ended.is_some()) else { return };
+            bytes -= self.streams.remove(oldest).map_or(0, |kept| kept.bytes());
+        }
+    }
+
+    fn forget_old(&mut self, now: Now) {
+        let since = millis(now.mono.saturating_sub(Session::KEPT_FOR));
+        let is_old = |kept: &Kept| kept.ended.as_ref().is_some_and(|(ended, _)| *ended < since);
+        self.streams.retain(|kept| !is_old(kept));
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.ended.as_ref().map_or(0, |(_, share)| share.amount())
+    }
+}
+
 /// Somebody uses a session: a request that is not answered yet, or a stream that is open.
 pub(crate) struct InUse(Arc<Session>);
 
@@ -201,11 +293,114 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.touch(self.0.clock.now());
+        self.0.touch(self.0.common.clock.now());
         self.0.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A stream that a client has opened to listen.
+pub(crate) struct Listening(InUse);
+
+impl Listening {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.0.0
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.0.listening.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::downstream::questions::Abilities;
+    use bytes::Bytes;
+
+    fn session(memory: usize) -> Arc<Session> {
+        let common = Arc::new(Common {
+            clock: Clock::new(),
+            host: Host::builder().build(),
+            kept: Shares::new(memory, memory),
+        });
+        let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
+        let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
+        Arc::new(Session::new("id".into(), pass, Peer::default(), Marks::default(), &common, now))
+    }
+
+    /// A stream that has told `bytes` and ended.
+    fn ended(bytes: usize) -> Arc<Outbox> {
+        let outbox = Arc::new(Outbox::default());
+        outbox.finish(Some(Bytes::from(vec![b'x'; bytes])));
+        outbox
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_can_be_picked_up_for_five_minutes_after_its_end() {
+        let session = session(1000);
+        let (finished, unfinished) = (session.keep_stream(ended(10)), session.keep_stream(Arc::default()));
+        tokio::time::advance(Session::KEPT_FOR).await;
+        assert!(session.stream(finished).is_some() && session.stream(unfinished).is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(session.stream(finished).is_none(), "it was kept for long enough");
+        assert!(session.stream(unfinished).is_some(), "its time has not begun");
+        assert_eq!(session.common.kept.taken(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_begins_when_the_call_ends() {
+        let session = session(1000);
+        let outbox = Arc::new(Outbox::default());
+        let call = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        session.running(RequestId::from("one"), call, &outbox);
+        let number = session.keep_stream(Arc::clone(&outbox));
+        tokio::time::advance(Session::KEPT_FOR * 2).await;
+        outbox.finish(Some(Bytes::from_static(b"answer")));
+        tokio::time::advance(Session::KEPT_FOR).await;
+        assert!(session.stream(number).is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        session.tidy(session.common.clock.now());
+        assert!(session.lock().streams.is_empty() && session.lock().running.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_ended_makes_room_for_what_goes_on() {
+        let session = session(1000);
+        let running: Vec<u64> = (0..4).map(|_| session.keep_stream(Arc::default())).collect();
+        let finished: Vec<u64> = (0..20).map(|_| session.keep_stream(ended(1))).collect();
+        assert!(running.iter().all(|number| session.stream(*number).is_some()));
+        let left = finished.iter().filter(|number| session.stream(**number).is_some());
+        assert_eq!(left.count(), Session::MOST_STREAMS - 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_is_bounded_in_bytes_for_a_session_and_for_all() {
+        let one = session(usize::MAX);
+        let large = one.keep_stream(ended(Session::KEPT_BYTES));
+        assert!(one.stream(large).is_some());
+        let next = one.keep_stream(ended(10));
+        assert!(one.stream(large).is_none() && one.stream(next).is_some());
+        let other = session(15);
+        let (first, second) = (other.keep_stream(ended(10)), other.keep_stream(ended(10)));
+        assert!(other.stream(first).is_some() && other.stream(second).is_none(), "there is no memory for it");
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_client_may_have_sixteen_streams_open() {
+        let session = session(0);
+        let mut open: Vec<Listening> =
+            (0..16).map(|_| Session::listen(session.in_use()).ok().unwrap()).collect();
+        assert!(Session::listen(session.in_use()).is_err());
+        open.pop();
+        assert!(Session::listen(session.in_use()).is_ok());
+        drop(open);
+        assert_eq!(session.open.load(Ordering::Acquire), 0);
+    }
 }

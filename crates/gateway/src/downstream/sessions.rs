@@ -4,15 +4,15 @@
 use super::clock::{Clock, Now};
 use super::herald::Marks;
 use super::pass::{Pass, random};
-use super::presence::Presence;
 use super::questions::Abilities;
 use super::recall::Recall;
+use super::roster::{Enrolled, Roster};
 use super::seal::Seal;
-use super::session::Session;
+use super::session::{Common, Session};
 use super::terms::Terms;
+use crate::shares::{Exhausted, Peer, Shares};
 use gripfast::Host;
 use gripfast::wire::ProtocolVersion;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -20,37 +20,49 @@ use tokio::sync::Semaphore;
 /// All legacy sessions.
 pub(crate) struct Sessions {
     seal: Seal,
-    host: Host,
-    clock: Clock,
+    common: Arc<Common>,
     idle: Duration,
-    most: usize,
     recall: Arc<Recall>,
     /// Those who wait for what is remembered. A store is not faster for being asked by many at once.
     asking: Semaphore,
-    table: Mutex<HashMap<Arc<str>, Arc<Session>>>,
+    roster: Mutex<Roster>,
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+pub(crate) enum NoSession {
+    /// The id is not one of ours, or its session is over.
+    Unknown,
+    /// There are too many, and all are in use.
+    NoRoom(Exhausted),
+    /// The system gave no randomness to make an id of.
+    NoEntropy,
 }
 
 /// What a sealed state begins with: no session id can be taken for one.
 const STATE: &str = "input ";
 
 impl Sessions {
-    /// When there are too many, this part of them makes room at once, so that looking for them is rare.
-    const PART: usize = 16;
     /// How often a session in use is noted as such, and looked for among those that another process ended;
     /// more often where sessions may be idle for a short time only.
     const NOTED_EVERY: Duration = Duration::from_secs(60);
+    /// What streams that have ended may take, over all sessions of one client and of all.
+    const KEPT_EACH: usize = 256 << 20;
+    const KEPT_ALL: usize = 512 << 20;
 
     /// What is remembered of sessions is kept in the store of `host`, whose servers are told when one is over.
     pub(crate) fn new(seal: Seal, host: Host, terms: &Terms, clock: Clock) -> Self {
+        let store = host.store();
         Self {
             seal,
-            clock,
+            common: Arc::new(Common { clock, host, kept: Shares::new(Self::KEPT_EACH, Self::KEPT_ALL) }),
             idle: terms.session_idle_timeout,
-            most: terms.limits.sessions as usize,
-            recall: Arc::new(Recall::new(host.store())),
-            host,
+            recall: Arc::new(Recall::new(store)),
             asking: Semaphore::new(4),
-            table: Mutex::default(),
+            roster: Mutex::new(Roster::new(
+                terms.limits.sessions_per_client as usize,
+                terms.limits.sessions as usize,
+            )),
         }
     }
 
@@ -59,35 +71,35 @@ impl Sessions {
         &self,
         version: &ProtocolVersion,
         abilities: Abilities,
+        peer: Peer,
         told: Marks,
-    ) -> Option<Arc<Session>> {
-        let now = self.clock.now();
-        let pass = Pass::new(version, abilities, now.wall, self.idle)?;
-        let id: Arc<str> = pass.seal(&self.seal)?.into();
-        let presence = Presence::begin(&self.host);
-        Some(self.keep(Session::new(id, pass, told, presence, self.clock, now), now))
+    ) -> Result<Arc<Session>, NoSession> {
+        let now = self.common.clock.now();
+        let pass = Pass::new(version, abilities, now.wall, self.idle).ok_or(NoSession::NoEntropy)?;
+        let id = pass.seal(&self.seal).ok_or(NoSession::NoEntropy)?;
+        self.keep(Session::new(id.into(), pass, peer, told, &self.common, now), now)
     }
 
     /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
     /// told is up to the caller.
-    pub(crate) async fn find(&self, id: &str, told: impl FnOnce() -> Marks) -> Option<Arc<Session>> {
-        let now = self.clock.now();
+    pub(crate) async fn find(
+        &self,
+        id: &str,
+        peer: Peer,
+        told: impl FnOnce() -> Marks,
+    ) -> Result<Arc<Session>, NoSession> {
+        let now = self.common.clock.now();
         let Some(session) = self.in_memory(id, now) else {
-            let pass = Pass::open(id, &self.seal)?;
-            let (opens, idle) = (pass.clone(), self.idle);
-            self.ask(move |recall| recall.opens(&opens, now.wall, idle)).await.filter(|opens| *opens)?;
-            let presence = Presence::begin(&self.host);
-            let session = self.keep(Session::new(id.into(), pass, told(), presence, self.clock, now), now);
-            // Its client may have ended it while we asked.
-            return if self.recall.ended_here(&session.pass) { self.forget(&session) } else { Some(session) };
+            return self.open(id, peer, told, now).await;
         };
         if session.is_due(now, self.noted_every()) {
             let pass = session.pass.clone();
             if self.ask(move |recall| recall.seen(&pass, now.wall)).await == Some(false) {
-                return self.forget(&session);
+                self.forget(&session);
+                return Err(NoSession::Unknown);
             }
         }
-        Some(session)
+        Ok(session)
     }
 
     /// A number that nobody can guess, and the state under which only its client can come back with it.
@@ -106,19 +118,21 @@ impl Sessions {
     /// The client ended its session: what it still waits for is cancelled, and its id opens no more, here
     /// or elsewhere, now or after a restart.
     pub(crate) async fn end(&self, session: &Session) {
-        self.recall.end(&session.pass, self.clock.now().wall);
+        self.recall.end(&session.pass, self.common.clock.now().wall);
         self.forget(session);
         self.ask(Recall::flush).await;
     }
 
     /// Lets go of sessions that were idle for too long, and of what is remembered of those long gone.
     pub(crate) async fn sweep(&self) {
-        let now = self.clock.now();
-        let idle: Vec<Arc<Session>> = {
-            let mut table = self.lock();
-            table.extract_if(|_, session| self.is_over(session, now)).map(|(_, session)| session).collect()
+        let now = self.common.clock.now();
+        let over = {
+            let mut roster = self.lock();
+            let over = roster.strike_all(|session| self.is_over(session, now));
+            roster.iter().for_each(|session| session.tidy(now));
+            over
         };
-        for session in idle {
+        for session in over {
             session.end();
         }
         self.ask(move |recall| recall.tidy(now.wall)).await;
@@ -126,16 +140,16 @@ impl Sessions {
 
     /// How often to sweep.
     pub(crate) fn sweep_every(&self) -> Duration {
-        (self.idle / 4).clamp(Duration::from_secs(1), Duration::from_secs(600))
+        (self.idle / 4).clamp(Duration::from_secs(1), Duration::from_secs(60))
     }
 
     /// Notes when each session was last used, for whoever comes after us.
     pub(crate) async fn note_all(&self) {
-        let now = self.clock.now();
+        let now = self.common.clock.now();
         let unnoted: Vec<(Pass, Duration)> = {
-            let table = self.lock();
+            let roster = self.lock();
             let used = |session: &Arc<Session>| Some((session.pass.clone(), session.unnoted_use(now)?));
-            table.values().filter_map(used).collect()
+            roster.iter().filter_map(used).collect()
         };
         self.ask(move |recall| {
             for (pass, used) in unnoted {
@@ -151,12 +165,12 @@ impl Sessions {
     }
 
     fn in_memory(&self, id: &str, now: Now) -> Option<Arc<Session>> {
-        let mut table = self.lock();
-        let session = table.get(id)?;
+        let mut roster = self.lock();
+        let session = roster.get(id)?;
         if self.is_over(session, now) {
             // Another process may have seen it since; that is asked of those who remember.
-            let over = table.remove(id);
-            drop(table);
+            let over = roster.strike(id);
+            drop(roster);
             over.inspect(|session| session.end());
             return None;
         }
@@ -164,28 +178,46 @@ impl Sessions {
         Some(Arc::clone(session))
     }
 
-    fn forget(&self, session: &Session) -> Option<Arc<Session>> {
-        self.lock().remove(&session.id);
-        session.end();
-        None
+    /// Opens a session by what its id says and what is remembered of it.
+    async fn open(
+        &self,
+        id: &str,
+        peer: Peer,
+        told: impl FnOnce() -> Marks,
+        now: Now,
+    ) -> Result<Arc<Session>, NoSession> {
+        let pass = Pass::open(id, &self.seal).ok_or(NoSession::Unknown)?;
+        let (asked, idle) = (pass.clone(), self.idle);
+        if self.ask(move |recall| recall.opens(&asked, now.wall, idle)).await != Some(true) {
+            return Err(NoSession::Unknown);
+        }
+        let session = self.keep(Session::new(id.into(), pass, peer, told(), &self.common, now), now)?;
+        // Its client may have ended it while we asked.
+        if self.recall.ended_here(&session.pass) {
+            self.forget(&session);
+            return Err(NoSession::Unknown);
+        }
+        Ok(session)
     }
 
     fn is_over(&self, session: &Session, now: Now) -> bool {
         session.idle_for(now).is_some_and(|idle| idle >= self.idle.min(session.pass.idle()))
     }
 
-    fn keep(&self, session: Session, now: Now) -> Arc<Session> {
-        let mut table = self.lock();
-        let gone = if table.len() >= self.most { make_room(&mut table, now, Self::PART) } else { Vec::new() };
-        let session = Arc::clone(table.entry(Arc::clone(&session.id)).or_insert_with(|| Arc::new(session)));
-        drop(table);
+    fn keep(&self, session: Session, now: Now) -> Result<Arc<Session>, NoSession> {
+        let Enrolled { session, gone } = self.lock().enrol(session, now).map_err(NoSession::NoRoom)?;
         for session in gone {
             session.end();
             if let Some(used) = session.unnoted_use(now) {
                 self.recall.note_seen(&session.pass, used);
             }
         }
-        session
+        Ok(session)
+    }
+
+    fn forget(&self, session: &Session) {
+        self.lock().strike(&session.id);
+        session.end();
     }
 
     /// Asks those who remember, on a thread that may wait. `None` only when everything is ending.
@@ -199,24 +231,9 @@ impl Sessions {
         Self::NOTED_EVERY.min(self.idle / 4)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Arc<Session>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Roster> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Takes out a part of the sessions that nobody uses, those that were unused for longest. Their ids still open.
-fn make_room(table: &mut HashMap<Arc<str>, Arc<Session>>, now: Now, part: usize) -> Vec<Arc<Session>> {
-    let mut idle: Vec<(u64, Arc<str>)> = table
-        .values()
-        .filter(|session| session.idle_for(now).is_some())
-        .map(|session| (session.used(), Arc::clone(&session.id)))
-        .collect();
-    let most = (table.len() / part + 1).min(idle.len());
-    if most == 0 {
-        return Vec::new();
-    }
-    idle.select_nth_unstable(most - 1);
-    idle[..most].iter().filter_map(|(_, id)| table.remove(id)).collect()
 }
 
 #[cfg(test)]
@@ -254,11 +271,11 @@ mod tests {
 
     fn begin(sessions: &Sessions) -> Arc<Session> {
         let version = ProtocolVersion::V2025_06_18;
-        sessions.begin(&version, Abilities::default(), Marks::default()).unwrap()
+        sessions.begin(&version, Abilities::default(), Peer::default(), Marks::default()).unwrap()
     }
 
     async fn find(sessions: &Sessions, id: &str) -> Option<Arc<Session>> {
-        sessions.find(id, Marks::default).await
+        sessions.find(id, Peer::default(), Marks::default).await.ok()
     }
 
     #[tokio::test(start_paused = true)]

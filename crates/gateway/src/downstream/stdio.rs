@@ -1,8 +1,8 @@
 //! The gateway as a stdio server: one message a line in, one message a line out, and nothing else.
 
 use super::Gateway;
+use super::body::{LARGEST, Received};
 use super::conversation::Conversation;
-use super::http::LARGEST_BODY;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -23,15 +23,18 @@ pub(super) async fn serve(
     let mut input = BufReader::new(input);
     loop {
         let mut line = Vec::new();
-        let read = (&mut input).take(LARGEST_BODY as u64 + 1).read_until(b'\n', &mut line).await?;
+        let read = (&mut input).take(LARGEST as u64 + 1).read_until(b'\n', &mut line).await?;
         if read == 0 {
             break;
         }
-        if line.len() > LARGEST_BODY {
+        if line.len() > LARGEST {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is over the limit of 16 MiB"));
         }
         if !line.trim_ascii().is_empty() {
-            conversation.take(Bytes::from(line)).await;
+            match Received::here(&gateway.bodies, Bytes::from(line)) {
+                Ok(message) => conversation.take(&message).await,
+                Err(overload) => conversation.turn_away(&overload).await,
+            }
         }
     }
     conversation.finish().await;

@@ -6,6 +6,7 @@
 
 mod aggregation;
 mod apps;
+mod bad_clients;
 mod batches;
 mod bounds;
 mod client;
@@ -16,6 +17,7 @@ mod fidelity;
 mod flight;
 mod isolation;
 mod legacy;
+mod limits;
 mod logs;
 mod modern;
 mod news;

@@ -6,6 +6,7 @@ use gripfast::{Host, State};
 use gripfast_demo::{Options, RunningServer};
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{Server, Settings};
+use http::Method;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +66,28 @@ impl Scene {
         Self::over(config, self.state, PATIENCE).await
     }
 
+    /// What clients have at this moment, as the status tells it: connections, sessions, requests under way.
+    pub(crate) async fn clients(&self) -> Clients {
+        let status = self.http.send(Method::GET, "/api/v1/status", &[("connection", "close")], "").await;
+        let count = |what: &str| status.message()["clients"][what].as_u64().unwrap();
+        // The one that asks is not counted.
+        Clients {
+            connections: count("connections") - 1,
+            sessions: count("sessions"),
+            in_flight: count("in_flight"),
+        }
+    }
+
+    /// Until clients have just this.
+    pub(crate) async fn until_clients(&self, what: &str, so: impl Fn(Clients) -> bool) {
+        within(what, async {
+            while !so(self.clients().await) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
     /// Waits for a state. Something has to happen before it can be there, and tells when it does.
     pub(crate) async fn until(&self, server: &str, state: State) {
         let mut events = self.host.events();
@@ -77,6 +100,21 @@ impl Scene {
             panic!("`{server}` was never {state:?}: {:?}", self.host.status_of(server).unwrap());
         }
     }
+}
+
+/// What clients have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Clients {
+    pub(crate) connections: u64,
+    pub(crate) sessions: u64,
+    pub(crate) in_flight: u64,
+}
+
+/// Lets time pass for everybody at once.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }
 
 /// The terms that a config sets for clients.

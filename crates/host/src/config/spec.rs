@@ -62,11 +62,34 @@ pub struct ClientLimits {
     /// open, but streams that could have been picked up again are lost. Too small, and that happens to
     /// clients that are still there; too large, and memory (about 2 KB each). Default 20 000.
     pub sessions: u32,
+    /// Of these, sessions of one client, told by its address; all programs of this machine are one client.
+    /// Beyond it its own sessions make room, not those of others. Default 10 000.
+    pub sessions_per_client: u32,
+    /// Requests that are not answered yet. Beyond it they are refused with 503. Too small, and busy clients
+    /// are refused; too large, and memory for questions and answers. Default 8192.
+    pub in_flight: u32,
+    /// Of these, requests of one client, over all its sessions. Beyond it they are refused with 429. Too
+    /// small, and a busy client is refused; too large, and one client can keep every server busy. Default
+    /// 4096.
+    pub in_flight_per_client: u32,
+    /// Open connections. An HTTP connection carries one request or one stream at a time, so this bounds both.
+    /// Beyond it a connection is told 503 and closed. The limit of open files of the process should be
+    /// above it. Default 8192.
+    pub connections: u32,
+    /// Of these, connections of one client. Default 4096.
+    pub connections_per_client: u32,
 }
 
 impl Default for ClientLimits {
     fn default() -> Self {
-        Self { sessions: 20_000 }
+        Self {
+            sessions: 20_000,
+            sessions_per_client: 10_000,
+            in_flight: 8192,
+            in_flight_per_client: 4096,
+            connections: 8192,
+            connections_per_client: 4096,
+        }
     }
 }
 

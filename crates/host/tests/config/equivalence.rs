@@ -154,7 +154,7 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!(config.gateway.state_dir.as_deref(), Some(Path::new("/var/lib/gripfast")));
     assert_eq!(config.gateway.startup_wait, Duration::from_secs(3));
     assert_eq!(config.gateway.session_idle_timeout, Duration::from_secs(1800));
-    assert_eq!(config.gateway.limits, ClientLimits { sessions: 500 });
+    assert_eq!(config.gateway.limits, ClientLimits { sessions: 500, ..ClientLimits::default() });
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));

@@ -189,6 +189,9 @@ fn preferred(format: Format) -> &'static str {
     }
 }
 
+/// How much of something clients may have.
+const SOME: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+
 /// The table is ours in every format, so a key that we do not know is a mistake in every format.
 fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     let mut gateway = GatewayConfig::default();
@@ -219,9 +222,15 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     fields.duration("startup_wait", wait, &mut gateway.startup_wait, problems);
     let idle = Span::at_least(Duration::from_secs(1));
     fields.duration("session_idle_timeout", idle, &mut gateway.session_idle_timeout, problems);
-    if let Some(mut limits) = fields.table("limits", problems) {
-        limits.whole_number("sessions", 1..=1_000_000, &mut gateway.limits.sessions, problems);
-        limits.finish(problems);
+    if let Some(mut table) = fields.table("limits", problems) {
+        let limits = &mut gateway.limits;
+        table.whole_number("sessions", SOME, &mut limits.sessions, problems);
+        table.whole_number("sessions_per_client", SOME, &mut limits.sessions_per_client, problems);
+        table.whole_number("in_flight", SOME, &mut limits.in_flight, problems);
+        table.whole_number("in_flight_per_client", SOME, &mut limits.in_flight_per_client, problems);
+        table.whole_number("connections", SOME, &mut limits.connections, problems);
+        table.whole_number("connections_per_client", SOME, &mut limits.connections_per_client, problems);
+        table.finish(problems);
     }
     let keeps = [Keeps::Nothing, Keeps::Digest, Keeps::Arguments].map(|keeps| (keeps.word(), keeps));
     fields.choice("ledger", &keeps, &mut gateway.ledger.keeps, problems);

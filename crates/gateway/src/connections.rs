@@ -1,0 +1,230 @@
+//! Connections: taken as long as there is room, served for as long as their clients keep their side up, and
+//! let go of in order. A client that sends its head slowly, or does not read what it asked for, costs a
+//! connection for a minute and nothing more.
+
+use crate::shares::{Peer, Share, Shares};
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{CONNECTION, RETRY_AFTER};
+use http::{HeaderValue, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_service::Service;
+
+/// A request's head has to be complete after this, counted from the end of the request before it. So it is
+/// also how long a connection may be idle.
+pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(60);
+/// A client that takes nothing of what waits for it is cut off after this.
+const STALLED_FOR: Duration = Duration::from_secs(60);
+/// The largest head of a request.
+const LARGEST_HEAD: usize = 64 << 10;
+/// What may wait in a connection for a client to read it, besides one message.
+const BUFFER: usize = 64 << 10;
+/// Connections that are too many are told so, this many at a time; even more are just closed.
+const TURNED_AWAY: usize = 64;
+/// How long somebody who is turned away may take to say what for.
+const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
+/// Without file descriptors there is nothing to accept with; some may be free in a moment.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What is served to whoever connects.
+pub(crate) struct Connections {
+    pub(crate) router: Router,
+    /// How many there may be.
+    pub(crate) shares: Shares,
+}
+
+impl Connections {
+    /// Serves until `leaving`; then nothing new is accepted, idle connections are closed, and requests under
+    /// way may finish. Returns when the last one has. Dropping the future cuts all connections.
+    pub(crate) async fn serve(self, listener: TcpListener, leaving: CancellationToken) -> io::Result<()> {
+        let (all, turned_away) = (TaskTracker::new(), Shares::new(TURNED_AWAY, TURNED_AWAY));
+        let cut = CancellationToken::new();
+        let _cut_at_the_end = cut.clone().drop_guard();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = leaving.cancelled() => break,
+            };
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections; is the limit of open files too low?");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                    continue;
+                }
+            };
+            // Small answers must not wait for more to send.
+            let _ = stream.set_nodelay(true);
+            let peer = Peer::at(address.ip());
+            match self.shares.take(peer, 1) {
+                Ok(share) => {
+                    let connection = serve(stream, peer, self.router.clone(), leaving.clone());
+                    all.spawn(until_cut(cut.clone(), share, connection));
+                }
+                Err(_) => {
+                    if let Ok(share) = turned_away.take(Peer::default(), 1) {
+                        all.spawn(until_cut(cut.clone(), share, turn_away(stream)));
+                    }
+                }
+            }
+        }
+        drop(listener);
+        all.close();
+        all.wait().await;
+        Ok(())
+    }
+}
+
+/// Its share is free when the connection has ended, in whichever way.
+async fn until_cut(cut: CancellationToken, _share: Share, connection: impl Future<Output = ()>) {
+    let _ = cut.run_until_cancelled(connection).await;
+}
+
+async fn serve(stream: TcpStream, peer: Peer, router: Router, leaving: CancellationToken) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.clone().call(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_header_size(LARGEST_HEAD)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(Patient::new(stream)), service);
+    let mut connection = pin!(connection);
+    // How a connection ended is its client's business; what became of the requests is told elsewhere.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = leaving.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// Answers one request with the news that there is no room, and hangs up.
+async fn turn_away(stream: TcpStream) {
+    let service = service_fn(|_: Request<Incoming>| async {
+        let mut response =
+            Response::new(Body::from("too many connections are open; try again in a moment\n"));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        Ok::<_, Infallible>(response)
+    });
+    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+    let _ = tokio::time::timeout(TURNED_AWAY_WITHIN, connection).await;
+}
+
+/// A connection that was gone before it was accepted says nothing about the next one.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// A stream that waits for its reader for a while, and not for ever.
+struct Patient<S> {
+    stream: S,
+    /// While nothing can be written.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Unpin> Patient<S> {
+    fn new(stream: S) -> Self {
+        Self { stream, until: None }
+    }
+
+    fn patiently<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(written) = write(Pin::new(&mut self.stream), cx) {
+            self.until = None;
+            return Poll::Ready(written);
+        }
+        let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED_FOR)));
+        ready!(until.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.patiently(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.patiently(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_given_up_after_a_minute() {
+        let (ours, _theirs) = duplex(16);
+        let begun = Instant::now();
+        let written = Patient::new(ours).write_all(&[0; 100]).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), STALLED_FOR);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_slowly_is_waited_for() {
+        let (ours, mut theirs) = duplex(16);
+        let mut ours = Patient::new(ours);
+        let reading = async {
+            let mut buffer = [0; 16];
+            for _ in 0..10 {
+                tokio::time::sleep(STALLED_FOR / 2).await;
+                theirs.read_exact(&mut buffer).await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(ours.write_all(&[0; 160]), reading);
+        written.unwrap();
+    }
+}

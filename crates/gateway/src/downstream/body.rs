@@ -1,0 +1,213 @@
+//! The body of a request: read within a time, up to a size, and only as long as there is memory for it.
+
+use super::Gateway;
+use super::refusal::{self, Overload};
+use crate::shares::{Exhausted, Peer, Share, Shares};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http_body_util::BodyExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The largest message a client may send.
+pub(super) const LARGEST: usize = 16 << 20;
+/// A body has to be complete after this.
+const WITHIN: Duration = Duration::from_secs(60);
+/// What the bodies of all requests under way may take in memory, and those of one client.
+const ALL: usize = 512 << 20;
+const EACH: usize = 256 << 20;
+
+/// The memory that bodies share.
+pub(super) fn shares() -> Shares {
+    Shares::new(EACH, ALL)
+}
+
+/// A message, whose it is, and the memory that it takes.
+#[derive(Debug, Clone)]
+pub(super) struct Received {
+    pub(super) bytes: Bytes,
+    pub(super) peer: Peer,
+    memory: Arc<Share>,
+}
+
+impl Received {
+    /// A message that came by another way than a body.
+    pub(super) fn here(shares: &Shares, bytes: Bytes) -> Result<Self, Overload> {
+        let peer = Peer::default();
+        let memory = shares.take(peer, bytes.len()).map_err(no_memory)?;
+        Ok(Self { bytes, peer, memory: Arc::new(memory) })
+    }
+
+    /// A part of the same message.
+    pub(super) fn part(&self, bytes: Bytes) -> Self {
+        Self { bytes, ..self.clone() }
+    }
+}
+
+/// A request that there is room for.
+pub(super) struct Admitted {
+    body: Bytes,
+    _memory: Arc<Share>,
+    _slot: Share,
+}
+
+impl Admitted {
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+}
+
+impl Gateway {
+    /// Lets a request in, for as long as the answer lives, unless too many are under way.
+    pub(super) fn admit(&self, received: &Received) -> Result<Admitted, Overload> {
+        let slot = self.in_flight.take(received.peer, 1);
+        let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are under way"))?;
+        let Received { bytes, memory, peer: _ } = received.clone();
+        Ok(Admitted { body: bytes, _memory: memory, _slot: slot })
+    }
+}
+
+/// Reads a body as a whole, or says why not.
+pub(super) async fn read(shares: &Shares, peer: Peer, body: Body) -> Result<Received, Box<Response>> {
+    match tokio::time::timeout(WITHIN, collect(shares, peer, body)).await {
+        Ok(Ok(received)) => Ok(received),
+        Ok(Err(Failed::TooLarge)) => {
+            let text = "the message is over the limit of 16 MiB\n";
+            Err(Box::new(refusal::closing(StatusCode::PAYLOAD_TOO_LARGE, text)))
+        }
+        Ok(Err(Failed::Broken)) => {
+            Err(Box::new(refusal::closing(StatusCode::BAD_REQUEST, "the body is not what its head says\n")))
+        }
+        Ok(Err(Failed::NoMemory(exhausted))) => {
+            Err(Box::new(refusal::overloaded(None, &no_memory(exhausted))))
+        }
+        Err(_) => {
+            let text = "the body was not complete after 60 s\n";
+            Err(Box::new(refusal::closing(StatusCode::REQUEST_TIMEOUT, text)))
+        }
+    }
+}
+
+fn no_memory(exhausted: Exhausted) -> Overload {
+    Overload::new(exhausted, "large messages are under way")
+}
+
+enum Failed {
+    TooLarge,
+    Broken,
+    NoMemory(Exhausted),
+}
+
+async fn collect(shares: &Shares, peer: Peer, mut body: Body) -> Result<Received, Failed> {
+    let mut bytes = next(&mut body).await?.unwrap_or_default();
+    let mut share = shares.take(peer, bytes.len()).map_err(Failed::NoMemory)?;
+    let mut whole: Option<BytesMut> = None;
+    let mut length = bytes.len();
+    while let Some(more) = next(&mut body).await? {
+        length += more.len();
+        if length > LARGEST {
+            drop((share, whole));
+            return Err(discard(body).await);
+        }
+        share.grow(more.len()).map_err(Failed::NoMemory)?;
+        // Most messages come in one piece, which need not be copied.
+        whole.get_or_insert_with(|| BytesMut::from(&*std::mem::take(&mut bytes))).extend_from_slice(&more);
+    }
+    Ok(Received { bytes: whole.map_or(bytes, BytesMut::freeze), peer, memory: Arc::new(share) })
+}
+
+/// Reads on for a while and keeps nothing: a client that is still sending would not see the answer.
+async fn discard(mut body: Body) -> Failed {
+    let mut length = 0;
+    while let Ok(Some(more)) = next(&mut body).await {
+        length += more.len();
+        if length > LARGEST {
+            break;
+        }
+    }
+    Failed::TooLarge
+}
+
+async fn next(body: &mut Body) -> Result<Option<Bytes>, Failed> {
+    loop {
+        match body.frame().await {
+            None => return Ok(None),
+            Some(Err(_)) => return Err(Failed::Broken),
+            Some(Ok(frame)) => {
+                // Trailers say nothing here.
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{Stream, StreamExt, stream};
+    use std::convert::Infallible;
+    use tokio::time::Instant;
+
+    fn pieces(count: usize, length: usize) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        stream::iter((0..count).map(move |_| Ok(Bytes::from(vec![b'x'; length]))))
+    }
+
+    async fn status_of(shares: &Shares, body: Body) -> u16 {
+        match read(shares, Peer::default(), body).await {
+            Ok(_) => 200,
+            Err(refusal) => refusal.status().as_u16(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_one_message_and_its_memory_is_given_back() {
+        let shares = Shares::new(100, 100);
+        let received = read(&shares, Peer::default(), Body::from_stream(pieces(4, 20))).await.unwrap();
+        assert_eq!((received.bytes.len(), shares.taken()), (80, 80));
+        let part = received.part(received.bytes.slice(..10));
+        drop(received);
+        assert_eq!(shares.taken(), 80, "a part keeps the whole");
+        drop(part);
+        assert_eq!(shares.taken(), 0);
+        assert_eq!(status_of(&shares, Body::empty()).await, 200);
+    }
+
+    #[tokio::test]
+    async fn what_there_is_no_memory_for_is_refused_and_nothing_is_held() {
+        let shares = Shares::new(100, 150);
+        assert_eq!(status_of(&shares, Body::from_stream(pieces(6, 20))).await, 429);
+        let other = shares.take(Peer::at([192, 0, 2, 1].into()), 100).unwrap();
+        assert_eq!(status_of(&shares, Body::from_stream(pieces(3, 20))).await, 503);
+        drop(other);
+        assert_eq!((status_of(&shares, Body::from_stream(pieces(3, 20))).await, shares.taken()), (200, 0));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_large_is_a_413_and_is_not_kept() {
+        let shares = shares();
+        assert_eq!(status_of(&shares, Body::from_stream(pieces(17, 1 << 20))).await, 413);
+        assert_eq!(status_of(&shares, Body::from_stream(pieces(16, 1 << 20))).await, 200);
+        assert_eq!(shares.taken(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_a_408_after_a_minute() {
+        let (shares, begun) = (shares(), Instant::now());
+        let slow = Body::from_stream(pieces(1, 20).chain(stream::pending()));
+        assert_eq!(status_of(&shares, slow).await, 408);
+        assert_eq!((begun.elapsed(), shares.taken()), (WITHIN, 0));
+        let dripping = pieces(1000, 1).then(async |piece| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            piece
+        });
+        assert_eq!(
+            status_of(&shares, Body::from_stream(dripping)).await,
+            408,
+            "a drop now and then is not enough"
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Who has how much of something of which there is only so much: one client is stopped before it has
+//! everything, and everybody before the machine has nothing left.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A client, as far as it can be told from others: without authentication, its address. All programs of
+/// this machine are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Peer(IpAddr);
+
+impl Peer {
+    /// Whoever connects from this address.
+    pub(crate) fn at(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            local if local.is_loopback() => Self::default(),
+            address => Self(address),
+        }
+    }
+}
+
+/// This machine.
+impl Default for Peer {
+    fn default() -> Self {
+        Self(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+}
+
+/// Something that clients share.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    each: usize,
+    all: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// Only who has something is in here.
+    each: HashMap<Peer, usize>,
+}
+
+/// Why there is nothing left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exhausted {
+    /// The client has all that one may have.
+    ByClient,
+    /// All clients together have all there is.
+    ByAll,
+}
+
+impl Shares {
+    /// At most `each` for one client, and `all` for all of them.
+    pub(crate) fn new(each: usize, all: usize) -> Self {
+        Self { inner: Arc::new(Inner { each, all, taken: Mutex::default() }) }
+    }
+
+    /// Takes something for a client, who has it for as long as the answer lives.
+    pub(crate) fn take(&self, peer: Peer, amount: usize) -> Result<Share, Exhausted> {
+        let mut share = Share { of: Arc::clone(&self.inner), peer, amount: 0 };
+        share.grow(amount)?;
+        Ok(share)
+    }
+
+    /// How much is taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.inner.lock().all
+    }
+}
+
+/// What one client has, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    of: Arc<Inner>,
+    peer: Peer,
+    amount: usize,
+}
+
+impl Share {
+    /// How much it is.
+    pub(crate) fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Takes some more. What it has already, it keeps in any case.
+    pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Exhausted> {
+        let mut taken = self.of.lock();
+        let has = taken.each.get(&self.peer).copied().unwrap_or_default();
+        if has.saturating_add(amount) > self.of.each {
+            return Err(Exhausted::ByClient);
+        }
+        if taken.all.saturating_add(amount) > self.of.all {
+            return Err(Exhausted::ByAll);
+        }
+        taken.all += amount;
+        if has + amount > 0 {
+            taken.each.insert(self.peer, has + amount);
+        }
+        drop(taken);
+        self.amount += amount;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.of.lock();
+        taken.all -= self.amount;
+        let left = taken.each.get(&self.peer).copied().unwrap_or_default().saturating_sub(self.amount);
+        if left == 0 {
+            taken.each.remove(&self.peer);
+        } else {
+            taken.each.insert(self.peer, left);
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> Peer {
+        Peer::at(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[test]
+    fn one_client_is_stopped_before_it_has_everything_and_everybody_before_nothing_is_left() {
+        let shares = Shares::new(2, 3);
+        let mine = [shares.take(peer(1), 1).unwrap(), shares.take(peer(1), 1).unwrap()];
+        assert_eq!(shares.take(peer(1), 1).unwrap_err(), Exhausted::ByClient);
+        let theirs = shares.take(peer(2), 1).unwrap();
+        assert_eq!(shares.take(peer(3), 1).unwrap_err(), Exhausted::ByAll);
+        drop(mine);
+        assert!(shares.take(peer(3), 1).is_ok());
+        drop(theirs);
+        assert_eq!((shares.taken(), shares.inner.lock().each.len()), (0, 0), "nobody is remembered");
+    }
+
+    #[test]
+    fn a_share_that_cannot_grow_keeps_what_it_has_and_gives_all_of_it_back() {
+        let shares = Shares::new(10, 10);
+        let mut share = shares.take(peer(1), 0).unwrap();
+        share.grow(8).unwrap();
+        assert_eq!(share.grow(3), Err(Exhausted::ByClient));
+        share.grow(2).unwrap();
+        assert_eq!(shares.taken(), 10);
+        drop(share);
+        assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn all_programs_of_this_machine_are_one_client() {
+        let local = ["127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1"];
+        assert!(local.iter().all(|address| Peer::at(address.parse().unwrap()) == Peer::default()));
+        assert_ne!(peer(1), peer(2));
+    }
+}
