@@ -1,24 +1,24 @@
 //! A store in a directory: one SQLite file in WAL mode, which several processes may use at a time.
 //! Writing is the business of one thread, so nobody who puts something waits for a disk.
 
+use super::queue::{Queue, Task};
 use super::{Keep, Store};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A store in a directory.
-#[derive(Debug)]
 pub struct LocalStore {
     reader: Mutex<Connection>,
-    writer: Sender<Task>,
+    queue: Arc<Queue>,
 }
 
-enum Task {
-    Put { space: String, key: String, value: Vec<u8> },
-    Retain { space: String, keep: Keep },
-    Flush(SyncSender<()>),
+impl std::fmt::Debug for LocalStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalStore").finish_non_exhaustive()
+    }
 }
 
 /// Why a directory cannot be used as a store.
@@ -73,12 +73,13 @@ impl LocalStore {
             Err(source) => return Err(CannotStore::Database { path, source }),
         };
         let writing = connect(&path).map_err(|source| CannotStore::Database { path, source })?;
-        let (writer, tasks) = channel();
+        let queue = Arc::new(Queue::default());
+        let tasks = Arc::clone(&queue);
         std::thread::Builder::new()
             .name("gripfast-store".to_owned())
             .spawn(move || write(&writing, &tasks))
             .map_err(|source| CannotStore::Directory { path: directory.to_owned(), source })?;
-        Ok((Self { reader: Mutex::new(reader), writer }, moved))
+        Ok((Self { reader: Mutex::new(reader), queue }, moved))
     }
 }
 
@@ -100,25 +101,30 @@ impl Store for LocalStore {
     }
 
     fn put(&self, space: &str, key: &str, value: Vec<u8>) {
-        let task = Task::Put { space: space.to_owned(), key: key.to_owned(), value };
-        // The writer ends with us, not before.
-        let _ = self.writer.send(task);
+        self.queue.push(Task::Put { space: space.to_owned(), key: key.to_owned(), value });
     }
 
     fn retain(&self, space: &str, keep: Keep) {
-        let _ = self.writer.send(Task::Retain { space: space.to_owned(), keep });
+        self.queue.push(Task::Retain { space: space.to_owned(), keep });
     }
 
     fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        if self.writer.send(Task::Flush(done)).is_ok() {
+        if self.queue.push(Task::Flush(done)) {
             let _ = wait.recv_timeout(Self::BUSY_FOR);
         }
     }
 }
 
-fn write(connection: &Connection, tasks: &Receiver<Task>) {
-    while let Ok(task) = tasks.recv() {
+/// The writer ends when nobody is left who could ask for anything.
+impl Drop for LocalStore {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+fn write(connection: &Connection, tasks: &Queue) {
+    while let Some(task) = tasks.pop() {
         match task {
             Task::Put { space, key, value } => {
                 let put = connection.execute(

@@ -4,6 +4,7 @@
 //! A store that cannot be used is said aloud and done without; it never stops anything.
 
 mod local;
+mod queue;
 
 pub use local::{CannotStore, LocalStore};
 

@@ -52,6 +52,8 @@ impl Listing {
 const MOST_PAGES: usize = 1000;
 /// More items than this in one list are refused: memory is bounded.
 const MOST_ITEMS: usize = 100_000;
+/// What the items of one list and the cursors on the way to them may take, if they come in several pages.
+const MOST_BYTES: usize = 64 << 20;
 
 impl Upstream {
     /// Lists everything over `live`.
@@ -108,7 +110,9 @@ impl Upstream {
         if !wanted {
             return Ok(items);
         }
+        let mut bytes = 0;
         for _ in 0..MOST_PAGES {
+            let known = items.len();
             let Some(next) =
                 self.list_page(live, list, cursor.as_deref(), &mut items, &mut seen_keys).await?
             else {
@@ -118,6 +122,14 @@ impl Upstream {
                 return Err(Failure::Nonsense(format!(
                     "`{}` has more than {MOST_ITEMS} items",
                     list.method()
+                )));
+            }
+            bytes += next.len() + items[known..].iter().map(|item| item.raw.get().len()).sum::<usize>();
+            if bytes > MOST_BYTES {
+                return Err(Failure::Nonsense(format!(
+                    "`{}` is larger than {} MiB",
+                    list.method(),
+                    MOST_BYTES >> 20
                 )));
             }
             if !seen_cursors.insert(next.clone()) {
