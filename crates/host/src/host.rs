@@ -1,20 +1,22 @@
 //! The host: upstreams by name, and the verbs over them.
 
-use crate::client::Client;
+use crate::client::{Client, Principal};
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
 use crate::instances::{Instances, Lease, Recipe};
 use crate::ledger::{Calls, Ledger, LedgerOptions, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, Tally, UpstreamEvent};
+use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Kind, Rules, Verdict, subject};
 use crate::status::ServerStatus;
 use crate::store::{LocalStore, MemoryStore, Shelf, Store};
 use crate::transport::{Dialer, TargetDialer};
 use crate::upstream::{Origin, Settings, Upstream};
-use gripfast_core::catalog::Catalog;
+use gripfast_core::catalog::{Catalog, Item};
+use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
-use gripfast_core::policy::{ReplayRules, ToolFilter};
+use gripfast_core::policy::ReplayRules;
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Ask;
@@ -45,12 +47,14 @@ struct Inner {
     entries: RwLock<Vec<Arc<Entry>>>,
     bell: Bell,
     kitchen: Kitchen,
+    guard: Option<Guard>,
+    clients: RwLock<Arc<ClientLists>>,
 }
 
 /// One server of the host.
 pub(crate) struct Entry {
     pub(crate) name: String,
-    pub(crate) filter: ToolFilter,
+    pub(crate) rules: Rules,
     pub(crate) replay: ReplayRules,
     pub(crate) prefix: Option<String>,
     pub(crate) lazy: bool,
@@ -76,6 +80,8 @@ pub struct HostBuilder {
     ledger: LedgerOptions,
     client: Option<(String, String)>,
     capabilities: Option<serde_json::Value>,
+    guard: Option<Guard>,
+    clients: Vec<ClientPolicy>,
 }
 
 impl HostBuilder {
@@ -116,6 +122,22 @@ impl HostBuilder {
         self
     }
 
+    /// A rule of the program's own over the tools of all servers: it is asked with the server and the
+    /// server's own name of the tool, whenever tools are listed or called. What it denies is as good as not
+    /// there; what it allows must be allowed by the lists as well.
+    #[must_use]
+    pub fn guard(mut self, guard: impl Fn(&str, &str) -> Verdict + Send + Sync + 'static) -> Self {
+        self.guard = Some(Arc::new(guard));
+        self
+    }
+
+    /// What clients may see and use, besides what the lists of the servers say.
+    #[must_use]
+    pub fn clients(mut self, policies: Vec<ClientPolicy>) -> Self {
+        self.clients = policies;
+        self
+    }
+
     /// Makes the host. It runs on the tokio runtime that this is called on.
     #[must_use]
     pub fn build(self) -> Host {
@@ -141,6 +163,8 @@ impl HostBuilder {
                 entries: RwLock::default(),
                 bell: Bell::new(),
                 kitchen: Kitchen::default(),
+                guard: self.guard,
+                clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
             }),
         }
     }
@@ -229,7 +253,7 @@ impl Host {
         };
         let entry = Entry {
             name: name.to_owned(),
-            filter: ToolFilter::new(&spec.tools.allow, &spec.tools.deny),
+            rules: Rules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
             replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
             prefix: spec.prefix.clone(),
             lazy: spec.supervision.lazy,
@@ -246,7 +270,7 @@ impl Host {
     pub fn spawn_broken(&self, name: &str, cause: &str) -> Result<(), SpawnError> {
         self.add(Entry {
             name: name.to_owned(),
-            filter: ToolFilter::default(),
+            rules: Rules::default(),
             replay: ReplayRules::default(),
             prefix: None,
             lazy: false,
@@ -422,7 +446,7 @@ impl Host {
 
     fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
         match &entry.kind {
-            EntryKind::Running(instances) => ServerStatus::of(instances, &entry.filter),
+            EntryKind::Running(instances) => ServerStatus::of(instances, entry),
             EntryKind::Broken { cause } => {
                 ServerStatus::idle(&entry.name, State::ConfigError, Some(cause.clone()))
             }
@@ -518,6 +542,19 @@ impl Host {
         &self.inner.ledger
     }
 
+    /// Replaces the lists of the clients.
+    pub fn set_clients(&self, policies: Vec<ClientPolicy>) {
+        let lists = Arc::new(ClientLists::new(policies));
+        *self.inner.clients.write().unwrap_or_else(PoisonError::into_inner) = lists;
+        self.inner.kitchen.forget_views();
+        self.inner.bell.ring();
+    }
+
+    /// Whoever the same lists of clients are about as this principal.
+    pub(crate) fn audience(&self, principal: Option<&Principal>) -> Audience {
+        self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).concerning(principal)
+    }
+
     pub(crate) fn bell(&self) -> &Bell {
         &self.inner.bell
     }
@@ -579,12 +616,48 @@ impl Entry {
         if withdrawn {
             return Arc::default();
         }
-        if catalog.tools.iter().all(|tool| self.filter.admits(&tool.key)) {
+        if self.rules.are_open() {
             return catalog;
         }
         let mut seen = Catalog::clone(&catalog);
-        seen.tools.retain(|tool| self.filter.admits(&tool.key));
+        let shown =
+            |kind| move |item: &Item| self.rules.show(&subject(&self.name, kind, &item.key, item.hints));
+        seen.tools.retain(shown(Kind::Tool));
+        seen.resources.retain(shown(Kind::Resource));
+        seen.templates.retain(shown(Kind::Resource));
+        seen.prompts.retain(shown(Kind::Prompt));
         Arc::new(seen)
+    }
+
+    /// How many tools it offers, as far as everybody may see them.
+    pub(crate) fn count_tools(&self) -> usize {
+        let Ok(upstream) = self.upstream() else { return 0 };
+        let catalog = Arc::clone(&upstream.listing.borrow().catalog);
+        let subject = |tool: &Item| self.rules.show(&subject(&self.name, Kind::Tool, &tool.key, tool.hints));
+        catalog.tools.iter().filter(|tool| subject(tool)).count()
+    }
+
+    /// What something says about itself, as far as it is known; only tools do.
+    pub(crate) fn hints(&self, kind: Kind, name: &str) -> ToolHints {
+        match kind {
+            Kind::Tool => self
+                .upstream()
+                .ok()
+                .and_then(|upstream| Some(upstream.listing.borrow().catalog.tool(name)?.hints))
+                .unwrap_or_default(),
+            Kind::Resource | Kind::Prompt => ToolHints::default(),
+        }
+    }
+
+    /// What a name may mean to this server: what it has listed, or whatever has names.
+    pub(crate) fn kinds_named(&self, name: &str) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        if let Ok(upstream) = self.upstream() {
+            let catalog = Arc::clone(&upstream.listing.borrow().catalog);
+            kinds.extend(catalog.tool(name).map(|_| Kind::Tool));
+            kinds.extend(catalog.prompts.iter().any(|prompt| prompt.key == name).then_some(Kind::Prompt));
+        }
+        if kinds.is_empty() { vec![Kind::Tool, Kind::Prompt] } else { kinds }
     }
 
     async fn end(&self) {

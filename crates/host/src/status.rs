@@ -1,9 +1,9 @@
 //! The facts about one server, as status shows them.
 
+use crate::host::Entry;
 use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
 use crate::transport::Route;
-use gripfast_core::policy::ToolFilter;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
 use gripfast_wire::Era;
@@ -74,7 +74,7 @@ impl ServerStatus {
     /// The stderr lines that status shows.
     const STDERR_LINES: usize = 20;
 
-    pub(crate) fn of(instances: &Instances, filter: &ToolFilter) -> Self {
+    pub(crate) fn of(instances: &Instances, entry: &Entry) -> Self {
         let upstream = instances.base();
         let now = upstream.clock.now();
         let mut supervision = upstream.with(|machine, now| machine.status(now));
@@ -82,8 +82,7 @@ impl ServerStatus {
         let live = upstream.live();
         let facts = live.as_ref().map(|live| live.link.facts()).unwrap_or_default();
         let session = live.as_ref().map(|live| &live.session);
-        let listing = upstream.listing.borrow();
-        let tools = listing.catalog.tools.iter().filter(|tool| filter.admits(&tool.key)).count();
+        let tools = entry.count_tools();
         Self {
             name: upstream.name.to_string(),
             supervision,

@@ -6,6 +6,7 @@ use crate::instances::Lease;
 use crate::transport::Listener;
 use crate::upstream::{Answer, Followed, Following};
 use gripfast_core::failure::CallError;
+use gripfast_wire::patch::Patch;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,11 @@ impl Host {
         listener: Arc<dyn Listener>,
         options: SubscribeOptions,
     ) -> Result<Subscribed, CallError> {
-        let lease = self.entry(server)?.lease(options.client.as_ref())?;
+        let entry = self.entry(server)?;
+        let params = Patch::new().set_text("uri", uri).to_object();
+        let principal = options.client.as_ref().map(Client::principal);
+        self.permit(&entry, principal, "resources/subscribe", Some(&params))?;
+        let lease = entry.lease(options.client.as_ref())?;
         let deadline = options.patience.map(|patience| self.now() + patience);
         Ok(match lease.upstream().follow(uri, listener, deadline).await? {
             Followed::Following(following) => {

@@ -207,8 +207,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         title: "Policy",
         behaviours: &[
-            later(
-                TRUST,
+            promised(
                 "G01",
                 "Allow and deny lists: what is denied is absent from lists and looks unknown when called",
             ),

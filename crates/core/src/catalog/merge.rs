@@ -78,6 +78,32 @@ pub struct Destination<'a> {
     pub key: &'a str,
 }
 
+/// One of the lists of a menu.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// A tool.
+    Tool,
+    /// A resource.
+    Resource,
+    /// A template of resources.
+    Template,
+    /// A prompt.
+    Prompt,
+}
+
+/// What of a menu somebody is shown: places in each of its lists, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Of the tools.
+    pub tools: Vec<usize>,
+    /// Of the resources.
+    pub resources: Vec<usize>,
+    /// Of the resource templates.
+    pub templates: Vec<usize>,
+    /// Of the prompts.
+    pub prompts: Vec<usize>,
+}
+
 impl Menu {
     /// Merges the sources. The earlier server keeps a name that two want.
     pub fn merge(sources: Vec<Source>) -> Self {
@@ -114,6 +140,38 @@ impl Menu {
         match listed.or_else(|| self.linked.get(uri).copied()) {
             Some(owner) if owner != source => names::shared_uri(&self.sources[source].server, uri).into(),
             Some(_) | None => uri.into(),
+        }
+    }
+
+    /// What of it `shows` lets be seen, asked with the server's name and the server's own item.
+    pub fn shown(&self, shows: impl Fn(Offer, &str, &Item) -> bool) -> Shown {
+        let of = |offer, list: &PublicList, items: fn(&Catalog) -> &Vec<Item>| {
+            let seen = list.entries.iter().enumerate().filter(|(_, entry)| {
+                let source = &self.sources[entry.source];
+                shows(offer, &source.server, &items(&source.catalog)[entry.item])
+            });
+            seen.map(|(at, _)| at).collect()
+        };
+        Shown {
+            tools: of(Offer::Tool, &self.tools, |catalog| &catalog.tools),
+            resources: of(Offer::Resource, &self.resources, |catalog| &catalog.resources),
+            templates: of(Offer::Template, &self.templates, |catalog| &catalog.templates),
+            prompts: of(Offer::Prompt, &self.prompts, |catalog| &catalog.prompts),
+        }
+    }
+
+    /// The same menu without what is not shown. Everything keeps its name, so that one name means one thing
+    /// to everybody.
+    #[must_use]
+    pub fn only(&self, shown: &Shown) -> Self {
+        Self {
+            sources: self.sources.clone(),
+            tools: self.tools.only(&shown.tools),
+            resources: self.resources.only(&shown.resources),
+            templates: self.templates.only(&shown.templates),
+            prompts: self.prompts.only(&shown.prompts),
+            renamed: self.renamed.clone(),
+            linked: self.linked.clone(),
         }
     }
 
@@ -186,6 +244,12 @@ impl Menu {
 }
 
 impl PublicList {
+    fn only(&self, places: &[usize]) -> Self {
+        let entries: Vec<Entry> = places.iter().map(|at| self.entries[*at].clone()).collect();
+        let by_name = entries.iter().enumerate().map(|(at, entry)| (entry.public.clone(), at)).collect();
+        Self { entries, by_name }
+    }
+
     /// Adds a source's items, each under the first of its candidate names that is free.
     fn add(
         &mut self,
@@ -277,6 +341,18 @@ mod tests {
         let told = Renamed { server: "two".into(), wanted: "x".into(), public: "two__x".into() };
         assert_eq!(menu.renamed, [told]);
         assert_eq!(menu.tool("two__x").unwrap().0, Destination { server: "two", key: "x" });
+    }
+
+    #[test]
+    fn g01_what_is_not_shown_is_gone_and_nothing_else_changes_its_name_for_it() {
+        let menu =
+            Menu::merge(vec![source("one", "", &["x"], &["a:1"]), source("two", "", &["x", "y"], &[])]);
+        let shown = menu
+            .shown(|offer, server, item| offer != Offer::Resource && !(server == "one" && item.key == "x"));
+        let only = menu.only(&shown);
+        assert_eq!((names(&only.tools), names(&only.resources)), (vec!["two__x", "y"], vec![]));
+        assert!(only.tool("x").is_none() && only.resource("a:1").is_none());
+        assert_eq!(only.tool("two__x").unwrap().0, Destination { server: "two", key: "x" });
     }
 
     #[test]

@@ -5,36 +5,10 @@
 //! server's word about itself: denying by them is prudent, allowing by them trusts the server.
 
 use super::Pattern;
-use super::pattern::patterns;
+use super::uri;
 use crate::failure::recovery::ToolHints;
+use std::borrow::Cow;
 use std::fmt;
-
-/// Which tools of one server may be seen and called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolFilter {
-    allow: Vec<Pattern>,
-    deny: Vec<Pattern>,
-}
-
-impl ToolFilter {
-    /// A filter from the config's patterns. No `allow` pattern means that none is allowed.
-    pub fn new(allow: &[String], deny: &[String]) -> Self {
-        Self { allow: patterns(allow), deny: patterns(deny) }
-    }
-
-    /// Whether `tool` may be seen and called.
-    pub fn admits(&self, tool: &str) -> bool {
-        let denied = self.deny.iter().any(|pattern| pattern.matches(tool));
-        let allowed = self.allow.iter().any(|pattern| pattern.matches(tool));
-        allowed && !denied
-    }
-}
-
-impl Default for ToolFilter {
-    fn default() -> Self {
-        Self::new(&["*".to_owned()], &[])
-    }
-}
 
 /// A kind of thing that servers offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +30,15 @@ impl Kind {
             Self::Prompt => "prompts",
         }
     }
+
+    /// The word for one of them.
+    pub const fn one(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Prompt => "prompt",
+        }
+    }
 }
 
 /// What somebody would see or use.
@@ -71,6 +54,16 @@ pub struct Subject<'a> {
     pub hints: ToolHints,
 }
 
+impl Subject<'_> {
+    /// The names under which a server may know it. Of a resource there may be several.
+    fn forms(&self) -> Vec<Cow<'_, str>> {
+        match self.kind {
+            Kind::Resource => uri::forms(self.name),
+            Kind::Tool | Kind::Prompt => vec![Cow::Borrowed(self.name)],
+        }
+    }
+}
+
 /// What one list of patterns, allowing and denying, says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lists {
@@ -79,7 +72,7 @@ pub struct Lists {
 }
 
 /// One entry of a list, such as `delete_*`, `github/*`, `*/@destructive`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Entry {
     text: String,
     server: Pattern,
@@ -140,12 +133,35 @@ impl Lists {
         Ok(Self { allow: entries(allow)?, deny: entries(deny)? })
     }
 
-    fn denies(&self, subject: &Subject<'_>) -> Option<&Entry> {
-        self.deny.iter().find(|entry| entry.matches(subject))
+    /// What is allowed, as it was written.
+    pub fn allow(&self) -> impl Iterator<Item = &str> {
+        self.allow.iter().map(|entry| entry.text.as_str())
     }
 
+    /// What is denied, as it was written.
+    pub fn deny(&self) -> impl Iterator<Item = &str> {
+        self.deny.iter().map(|entry| entry.text.as_str())
+    }
+
+    /// Whether they let everything pass, so that there is nothing to decide.
+    pub fn are_open(&self) -> bool {
+        let everything = |entry: &Entry| {
+            let all_names = matches!(&entry.what, What::Name(pattern) if pattern.is_everything());
+            all_names && entry.server.is_everything()
+        };
+        self.deny.is_empty() && self.allow.iter().any(everything)
+    }
+
+    /// The entry that denies it, in whichever form.
+    fn denies(&self, subject: &Subject<'_>) -> Option<&Entry> {
+        let forms = subject.forms();
+        self.deny.iter().find(|entry| forms.iter().any(|form| entry.matches(subject, form)))
+    }
+
+    /// The entry that allows it, in whichever form it is read.
     fn allows(&self, subject: &Subject<'_>) -> Option<&Entry> {
-        self.allow.iter().find(|entry| entry.matches(subject))
+        let forms = subject.forms();
+        self.allow.iter().find(|entry| forms.iter().all(|form| entry.matches(subject, form)))
     }
 }
 
@@ -170,9 +186,9 @@ impl Entry {
         Ok(Self { text: text.to_owned(), server: Pattern::new(server), what })
     }
 
-    fn matches(&self, subject: &Subject<'_>) -> bool {
+    fn matches(&self, subject: &Subject<'_>, name: &str) -> bool {
         let what = match &self.what {
-            What::Name(pattern) => pattern.matches(subject.name),
+            What::Name(pattern) => pattern.matches(name),
             What::Hint(hint) => {
                 subject.kind == Kind::Tool
                     && match hint {
@@ -183,6 +199,12 @@ impl Entry {
             }
         };
         what && self.server.matches(subject.server)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
     }
 }
 
@@ -198,6 +220,11 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Whether everything may pass, so that there is nothing to decide.
+    pub fn is_open(&self) -> bool {
+        [&self.tools, &self.resources, &self.prompts].into_iter().all(Lists::are_open)
+    }
+
     fn of(&self, kind: Kind) -> &Lists {
         match kind {
             Kind::Tool => &self.tools,
@@ -290,11 +317,17 @@ mod tests {
 
     #[test]
     fn g01_deny_wins_over_allow() {
-        let filter = ToolFilter::new(&["*".to_owned()], &["delete_*".to_owned()]);
-        assert!(filter.admits("read") && !filter.admits("delete_all"));
-        let filter = ToolFilter::new(&["read_*".to_owned()], &[]);
-        assert!(filter.admits("read_file") && !filter.admits("write_file"));
-        assert!(ToolFilter::default().admits("anything") && !ToolFilter::new(&[], &[]).admits("anything"));
+        let may = |allow: &[&str], deny: &[&str], name| {
+            let policy = tools(Lists::of_server(&words(allow), &words(deny)));
+            decide([(Whose::Server("s"), &policy)], &tool("s", name)).allowed
+        };
+        assert!(may(&["*"], &["delete_*"], "read") && !may(&["*"], &["delete_*"], "delete_all"));
+        assert!(may(&["read_*"], &[], "read_file") && !may(&["read_*"], &[], "write_file"));
+        assert!(!may(&[], &[], "anything"), "no `allow` pattern allows nothing");
+        let open = Policy::default();
+        assert!(open.is_open() && decide([(Whose::Server("s"), &open)], &tool("s", "anything")).allowed);
+        assert!(!tools(Lists::of_server(&words(&["*"]), &words(&["x"]))).is_open());
+        assert!(!tools(Lists::of_client(&words(&["github/*"]), &[])).is_open());
     }
 
     #[test]
@@ -346,5 +379,20 @@ mod tests {
             decide([(Whose::Client("c"), &policy)], &subject).allowed
         };
         assert!(may("file:///srv/a/b") && !may("file:///etc/passwd") && !may("file:///srv/../etc/passwd"));
+    }
+
+    #[test]
+    fn g01_a_resource_must_be_allowed_in_every_form_and_is_denied_in_any() {
+        let may = |allow: &[&str], deny: &[&str], uri| {
+            let resources = Lists::of_server(&words(allow), &words(deny)).unwrap();
+            let policy = Policy { resources, ..Policy::default() };
+            let subject = Subject { kind: Kind::Resource, ..tool("files", uri) };
+            decide([(Whose::Server("files"), &policy)], &subject).allowed
+        };
+        for way_out in ["file:///srv/%2e%2e/etc/x", "file:///srv/..\\etc/x", "file:///srv/%252e%252e/etc/x"] {
+            assert!(!may(&["file:///srv/*"], &[], way_out), "{way_out}");
+            assert!(!may(&["*"], &["file:///etc/*"], way_out), "{way_out}");
+        }
+        assert!(may(&["file:///srv/*"], &["file:///etc/*"], "file:///srv/a%20b"));
     }
 }

@@ -9,7 +9,7 @@ mod pattern;
 pub mod pins;
 mod replay;
 pub mod suspicion;
+mod uri;
 
-pub use allow::ToolFilter;
 pub use pattern::Pattern;
 pub use replay::ReplayRules;

@@ -10,27 +10,36 @@ impl Pattern {
         Self(text.into())
     }
 
+    /// Whether it matches every name, for being written as `*`.
+    pub fn is_everything(&self) -> bool {
+        self.0 == "*"
+    }
+
     /// Whether `name` matches, case and all.
     pub fn matches(&self, name: &str) -> bool {
-        let (pattern, name): (Vec<char>, Vec<char>) = (self.0.chars().collect(), name.chars().collect());
-        let (mut p, mut n) = (0, 0);
-        // After a `*`: where the pattern goes on, and how much of the name the star has taken.
-        let mut star: Option<(usize, usize)> = None;
-        while n < name.len() {
-            if pattern.get(p) == Some(&'*') {
-                star = Some((p + 1, n));
-                p += 1;
-            } else if pattern.get(p).is_some_and(|c| *c == '?' || *c == name[n]) {
-                p += 1;
-                n += 1;
-            } else if let Some((after, taken)) = star {
-                star = Some((after, taken + 1));
-                (p, n) = (after, taken + 1);
-            } else {
-                return false;
+        let (mut pattern, mut name) = (self.0.as_str(), name);
+        // After a `*`: how the pattern goes on, and what is left of the name behind what the star has taken.
+        let mut star: Option<(&str, &str)> = None;
+        while let Some(letter) = name.chars().next() {
+            let after_letter = &name[letter.len_utf8()..];
+            match pattern.chars().next() {
+                Some('*') => {
+                    pattern = &pattern[1..];
+                    star = Some((pattern, name));
+                }
+                Some(wanted) if wanted == '?' || wanted == letter => {
+                    pattern = &pattern[wanted.len_utf8()..];
+                    name = after_letter;
+                }
+                Some(_) | None => {
+                    let Some((after, taken)) = star else { return false };
+                    let taken = &taken[taken.chars().next().map_or(0, char::len_utf8)..];
+                    star = Some((after, taken));
+                    (pattern, name) = (after, taken);
+                }
             }
         }
-        pattern[p..].iter().all(|c| *c == '*')
+        pattern.bytes().all(|letter| letter == b'*')
     }
 
     /// The pattern as it was written.

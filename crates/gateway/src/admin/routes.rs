@@ -3,7 +3,7 @@
 use super::answer::{Refusal, json, text};
 use super::calls::LedgerView;
 use super::journal::Follower;
-use super::tools::{AnswerView, ToolsView, Wanted, not_called};
+use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
 use super::view::{DetailView, FleetView, UpstreamView, millis};
 use super::{Admin, guard};
 use axum::Router;
@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{get, post};
 use gripfast::config::suggest;
-use gripfast::{CallError, Host};
+use gripfast::{CallError, Host, Kind, Principal};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/upstreams/{name}/tools", get(tools))
         .route("/upstreams/{name}/call", post(call))
         .route("/upstreams/{name}/{action}", post(act))
+        .route("/policy/{client}/{server}/{tool}", get(policy))
         .route("/history", get(history))
         .route("/events", get(events))
         .route("/calls", get(super::calls::calls))
@@ -112,6 +113,17 @@ async fn call(
     Ok(json(StatusCode::OK, &AnswerView::of(&answer)?))
 }
 
+/// What the lists say about a client and a tool.
+async fn policy(
+    State(admin): State<Arc<Admin>>,
+    path: Result<Path<(String, String, String)>, PathRejection>,
+) -> Result<Response, Refusal> {
+    let Path((client, server, tool)) = path.map_err(unreadable)?;
+    let principal = Principal::named(client.as_str());
+    let decision = admin.host.explain(Some(&principal), &server, Kind::Tool, &tool)?;
+    Ok(json(StatusCode::OK, &DecisionView::of(&client, &server, &tool, &decision)))
+}
+
 async fn history(State(admin): State<Arc<Admin>>) -> Response {
     json(StatusCode::OK, &admin.history.view())
 }
@@ -163,7 +175,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 async fn no_such_path(uri: Uri) -> Refusal {
     let text = format!("the admin API has no `{}`", uri.path());
     Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
-        .with_hint("there are `status`, `history`, `upstreams/NAME`, `calls` and `events` under `/api/v1`")
+        .with_hint("there are `status`, `history`, `upstreams/NAME`, `policy/CLIENT/SERVER/TOOL`, `calls` and `events` under `/api/v1`")
 }
 
 fn no_such_action(action: &str) -> Refusal {

@@ -2,7 +2,7 @@
 
 use super::answer::Refusal;
 use axum::http::StatusCode;
-use gripfast::{Answer, CallError, Catalog, Code, RawValue};
+use gripfast::{Answer, CallError, Catalog, Code, Decision, RawValue};
 use serde::{Deserialize, Serialize};
 
 /// The tools of one server, as far as they are known.
@@ -47,6 +47,22 @@ impl<'c> ToolsView<'c> {
             }
         });
         Self { server, tools: tools.collect() }
+    }
+}
+
+/// What the lists say about a client and a tool.
+#[derive(Serialize)]
+pub(super) struct DecisionView<'d> {
+    client: &'d str,
+    server: &'d str,
+    tool: &'d str,
+    allowed: bool,
+    reason: &'d str,
+}
+
+impl<'d> DecisionView<'d> {
+    pub(super) fn of(client: &'d str, server: &'d str, tool: &'d str, decision: &'d Decision) -> Self {
+        Self { client, server, tool, allowed: decision.allowed, reason: &decision.reason }
     }
 }
 

@@ -80,6 +80,9 @@ pub(crate) enum Verb {
     Call(CallArgs),
     /// Show what became of tool calls, also of those under way when a gateway died
     Calls(CallsArgs),
+    /// Ask what the allow and deny lists of the config say
+    #[command(subcommand)]
+    Policy(PolicyVerb),
     /// Run the built-in sample MCP server, well-behaved or not
     // The flags are many, and the struct is built once.
     DemoServer(Box<DemoServerArgs>),
@@ -220,6 +223,42 @@ pub(crate) struct CallArgs {
     pub(crate) accept_defaults: bool,
 
     /// How to print the result
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+}
+
+/// What can be asked about policy.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    /// Say whether a client may call a tool, and which entry of which list decides
+    Test(PolicyTestArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reads the config and what is stored of the server's tools; nothing is started and no gateway is asked. Without \
+client authentication everybody on this machine is the client `local`. What a tool says about itself \
+(`@read_only` and the like) is known once its server was listed with this state directory.
+
+Exit codes: 0 the client may call it, 6 it may not, 1 there is no such server.
+
+Examples:
+  gripfast policy test local github delete_repo
+  gripfast policy test ci github create_issue -o json | jq -r .reason")]
+pub(crate) struct PolicyTestArgs {
+    /// The client, by its name in the config
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+
+    /// The server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// The tool, by the server's own name for it
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+
+    /// How to print it
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
     pub(crate) output: Form,
 }

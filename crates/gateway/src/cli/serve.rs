@@ -72,7 +72,9 @@ impl Plan {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
             .capabilities(gripfast_gateway::downstream::client_capabilities());
-        let host = builder.state_dir(self.state_dir.clone()).ledger(self.gateway.ledger).build();
+        let clients = self.config.as_ref().map(|config| config.clients.clone()).unwrap_or_default();
+        let host =
+            builder.state_dir(self.state_dir.clone()).ledger(self.gateway.ledger).clients(clients).build();
         for entry in self.config.iter().flat_map(|config| &config.servers) {
             let spawned = match &entry.spec {
                 Ok(spec) => host.spawn(&entry.name, spec.clone()),

@@ -13,7 +13,7 @@ use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, ProtocolVersion, codes};
-use gripfast::{CallError, Destination, RawValue, Rendered, Served, Wanted};
+use gripfast::{CallError, Code, Destination, Kind, Principal, RawValue, Rendered, Served, Wanted};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -39,6 +39,23 @@ pub(crate) enum Told {
     Fault(Fault),
     /// A server could not answer.
     Failed(CallError),
+}
+
+impl Asked<'_> {
+    /// On whose behalf the client asks.
+    fn principal(&self) -> &Principal {
+        self.client.at_servers.principal()
+    }
+}
+
+impl Told {
+    /// What is denied looks unknown to clients; the reason is for the operator.
+    fn unless_denied(self, unknown: impl FnOnce() -> Self) -> Self {
+        match self {
+            Self::Failed(error) if error.code == Code::Denied => unknown(),
+            told => told,
+        }
+    }
 }
 
 /// A JSON-RPC error of our own.
@@ -70,7 +87,7 @@ impl Gateway {
     pub(crate) async fn ask(&self, asked: Asked<'_>) -> Told {
         match asked.method {
             "ping" => result(&json!({})),
-            "server/discover" => self.discover().await,
+            "server/discover" => self.discover(&asked).await,
             "tools/list" => self.list(&asked, List::Tools).await,
             "resources/list" => self.list(&asked, List::Resources).await,
             "resources/templates/list" => self.list(&asked, List::ResourceTemplates).await,
@@ -87,7 +104,11 @@ impl Gateway {
     }
 
     /// The answer to `initialize`, for a client that asked for `wanted`; and the version that was agreed on.
-    pub(crate) async fn initialize(&self, wanted: &ProtocolVersion) -> (ProtocolVersion, Box<RawValue>) {
+    pub(crate) async fn initialize(
+        &self,
+        wanted: &ProtocolVersion,
+        principal: &Principal,
+    ) -> (ProtocolVersion, Box<RawValue>) {
         self.settle().await;
         self.herald.catch_up(&self.host);
         let version = match wanted.era() {
@@ -96,7 +117,7 @@ impl Gateway {
         };
         let mut answer = json!({
             "protocolVersion": version.as_str(),
-            "capabilities": self.capabilities(Era::Legacy),
+            "capabilities": self.capabilities(Era::Legacy, principal),
             "serverInfo": server_info(),
         });
         if let Some(instructions) = self.instructions() {
@@ -105,11 +126,11 @@ impl Gateway {
         (version, raw(&answer))
     }
 
-    async fn discover(&self) -> Told {
+    async fn discover(&self, asked: &Asked<'_>) -> Told {
         self.settle().await;
         let mut answer = json!({
             "supportedVersions": era::spoken(),
-            "capabilities": self.capabilities(Era::Modern),
+            "capabilities": self.capabilities(Era::Modern, asked.principal()),
             "resultType": "complete",
             "ttlMs": 0,
             "cacheScope": "private",
@@ -121,10 +142,10 @@ impl Gateway {
         result(&answer)
     }
 
-    /// What is really served. Lists are always told to be changing: a server that is away may come back
+    /// What is really served to whom. Lists are always told to be changing: a server that is away may come back
     /// with other tools.
-    fn capabilities(&self, era: Era) -> Value {
-        let menu = self.host.menu();
+    fn capabilities(&self, era: Era, principal: &Principal) -> Value {
+        let menu = self.host.menu_for(principal);
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         if !menu.resources.is_empty() || !menu.templates.is_empty() {
             capabilities["resources"] = json!({ "listChanged": true });
@@ -163,7 +184,7 @@ impl Gateway {
 
     async fn list(&self, asked: &Asked<'_>, list: List) -> Told {
         self.settle().await;
-        let menu = self.host.menu();
+        let menu = self.host.menu_for(asked.principal());
         let edition = Edition { process: self.process, revision: menu.revision, list: list.member() };
         let from = match asked.params.map(Object::parse).transpose() {
             Err(error) => return Fault::invalid(error.to_string()),
@@ -194,14 +215,16 @@ impl Gateway {
             let (to, _) = menu.menu.tool(&name)?;
             Some((origin(to), menu.wraps_output_for(asked.era, &name)))
         };
-        let ((server, key), wrapped) = match self.find("tool", Wanted::Name(&name), look).await {
+        let wanted = Wanted::Name(&name);
+        let hidden = || Some((self.host.hidden(Kind::Tool, &name)?, false));
+        let ((server, key), wrapped) = match self.find("tool", wanted, look, hidden).await {
             Ok(found) => found,
             Err(told) => return told,
         };
         let params = patch_payload(asked.params, &Patch::new().set_text("name", &key), &Patch::new());
         match self.forward(asked, &server, params).await {
             Told::Answer(passed_on) if wrapped => Told::Answer(passed_on.with_wrapped_output()),
-            told => told,
+            told => told.unless_denied(|| unknown("tool", wanted)),
         }
     }
 
@@ -215,7 +238,8 @@ impl Gateway {
             Err(told) => return told,
         };
         let params = patch_payload(asked.params, &Patch::new().set_text("name", &key), &Patch::new());
-        self.forward(asked, &server, params).await
+        let told = self.forward(asked, &server, params).await;
+        told.unless_denied(|| unknown("prompt", Wanted::Name(&name)))
     }
 
     async fn read(&self, asked: &Asked<'_>) -> Told {
@@ -224,29 +248,34 @@ impl Gateway {
             Err(told) => return told,
         };
         let look = |menu: &Served| menu.menu.resource(&uri).map(origin);
-        let (server, key) = match self.find("resource", Wanted::Uri(&uri), look).await {
+        let hidden = || self.host.hidden(Kind::Resource, &uri);
+        let (server, key) = match self.find("resource", Wanted::Uri(&uri), look, hidden).await {
             Ok(origin) => origin,
             Err(told) => return told,
         };
         let params = patch_payload(asked.params, &Patch::new().set_text("uri", &key), &Patch::new());
-        self.forward(asked, &server, params).await
+        let told = self.forward(asked, &server, params).await;
+        told.unless_denied(|| unknown("resource", Wanted::Uri(&uri)))
     }
 
     /// Whose a prompt is, and what its server calls it.
     async fn prompt(&self, name: &str) -> Result<Origin, Told> {
         let look = |menu: &Served| menu.menu.prompt(name).map(|(to, _)| origin(to));
-        self.find("prompt", Wanted::Name(name), look).await
+        let hidden = || self.host.hidden(Kind::Prompt, name);
+        self.find("prompt", Wanted::Name(name), look, hidden).await
     }
 
-    /// Something on the menu, now or once a server that may have it was listed.
+    /// Something on the menu, now or once a server that may have it was listed; or what its server hides,
+    /// where the host will say no and write down why.
     async fn find<T>(
         &self,
         what: &str,
         wanted: Wanted<'_>,
         look: impl Fn(&Served) -> Option<T>,
+        hidden: impl Fn() -> Option<T>,
     ) -> Result<T, Told> {
         let found = self.host.find(wanted, look).await.map_err(Told::Failed)?;
-        found.ok_or_else(|| unknown(what, wanted))
+        found.or_else(hidden).ok_or_else(|| unknown(what, wanted))
     }
 
     async fn complete(&self, asked: &Asked<'_>) -> Told {
@@ -259,7 +288,8 @@ impl Gateway {
             (Some(name), _) => (self.prompt(&name).await, "name"),
             (None, Some(uri)) => {
                 let look = |menu: &Served| menu.menu.template_or_resource(&uri).map(origin);
-                (self.find("resource", Wanted::Uri(&uri), look).await, "uri")
+                let hidden = || self.host.hidden(Kind::Resource, &uri);
+                (self.find("resource", Wanted::Uri(&uri), look, hidden).await, "uri")
             }
             (None, None) => {
                 return Fault::invalid("`ref` needs the `name` of a prompt or the `uri` of a resource");
@@ -271,7 +301,11 @@ impl Gateway {
         };
         let patched = Patch::new().set_text(member, &key).apply(&reference);
         let params = patch_payload(asked.params, &Patch::new().set_owned("ref", patched), &Patch::new());
-        self.forward(asked, &server, params).await
+        let told = self.forward(asked, &server, params).await;
+        told.unless_denied(|| match (reference.text("name"), reference.text("uri")) {
+            (Some(name), _) => unknown("prompt", Wanted::Name(&name)),
+            (None, uri) => unknown("resource", Wanted::Uri(&uri.unwrap_or_default())),
+        })
     }
 
     /// A client says how severe a log message must be. Its next request brings that to the server that it is for.
@@ -293,11 +327,11 @@ impl Gateway {
             _ => extensions::owner_of(&extended, asked.method),
         };
         match route(&menu.menu, by_method, asked.params) {
-            Ok(Some(to)) => self.forward(asked, &to.server, Ok(to.params)).await,
-            Ok(None) => {
-                let text = format!("method not found: {}", asked.method);
-                Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))
+            Ok(Some(to)) => {
+                let told = self.forward(asked, &to.server, Ok(to.params)).await;
+                told.unless_denied(|| no_method(asked.method))
             }
+            Ok(None) => no_method(asked.method),
             Err(error) => Fault::invalid(error.to_string()),
         }
     }
@@ -354,6 +388,10 @@ fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
         Wanted::Uri(uri) => Some(json!({ "uri": uri })),
     };
     Told::Fault(fault)
+}
+
+fn no_method(method: &str) -> Told {
+    Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {method}")))
 }
 
 fn result(value: &Value) -> Told {

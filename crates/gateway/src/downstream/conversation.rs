@@ -198,7 +198,8 @@ impl Conversation {
         if let Some(herald) = self.herald.take() {
             herald.abort();
         }
-        let (version, result) = self.gateway.initialize(&wanted.version).await;
+        let principal = self.client.at_servers.principal();
+        let (version, result) = self.gateway.initialize(&wanted.version, principal).await;
         self.version = Some(version);
         AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
     }

@@ -12,7 +12,7 @@ use gripfast::wire::envelope::Message;
 use gripfast::wire::era::meta;
 use gripfast::wire::patch::{MessagePatch, Object, Patch};
 use gripfast::wire::{codes, subscriptions};
-use gripfast::{CallError, SubscribeOptions, Subscribed, Subscription};
+use gripfast::{CallError, Code, SubscribeOptions, Subscribed, Subscription};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -248,6 +248,7 @@ impl Gateway {
             Ok(Subscribed::Declined(answer)) => {
                 Err(NotFollowed::Declined(PassedOn::as_it_is(answer, server)))
             }
+            Err(error) if error.code == Code::Denied => Err(NotFollowed::Unknown),
             Err(error) => Err(NotFollowed::Failed(error)),
         }
     }

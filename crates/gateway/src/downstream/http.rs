@@ -25,12 +25,12 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, sse};
+use gripfast::{Principal, RawValue};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
@@ -267,7 +267,7 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
         let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
         return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
     };
-    let (version, result) = gateway.initialize(&wanted.version).await;
+    let (version, result) = gateway.initialize(&wanted.version, &Principal::local()).await;
     let abilities = Abilities::read(wanted.capabilities);
     let session = match gateway.sessions.begin(&version, abilities, peer, gateway.herald.marks()) {
         Ok(session) => session,

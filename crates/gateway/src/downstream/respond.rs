@@ -70,11 +70,12 @@ fn failed(era: Era, method: &str, id: Id<'_>, failure: &CallError) -> Response {
         None => failure.to_string(),
     };
     match (method, failure.code) {
-        // Denied things look unknown to clients; the reason is for the operator.
-        ("tools/call", Code::UnknownTool | Code::Denied) => {
+        ("tools/call", Code::UnknownTool) => {
             let fault = Fault::new(codes::INVALID_PARAMS, "unknown tool");
             error(era, Some(id), &fault)
         }
+        // Denied things look unknown to clients; the reason is for the operator.
+        (_, Code::Denied) => error(era, Some(id), &Fault::new(codes::INVALID_PARAMS, "unknown")),
         ("tools/call", _) => {
             let mut result = json!({
                 "content": [{ "type": "text", "text": text }],

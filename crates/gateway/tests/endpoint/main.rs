@@ -23,6 +23,7 @@ mod modern;
 mod news;
 mod older_words;
 mod pipe;
+mod policy;
 mod questions;
 mod scene;
 mod script;

@@ -124,12 +124,14 @@ fn terms_of(config: &str) -> Terms {
 
 /// A host with the servers of a config.
 pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
+    let config = Config::parse(config, Path::new("gripfast.toml")).unwrap();
     let host = Host::builder()
         .client_info("endpoint", "1")
         .capabilities(gripfast_gateway::downstream::client_capabilities())
         .state_dir(state)
+        .clients(config.clients)
         .build();
-    for server in Config::parse(config, Path::new("gripfast.toml")).unwrap().servers {
+    for server in config.servers {
         match server.spec {
             Ok(spec) => host.spawn(&server.name, spec).unwrap(),
             Err(causes) => panic!("{}: {causes:?}", server.name),

@@ -1,7 +1,8 @@
-//! The life of one call, phase by phase: resolve, decide, go, settle.
+//! The life of one call, phase by phase: permit, resolve, go, settle.
 //!
-//! Each phase is a plain step; only `go` waits. The cache has its two places around `go`: a recall before
-//! it, a keeping after it.
+//! Each phase is a plain step; only `go` waits.
+
+mod permit;
 
 use crate::client::Client;
 use crate::config::suggest;
@@ -143,7 +144,8 @@ impl Host {
         row: &OpenRow,
     ) -> Result<Answer, CallError> {
         let client = options.client.clone();
-        let resolved = self.resolve(entry, method, params, options).await?;
+        self.permit(entry, client.as_ref().map(Client::principal), method, params.as_deref())?;
+        let resolved = self.resolve(entry, method, params, options)?;
         let begun = self.now();
         let outcome = match entry.lease(client.as_ref()) {
             Ok(lease) => lease.upstream().exchange(&resolved.order, row).await,
@@ -153,8 +155,8 @@ impl Host {
         outcome
     }
 
-    /// Resolve and decide: which tool this is, whether it may be called, and whether it may be replayed.
-    async fn resolve<'a>(
+    /// Which tool this is, and whether it may be replayed.
+    fn resolve<'a>(
         &self,
         entry: &'a Entry,
         method: &str,
@@ -176,32 +178,10 @@ impl Host {
         };
         if method == "tools/call" {
             let tool = tool_name(&order, &entry.name)?;
-            self.decide(entry, upstream, &tool, &mut order).await?;
+            order.safety = safety(entry, upstream, &tool)?;
             order.tool = Some(tool);
         }
         Ok(Resolved { upstream, order })
-    }
-
-    async fn decide(
-        &self,
-        entry: &Entry,
-        upstream: &Arc<Upstream>,
-        tool: &str,
-        order: &mut Order,
-    ) -> Result<(), CallError> {
-        if !entry.filter.admits(tool) {
-            let text = format!("tool `{tool}` of upstream `{}` is denied by its `tools` rule", entry.name);
-            return Err(CallError::new(Code::Denied, &entry.name, Fate::NotSent, text)
-                .hint(format!("change `tools.allow` or `tools.deny` of `{}`", entry.name)));
-        }
-        let listing = upstream.listing.borrow().clone();
-        let known_for_sure = listing.origin == Origin::Server && upstream.state() == State::Ready;
-        if listing.catalog.tool(tool).is_none() && known_for_sure {
-            return Err(unknown_tool(entry, &listing.catalog, tool));
-        }
-        let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
-        order.safety = Safety::of_tool(hints, entry.replay.rule_for(tool));
-        Ok(())
     }
 
     /// Counts what came of it, on every exit that has an outcome.
@@ -230,12 +210,23 @@ fn settle(row: OpenRow, outcome: &Result<Answer, CallError>) {
     }
 }
 
+/// Whether calling the tool twice does harm. A tool that its server is known not to have is unknown.
+fn safety(entry: &Entry, upstream: &Upstream, tool: &str) -> Result<Safety, CallError> {
+    let listing = upstream.listing.borrow().clone();
+    let known_for_sure = listing.origin == Origin::Server && upstream.state() == State::Ready;
+    if listing.catalog.tool(tool).is_none() && known_for_sure {
+        return Err(unknown_tool(entry, listing.catalog, tool));
+    }
+    let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
+    Ok(Safety::of_tool(hints, entry.replay.rule_for(tool)))
+}
+
 /// The server has just said what it offers, and this is not among it.
-fn unknown_tool(entry: &Entry, catalog: &Catalog, tool: &str) -> CallError {
+fn unknown_tool(entry: &Entry, catalog: Arc<Catalog>, tool: &str) -> CallError {
     let text = format!("upstream `{}` has no tool named `{tool}`", entry.name);
     let error = CallError::new(Code::UnknownTool, &entry.name, Fate::NotSent, text);
-    let visible = catalog.tools.iter().map(|tool| tool.key.as_str()).filter(|name| entry.filter.admits(name));
-    match suggest::nearest(tool, visible) {
+    let visible = entry.visible(catalog);
+    match suggest::nearest(tool, visible.tools.iter().map(|tool| tool.key.as_str())) {
         Some(near) => error.hint(format!("did you mean `{near}`?")),
         None => error.hint(format!("`gripfast tools {}` lists its tools", entry.name)),
     }

@@ -23,10 +23,11 @@ pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
 pub use spec::{
     ClientLimits, EndpointError, GatewayConfig, Isolation, ProtocolChoice, ReplayRules, ServerSpec, Target,
-    TlsSpec, ToolFilter, UrlTransport, endpoint,
+    TlsSpec, UrlTransport, endpoint,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 
+use crate::policy::ClientPolicy;
 use diagnostic::Source;
 use formats::Format;
 use std::path::Path;
@@ -38,6 +39,11 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// The servers in the order of the file, which decides who keeps its name when two collide.
     pub servers: Vec<ServerEntry>,
+    /// What clients may see and use: the tables `clients.NAME`, where the name may be a pattern. Each has the keys
+    /// `tools`, `resources` and `prompts` as a server has, with entries of the form `SERVER/NAME`. Where several
+    /// tables fit a client, each must allow what it does. Without client authentication everybody on this machine
+    /// is the client `local`.
+    pub clients: Vec<ClientPolicy>,
     /// What is worth knowing and stops nothing.
     pub warnings: Vec<Diagnostic>,
 }

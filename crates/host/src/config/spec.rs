@@ -3,6 +3,7 @@
 
 use super::template::Template;
 use crate::ledger::LedgerOptions;
+use crate::policy::Policy;
 pub use gripfast_core::isolation::Isolation;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -115,8 +116,11 @@ pub struct ServerSpec {
     /// further clients are refused as overloaded (with `auto` they share); too many, and as many children run.
     /// Default 64.
     pub max_instances: u32,
-    /// Which of its tools are offered.
-    pub tools: ToolFilter,
+    /// Which of its tools, resources and prompts are offered: the keys `tools`, `resources` and `prompts`, each
+    /// with `allow` (default `["*"]`; an empty list offers nothing) and `deny` (default none; wins). Patterns match
+    /// whole names of the server's own, or whole URIs; `*` stands for any number of characters, `?` for one. Tools
+    /// may be named by what they say about themselves: `@read_only`, `@destructive`, `@idempotent`.
+    pub policy: Policy,
     /// Which of its tools may be sent again after a lost link.
     pub replay: ReplayRules,
     /// The largest message it may send, in bytes. A larger one ends the call, or the link where the call
@@ -136,7 +140,7 @@ impl ServerSpec {
             prefix: None,
             isolation: Isolation::Auto,
             max_instances: Self::DEFAULT_MAX_INSTANCES,
-            tools: ToolFilter::default(),
+            policy: Policy::default(),
             replay: ReplayRules::default(),
             max_message: Self::DEFAULT_MAX_MESSAGE,
         }
@@ -236,23 +240,7 @@ pub enum ProtocolChoice {
     Modern,
 }
 
-/// Which tools of a server are offered. Patterns match whole names of the server's own; `*` stands for any
-/// number of characters. A tool is offered when `allow` matches and `deny` does not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolFilter {
-    /// Default: `*`. An empty list offers nothing.
-    pub allow: Vec<String>,
-    /// Wins over `allow`. Default: none.
-    pub deny: Vec<String>,
-}
-
-impl Default for ToolFilter {
-    fn default() -> Self {
-        Self { allow: vec!["*".to_owned()], deny: Vec::new() }
-    }
-}
-
-/// Which tools may be sent again when the link is lost before the answer: patterns as in [`ToolFilter`].
+/// Which tools may be sent again when the link is lost before the answer: patterns as in [`ServerSpec::policy`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplayRules {
     /// Safe to send twice, whatever the server says about them.

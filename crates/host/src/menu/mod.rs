@@ -3,7 +3,9 @@
 //! Each item is the server's own bytes with its public name in place of its own, and a note in `_meta` of
 //! where it comes from. The menu is made anew when a catalog has changed and somebody asks.
 
+mod hidden;
 mod render;
+mod views;
 
 pub use render::{Rendered, Served};
 
@@ -39,11 +41,12 @@ impl Bell {
     }
 }
 
-/// The last menu that was made, and for which ring of the bell.
+/// The last menu that was made, for which ring of the bell, and what of it different clients see.
 #[derive(Debug, Default)]
 pub(crate) struct Kitchen {
     made: Mutex<Option<(u64, Arc<Served>)>>,
     revisions: AtomicU64,
+    views: views::Views,
 }
 
 impl Host {

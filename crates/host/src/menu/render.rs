@@ -2,7 +2,7 @@
 //! origin. Where a modern server's tool says more than the legacy era has words for, legacy clients get the tool
 //! in the older form.
 
-use gripfast_core::catalog::merge::{Menu, PublicList};
+use gripfast_core::catalog::merge::{Menu, PublicList, Shown};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::List;
@@ -46,6 +46,20 @@ impl Served {
         era == Era::Legacy && self.wrapped.contains(tool)
     }
 
+    /// The same without what is not shown.
+    pub(super) fn only(&self, shown: &Shown) -> Self {
+        Self {
+            menu: self.menu.only(shown),
+            tools: self.tools.only(&shown.tools),
+            resources: self.resources.only(&shown.resources),
+            templates: self.templates.only(&shown.templates),
+            prompts: self.prompts.only(&shown.prompts),
+            legacy_tools: self.legacy_tools.as_ref().map(|tools| tools.only(&shown.tools)),
+            wrapped: self.wrapped.clone(),
+            revision: self.revision,
+        }
+    }
+
     /// Whether clients see the same in both.
     pub(super) fn reads_like(&self, other: &Self) -> bool {
         self.tools == other.tools
@@ -86,6 +100,14 @@ impl Rendered {
         // Items stand side by side with one comma between.
         let begin = if from == 0 { 0 } else { self.ends[from - 1] + 1 };
         (&self.text[begin..self.ends[to - 1]], (to < self.len()).then_some(to))
+    }
+
+    fn only(&self, places: &[usize]) -> Self {
+        let mut only = Self::default();
+        for at in places {
+            only.push(self.page(*at, 1).0);
+        }
+        only
     }
 
     fn iter(&self) -> impl Iterator<Item = &str> {

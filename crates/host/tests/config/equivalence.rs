@@ -221,13 +221,27 @@ fn every_key_arrives_where_it_belongs() {
             ),
             isolation: PerClient,
             max_instances: 65,
-            tools: ToolFilter {
-                allow: [
-                    "*",
-                ],
-                deny: [
-                    "delete_*",
-                ],
+            policy: Policy {
+                tools: Lists {
+                    allow: [
+                        "*",
+                    ],
+                    deny: [
+                        "delete_*",
+                    ],
+                },
+                resources: Lists {
+                    allow: [
+                        "*",
+                    ],
+                    deny: [],
+                },
+                prompts: Lists {
+                    allow: [
+                        "*",
+                    ],
+                    deny: [],
+                },
             },
             replay: ReplayRules {
                 safe: [

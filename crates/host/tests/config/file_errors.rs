@@ -28,7 +28,21 @@ fn an_unknown_key_that_resembles_nothing() {
           |
         1 | colour = "red"
           | ^^^^^^
-          hint: known here: gateway, servers
+          hint: known here: gateway, servers, clients
+    "#);
+}
+
+#[test]
+fn a_clients_entry_that_does_not_say_of_which_server() {
+    let text = r#"[clients.ci]
+tools = { allow = ["read_*"] }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `read_*` does not say of which server; write `SERVER/read_*`, or `*/read_*` for all
+         --> gripfast.toml:2:9 (clients.ci.tools)
+          |
+        2 | tools = { allow = ["read_*"] }
+          |         ^^^^^^^^^^^^^^^^^^^^^^
     "#);
 }
 

@@ -85,8 +85,8 @@ enabled = false
     let expected =
         [("X-Region", "eu"), ("X-Key", "${env:DOCS_KEY}"), ("Authorization", "Bearer ${env:DOCS_TOKEN}")];
     assert_eq!(headers(&spec), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    assert_eq!(spec.tools.allow, ["search", "fetch"]);
-    assert_eq!(spec.tools.deny, ["fetch"]);
+    assert!(spec.policy.tools.allow().eq(["search", "fetch"]));
+    assert!(spec.policy.tools.deny().eq(["fetch"]));
     assert!(spec.disabled);
     insta::assert_snapshot!(report("config.toml", text), @r#"
     warning: ignored what is not about servers: `model`
@@ -116,8 +116,8 @@ fn a_tool_filter_of_another_client_is_never_dropped() {
         (r#""tools": {"include": ["i"]}"#, "i", None),
     ] {
         let spec = only_server(JSON, &format!(r#"{{"mcpServers": {{"a": {{"command": "x", {written}}}}}}}"#));
-        assert_eq!(spec.tools.allow, [allow], "{written}");
-        assert_eq!(spec.tools.deny, deny.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{written}");
+        assert!(spec.policy.tools.allow().eq([allow]), "{written}");
+        assert!(spec.policy.tools.deny().eq(deny), "{written}");
     }
 }
 

@@ -297,6 +297,21 @@ tools = { deny = [""] }
 }
 
 #[test]
+fn a_hint_that_no_tool_has() {
+    let text = r#"[servers.github]
+command = "npx"
+tools = { deny = ["@destroys"] }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `@destroys` is not a hint; there are `@read_only`, `@destructive` and `@idempotent`
+         --> gripfast.toml:3:9 (servers.github.tools)
+          |
+        3 | tools = { deny = ["@destroys"] }
+          |         ^^^^^^^^^^^^^^^^^^^^^^^^
+    "#);
+}
+
+#[test]
 fn a_list_that_is_a_string() {
     let text = r#"[servers.github]
 command = "npx"

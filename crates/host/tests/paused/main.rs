@@ -8,6 +8,7 @@ mod circuit;
 mod instances;
 mod ledger;
 mod lifecycle;
+mod policy;
 mod questions;
 mod seconds;
 mod sessions;

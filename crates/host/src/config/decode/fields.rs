@@ -316,6 +316,13 @@ impl<'n> Fields<'n> {
         self.origin
     }
 
+    /// The full name and the place of a field that was not taken yet; of the table's beginning if there is none.
+    pub(super) fn place(&self, name: &str) -> (String, Position) {
+        let field = self.left.iter().find(|(key, _)| key.name == name);
+        let at = field.or(self.left.first()).map_or(Position::START, |(_, node)| node.at);
+        (format!("{}.{name}", self.path), at)
+    }
+
     /// Takes the field of this name. Null means that it is not there.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         self.known.push(name);

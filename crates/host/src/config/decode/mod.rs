@@ -3,6 +3,7 @@
 //! kept as that server's and never stops the others.
 
 mod fields;
+mod policy;
 mod server;
 mod supervision;
 mod target;
@@ -79,6 +80,7 @@ impl<'n> File<'n> {
         }
 
         let gateway = gateway_node.map(|(key, node)| gateway(Field::top(key, node), &mut problems));
+        let clients = self.get("clients").map(|(key, node)| policy::clients(key, node, &mut problems));
         let servers = root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
         if servers.is_empty() && problems.errors.is_empty() {
             let hint = match self.format {
@@ -91,7 +93,12 @@ impl<'n> File<'n> {
         if !problems.errors.is_empty() {
             return Err(problems.errors);
         }
-        Ok(Config { gateway: gateway.unwrap_or_default(), servers, warnings: problems.warnings })
+        Ok(Config {
+            gateway: gateway.unwrap_or_default(),
+            servers,
+            clients: clients.unwrap_or_default(),
+            warnings: problems.warnings,
+        })
     }
 
     fn get(&self, name: &str) -> Option<&'n (Key, Node)> {
@@ -120,7 +127,8 @@ impl<'n> File<'n> {
 
     /// Top-level keys that are not ours: each an error in our own file, together one warning in others'.
     fn strangers(&self, root: Option<&(Key, Node)>, origin: Origin, problems: &mut Problems) {
-        let known = |name: &str| self.roots().contains(&name) || name == "gateway" || name == "$schema";
+        let known =
+            |name: &str| self.roots().contains(&name) || ["gateway", "clients", "$schema"].contains(&name);
         let strangers: Vec<&Key> =
             self.entries.iter().map(|(key, _)| key).filter(|key| !known(&key.name)).collect();
         match origin {
@@ -128,7 +136,7 @@ impl<'n> File<'n> {
                 for key in strangers {
                     problems.error(match self.misplaced(key) {
                         Some(diagnostic) => diagnostic,
-                        None => fields::unknown(key, "", ["gateway", "servers"]),
+                        None => fields::unknown(key, "", ["gateway", "servers", "clients"]),
                     });
                 }
             }

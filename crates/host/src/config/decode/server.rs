@@ -2,12 +2,13 @@
 
 use super::Origin;
 use super::fields::{Field, Fields, Problems};
+use super::policy::policy_of_server;
 use super::supervision::supervision;
 use super::target::target;
 use crate::config::ServerEntry;
 use crate::config::diagnostic::Diagnostic;
-use crate::config::node::{Key, Node, Value};
-use crate::config::spec::{Isolation, ProtocolChoice, ReplayRules, ServerSpec, Target, ToolFilter};
+use crate::config::node::{Key, Node};
+use crate::config::spec::{Isolation, ProtocolChoice, ReplayRules, ServerSpec, Target};
 use gripfast_core::supervise::spec::SupervisionSpec;
 
 /// Decodes one server. What is wrong inside it stays with it; warnings are the file's.
@@ -56,7 +57,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     fields.choice("isolation", isolations, &mut isolation, problems);
     let mut max_instances = ServerSpec::DEFAULT_MAX_INSTANCES;
     fields.whole_number("max_instances", 1..=10_000, &mut max_instances, problems);
-    let tools = tools(&mut fields, problems);
+    let policy = policy_of_server(&mut fields, problems);
     let mut replay = ReplayRules::default();
     if let Some(mut table) = fields.table("replay", problems) {
         table.words("safe", &mut replay.safe, problems);
@@ -77,7 +78,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         prefix,
         isolation,
         max_instances,
-        tools,
+        policy,
         replay,
         max_message,
     })
@@ -157,63 +158,6 @@ fn prefix(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<String> {
         return None;
     }
     Some(prefix.to_owned())
-}
-
-const ALLOW_ALIASES: &[&str] =
-    &["enabledTools", "enabled_tools", "includeTools", "allowedTools", "available_tools"];
-const DENY_ALIASES: &[&str] = &["disabledTools", "disabled_tools", "excludeTools"];
-
-fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> ToolFilter {
-    let mut filter = ToolFilter::default();
-    if let Some(field) = fields.take("tools") {
-        match (&field.node.value, field.origin) {
-            // Copilot CLI: a list of names, or the one word `*`.
-            (Value::List(_), Origin::Foreign | Origin::Hermes) => {
-                filter.allow = field.words(problems).unwrap_or_default();
-            }
-            (Value::Str(text), Origin::Foreign | Origin::Hermes) => filter.allow = vec![text.clone()],
-            _ => tool_table(&field, &mut filter, problems),
-        }
-    }
-    if fields.origin() != Origin::Native {
-        flat_list(fields, ALLOW_ALIASES, &mut filter.allow, problems);
-        flat_list(fields, DENY_ALIASES, &mut filter.deny, problems);
-    }
-    filter
-}
-
-fn tool_table(field: &Field<'_>, filter: &mut ToolFilter, problems: &mut Problems) {
-    let Some(mut table) = Fields::open(field, field.origin, problems) else { return };
-    let allow = table.take_or_alias("allow", &["include"], problems);
-    let deny = table.take_or_alias("deny", &["exclude"], problems);
-    let include_wins = field.origin == Origin::Hermes
-        && [&allow, &deny].iter().all(|list| list.as_ref().is_some_and(|list| list.path.ends_with("clude")));
-    if let Some(words) = allow.and_then(|field| field.words(problems)) {
-        filter.allow = words;
-    }
-    if let Some(field) = deny {
-        if include_wins {
-            let message = "ignored, because `include` is given and wins over `exclude` in this kind of file";
-            problems.warning(field.warning(message).with_hint("`deny` always counts"));
-        } else if let Some(words) = field.words(problems) {
-            filter.deny = words;
-        }
-    }
-    table.finish(problems);
-}
-
-/// A filter beside `tools`, as several clients have it. Dropping it would offer what somebody has hidden.
-fn flat_list(
-    fields: &mut Fields<'_>,
-    names: &'static [&'static str],
-    into: &mut Vec<String>,
-    problems: &mut Problems,
-) {
-    for name in names {
-        if let Some(words) = fields.take(name).and_then(|field| field.words(problems)) {
-            *into = words;
-        }
-    }
 }
 
 fn max_message(fields: &mut Fields<'_>, problems: &mut Problems) -> usize {

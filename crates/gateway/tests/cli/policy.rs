@@ -1,0 +1,47 @@
+//! `gripfast policy test`: what the lists say, and why.
+
+use crate::sandbox::{Sandbox, stdio};
+use insta::assert_snapshot;
+
+fn config() -> String {
+    let clients = "[clients.local]\ntools = { allow = ['demo/*'], deny = ['*/crash'] }\n";
+    stdio("demo", &[]) + "tools = { deny = ['delete_*'] }\n" + clients
+}
+
+#[test]
+fn g01_a_tool_that_a_client_may_call() {
+    assert_snapshot!(Sandbox::with(&config()).run(&["policy", "test", "local", "demo", "echo"]), @"
+    exit 0
+    --- stdout
+    `local` may call `echo` of `demo`: allowed by `*` in servers.demo.tools.allow and `demo/*` in clients.local.tools.allow
+    ");
+}
+
+#[test]
+fn g01_a_tool_that_a_client_may_not_call() {
+    assert_snapshot!(Sandbox::with(&config()).run(&["policy", "test", "local", "demo", "crash"]), @"
+    exit 6
+    --- stdout
+    `local` may not call `crash` of `demo`: denied by `*/crash` in clients.local.tools.deny
+    ");
+}
+
+#[test]
+fn g01_a_tool_that_nobody_may_call_as_json() {
+    let words = ["policy", "test", "anybody", "demo", "delete_all", "-o", "json"];
+    assert_snapshot!(Sandbox::with(&config()).run(&words), @r#"
+    exit 6
+    --- stdout
+    {"allowed":false,"client":"anybody","reason":"denied by `delete_*` in servers.demo.tools.deny","server":"demo","tool":"delete_all"}
+    "#);
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    assert_snapshot!(Sandbox::with(&config()).run(&["policy", "test", "local", "dmeo", "echo"]), @"
+    exit 1
+    --- stderr
+    error: no server `dmeo` in `./gripfast.toml`
+      hint: did you mean `demo`?
+    ");
+}

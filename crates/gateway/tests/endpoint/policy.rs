@@ -1,0 +1,101 @@
+//! What some may see and use and others may not: absent from lists, and unknown when asked for.
+
+use crate::client::{Legacy, Modern, call, names};
+use crate::scene::{Scene, at, demo};
+use serde_json::{Value, json};
+
+/// What is denied to the clients of this machine, in all three lists.
+const LOCAL: &str = r#"
+[clients.local]
+tools = { allow = ["*"], deny = ["demo/c*", "*/@destructive"] }
+resources = { deny = ["demo/demo://greeting"] }
+prompts = { allow = ["other/*"] }
+"#;
+
+async fn asks(scene: &Scene, modern: bool, method: &str, params: Value) -> Value {
+    match modern {
+        true => Modern::of(&scene.http).asks(method, params).await,
+        false => Legacy::meets(&scene.http).await.asks(method, params).await,
+    }
+}
+
+/// An error without the name that was asked for.
+fn error(answer: &Value, name: &str) -> String {
+    assert!(answer["error"].is_object(), "{answer}");
+    answer["error"].to_string().replace(name, "X")
+}
+
+#[tokio::test]
+async fn g01_what_is_denied_to_a_client_is_absent_from_its_lists_and_unknown_when_asked_for() {
+    let demo = demo().await;
+    let scene = Scene::with(&(at("demo", &demo.url(), "legacy", &[]) + LOCAL)).await;
+    assert!(scene.host.menu().menu.tool("demo__counter").is_some(), "others may see it");
+    for modern in [false, true] {
+        let tools = names(&asks(&scene, modern, "tools/list", json!({})).await, "tools", "name");
+        assert!(tools.contains(&"demo__echo".to_owned()), "{tools:?}");
+        assert!(!tools.iter().any(|tool| tool.starts_with("demo__c")), "{tools:?}");
+        let resources = asks(&scene, modern, "resources/list", json!({})).await;
+        assert!(!resources.to_string().contains("demo://greeting"), "{resources}");
+        let prompts = asks(&scene, modern, "prompts/list", json!({})).await;
+        assert_eq!(prompts["result"]["prompts"], json!([]));
+        for (method, member, denied, unknown) in [
+            ("tools/call", "name", "demo__counter", "demo__nobody"),
+            ("prompts/get", "name", "demo__greet", "demo__nobody"),
+            ("resources/read", "uri", "demo://greeting", "demo+demo://nobody"),
+        ] {
+            let denied_answer =
+                asks(&scene, modern, method, json!({ member: denied, "arguments": {} })).await;
+            assert_eq!(denied_answer["error"]["code"], -32602, "{method}: {denied_answer}");
+            if method != "resources/read" {
+                let unknown_answer =
+                    asks(&scene, modern, method, json!({ member: unknown, "arguments": {} })).await;
+                assert_eq!(error(&denied_answer, denied), error(&unknown_answer, unknown), "{method}");
+            }
+            assert!(!denied_answer.to_string().contains("denied"), "{denied_answer}");
+        }
+    }
+    assert_eq!(demo.calls(), 0);
+}
+
+#[tokio::test]
+async fn g01_a_second_name_or_another_spelling_of_it_reaches_no_denied_tool() {
+    let demo = demo().await;
+    let scene = Scene::with(&(at("demo", &demo.url(), "legacy", &["prefix = \"\""]) + LOCAL)).await;
+    let client = Legacy::meets(&scene.http).await;
+    for params in [
+        r#"{"name":"echo","name":"counter","arguments":{}}"#,
+        r#"{"name":"echo","n\u0061me":"counter","arguments":{}}"#,
+        r#"{"Name":"counter","name":"echo","arguments":{}}"#,
+        r#"{"name":"counter","arguments":{}}"#,
+    ] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+        let answer = scene.http.post(&[("mcp-session-id", &client.session)], body).await.message();
+        assert!(answer["error"]["code"].as_i64().is_some_and(|code| code < 0), "{params}: {answer}");
+    }
+    // Under a method that nobody knows here, with the only server there is.
+    let answer = client.asks("tools/call_later", call("counter", json!({}))).await;
+    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    assert_eq!(demo.calls(), 0);
+}
+
+#[tokio::test]
+async fn g01_no_way_of_spelling_a_uri_leads_around_a_rule() {
+    let demo = demo().await;
+    let rule = r#"resources = { allow = ["demo://*"], deny = ["demo://greeting*"] }"#;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[rule])).await;
+    let client = Legacy::meets(&scene.http).await;
+    for uri in [
+        "demo://greeting",
+        "demo+demo://greeting",
+        "demo+demo://x/../../greeting",
+        "demo+demo://%67reeting",
+        "demo+demo://%2567reeting",
+        "demo+DEMO://greeting",
+        "demo+file:///etc/passwd",
+    ] {
+        let answer = client.asks("resources/read", json!({ "uri": uri })).await;
+        assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
+        let followed = client.asks("resources/subscribe", json!({ "uri": uri })).await;
+        assert!(followed["error"].is_object(), "{uri}: {followed}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Who may see and use what: the lists of a server, in its own table, and those of clients, in `clients.NAME`.
+
+use super::Origin;
+use super::fields::{Field, Fields, Problems};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::node::{Key, Node, Position, Value};
+use crate::policy::{BadEntry, ClientPolicy, Lists, Policy};
+
+/// The words of a pair of lists, as they are written.
+struct Words {
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self { allow: vec!["*".to_owned()], deny: Vec::new() }
+    }
+}
+
+/// How words become lists.
+type Reading = fn(&[String], &[String]) -> Result<Lists, BadEntry>;
+
+/// The lists of a server.
+pub(super) fn policy_of_server(fields: &mut Fields<'_>, problems: &mut Problems) -> Policy {
+    let at = fields.place("tools");
+    let words = tools(fields, problems);
+    Policy {
+        tools: read(words, Lists::of_server, at, problems),
+        resources: lists(fields, "resources", Lists::of_server, problems),
+        prompts: lists(fields, "prompts", Lists::of_server, problems),
+    }
+}
+
+/// The lists of all clients. A mistake here is one of the file: lists that are not understood allow nobody
+/// anything.
+pub(super) fn clients(key: &Key, node: &Node, problems: &mut Problems) -> Vec<ClientPolicy> {
+    let mut clients = Vec::new();
+    for (name, field) in Field::top(key, node).pairs(problems) {
+        let Some(mut fields) = Fields::open(&field, Origin::Native, problems) else { continue };
+        let policy = Policy {
+            tools: lists(&mut fields, "tools", Lists::of_client, problems),
+            resources: lists(&mut fields, "resources", Lists::of_client, problems),
+            prompts: lists(&mut fields, "prompts", Lists::of_client, problems),
+        };
+        fields.finish(problems);
+        clients.push(ClientPolicy { clients: name.name.clone(), policy });
+    }
+    clients
+}
+
+fn lists(fields: &mut Fields<'_>, name: &'static str, reading: Reading, problems: &mut Problems) -> Lists {
+    let at = fields.place(name);
+    let mut words = Words::default();
+    if let Some(field) = fields.take(name) {
+        table(&field, &mut words, problems);
+    }
+    read(words, reading, at, problems)
+}
+
+fn read(words: Words, reading: Reading, (path, at): (String, Position), problems: &mut Problems) -> Lists {
+    reading(&words.allow, &words.deny).unwrap_or_else(|bad| {
+        problems.error(Diagnostic::error(path, at, bad.to_string()));
+        Lists::default()
+    })
+}
+
+const ALLOW_ALIASES: &[&str] =
+    &["enabledTools", "enabled_tools", "includeTools", "allowedTools", "available_tools"];
+const DENY_ALIASES: &[&str] = &["disabledTools", "disabled_tools", "excludeTools"];
+
+/// The words of the tools, with what other clients call them.
+fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> Words {
+    let mut filter = Words::default();
+    if let Some(field) = fields.take("tools") {
+        match (&field.node.value, field.origin) {
+            // Copilot CLI: a list of names, or the one word `*`.
+            (Value::List(_), Origin::Foreign | Origin::Hermes) => {
+                filter.allow = field.words(problems).unwrap_or_default();
+            }
+            (Value::Str(text), Origin::Foreign | Origin::Hermes) => filter.allow = vec![text.clone()],
+            _ => table(&field, &mut filter, problems),
+        }
+    }
+    if fields.origin() != Origin::Native {
+        flat_list(fields, ALLOW_ALIASES, &mut filter.allow, problems);
+        flat_list(fields, DENY_ALIASES, &mut filter.deny, problems);
+    }
+    filter
+}
+
+fn table(field: &Field<'_>, filter: &mut Words, problems: &mut Problems) {
+    let Some(mut table) = Fields::open(field, field.origin, problems) else { return };
+    let allow = table.take_or_alias("allow", &["include"], problems);
+    let deny = table.take_or_alias("deny", &["exclude"], problems);
+    let include_wins = field.origin == Origin::Hermes
+        && [&allow, &deny].iter().all(|list| list.as_ref().is_some_and(|list| list.path.ends_with("clude")));
+    if let Some(words) = allow.and_then(|field| field.words(problems)) {
+        filter.allow = words;
+    }
+    if let Some(field) = deny {
+        if include_wins {
+            let message = "ignored, because `include` is given and wins over `exclude` in this kind of file";
+            problems.warning(field.warning(message).with_hint("`deny` always counts"));
+        } else if let Some(words) = field.words(problems) {
+            filter.deny = words;
+        }
+    }
+    table.finish(problems);
+}
+
+/// A filter beside `tools`, as several clients have it. Dropping it would offer what somebody has hidden.
+fn flat_list(
+    fields: &mut Fields<'_>,
+    names: &'static [&'static str],
+    into: &mut Vec<String>,
+    problems: &mut Problems,
+) {
+    for name in names {
+        if let Some(words) = fields.take(name).and_then(|field| field.words(problems)) {
+            *into = words;
+        }
+    }
+}
