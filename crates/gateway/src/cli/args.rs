@@ -1,8 +1,8 @@
 //! What may be typed: the definition that help, usage errors and suggestions are made from.
 
+use super::address::GatewayUrl;
 use super::demo_server::DemoServerArgs;
 use super::duration;
-use super::gateway::GatewayUrl;
 use super::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gripfast::ledger::Query;
@@ -20,7 +20,9 @@ Or with a server of your own, here the built-in sample:
   args = [\"demo-server\"]
   END
   gripfast check                               is the config right?
-  gripfast tools                               what do the servers offer?
+  gripfast serve                               serves it; in another terminal:
+  gripfast status                              how do the servers do?
+  gripfast tools                               what do they offer?
   gripfast call demo add '{\"a\": 1, \"b\": 2}'    prints 3
 
 Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the \
@@ -122,9 +124,9 @@ pub(crate) struct StatusArgs {
     #[arg(short, long)]
     pub(crate) watch: bool,
 
-    /// Where the gateway listens
-    #[arg(long, value_name = "URL", default_value = GatewayUrl::DEFAULT)]
-    pub(crate) url: GatewayUrl,
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
 }
 
 #[derive(Debug, Args)]
@@ -140,9 +142,9 @@ pub(crate) struct OperateArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Where the gateway listens
-    #[arg(long, value_name = "URL", default_value = GatewayUrl::DEFAULT)]
-    pub(crate) url: GatewayUrl,
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
 }
 
 #[derive(Debug, Args)]
@@ -167,16 +169,17 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Starts the servers of the config, asks what they offer, and stops them again; no running gateway is needed. \
-A server that fails becomes an error row and the others are still listed. The exit code is 0 unless every \
-server failed.
+Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked \
+what they offer, and stopped again. A server that fails becomes an error row and the others are still \
+listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
 
 Examples:
   gripfast tools
   gripfast tools github
+  gripfast tools --config gripfast.toml
   gripfast tools -o json | jq -r '.servers[].tools[]?.name'")]
 pub(crate) struct ToolsArgs {
-    /// Only this server, by its name in the config
+    /// Only this server
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
@@ -184,19 +187,23 @@ pub(crate) struct ToolsArgs {
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
     pub(crate) output: Form,
 
-    /// How long a server may take to start and to list its tools
+    /// How long a server may take to start and to list its tools; with --config
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     pub(crate) wait: Duration,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) url: Option<GatewayUrl>,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Starts the server of the config, calls the tool, and stops the server again; no running gateway is needed. \
-Text is printed as it is, other content is described in a line. With `-o json` the result is printed as the \
-server wrote it, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
+Asks the gateway that runs. With --config no gateway is needed: the server of that file is started, called, \
+and stopped again. Text is printed as it is, other content is described in a line. With `-o json` the result \
+is printed as it came, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
 
-Exit codes: 0 the tool answered, 5 it answered with an error, 4 it could not be reached or did not answer \
-in time, 3 a login is needed.
+Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be reached or did \
+not answer in time, 3 a login is needed, 6 the config denies it.
 
 A call that was sent and not answered is sent once more only where that does no harm: the tool is known as \
 read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent twice.
@@ -204,6 +211,7 @@ read-only or idempotent, or the config names it in `replay.safe`. Any other is n
 Examples:
   gripfast call demo echo '{\"text\": \"hello\"}'
   gripfast call demo echo @arguments.json
+  gripfast call --config gripfast.toml demo echo '{\"text\": \"hello\"}'
   jq -n '{text: \"hello\"}' | gripfast call demo echo - -o json")]
 pub(crate) struct CallArgs {
     /// The server, by its name in the config
@@ -218,13 +226,17 @@ pub(crate) struct CallArgs {
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     pub(crate) arguments: Option<String>,
 
-    /// Accept the forms that the server wants filled in, with their own defaults; otherwise it cannot ask
-    #[arg(long)]
+    /// Accept the forms that the server wants filled in, with their own defaults; with --config
+    #[arg(long, requires = "config")]
     pub(crate) accept_defaults: bool,
 
     /// How to print the result
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
     pub(crate) output: Form,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) url: Option<GatewayUrl>,
 }
 
 /// What can be asked about policy.
@@ -299,7 +311,8 @@ pub(crate) struct CallsArgs {
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
     pub(crate) output: Form,
 
-    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331, or else
+    /// the state directory]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<GatewayUrl>,
 }

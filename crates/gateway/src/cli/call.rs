@@ -3,36 +3,80 @@
 mod arguments;
 mod defaults;
 
+use super::address::GatewayUrl;
 use super::args::{CallArgs, Form, Global};
+use super::client::{self, Asked, Called, Client};
 use super::config;
 use super::exit::Exit;
-use super::fleet::with_host;
+use super::fleet::{runtime, with_host};
 use super::render::{Content, Screen, with_progress};
+use super::status::Fleet;
 use super::stop::{Failure, Stop};
+use bytes::Bytes;
 use defaults::Defaults;
 use gripfast::config::suggest;
 use gripfast::input::{self, Collected};
 use gripfast::transport::Listener;
 use gripfast::wire::patch::Patch;
+use gripfast::wire::results::CallResult;
 use gripfast::{Answer, CallError, CallOptions, Code, Fate, Host, Outcome};
 use serde_json::json;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Starts the server, calls the tool, and stops the server again.
+/// Asks the gateway; or starts the server, calls the tool, and stops the server again.
 pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     // What was typed is judged before anything is started.
     let arguments = args.arguments.as_deref().map(arguments::read).transpose()?;
-    match call(global, args, arguments, screen)? {
-        Ok(answer) => show(args, &answer, screen),
-        Err(failure) => {
-            if let (Form::Json, Some(error)) = (args.output, failure.as_json()) {
-                screen.json(&json!({ "error": error }))?;
-            }
-            Err(failure.into())
-        }
+    match Asked::of(global, args.url.as_ref())? {
+        Asked::Gateway(url, fleet) => match through(&url, &fleet, args, arguments.as_deref(), screen)? {
+            Ok(response) => match client::outcome(&response) {
+                Some(outcome) => show(args, &outcome, screen),
+                None => {
+                    Err(Failure::new(Exit::Unreachable, format!("the gateway at {url} answers nonsense"))
+                        .into())
+                }
+            },
+            Err(failure) => Err(told(args, failure, screen)?),
+        },
+        Asked::Config => match call(global, args, arguments, screen)? {
+            Ok(answer) => show(args, &answer.outcome(), screen),
+            Err(failure) => Err(told(args, failure, screen)?),
+        },
     }
+}
+
+fn told(args: &CallArgs, failure: Failure, screen: &mut Screen) -> Result<Stop, Stop> {
+    if let (Form::Json, Some(error)) = (args.output, failure.as_json()) {
+        screen.json(&json!({ "error": error }))?;
+    }
+    Ok(failure.into())
+}
+
+/// The response of a gateway, which has to be one; a failure that it tells of is one of ours.
+fn through(
+    url: &GatewayUrl,
+    fleet: &Fleet,
+    args: &CallArgs,
+    arguments: Option<&RawValue>,
+    screen: &mut Screen,
+) -> Result<Result<Bytes, Failure>, Stop> {
+    let CallArgs { server, tool, .. } = args;
+    if let Err(failure) = client::known(url, fleet, server) {
+        return Ok(Err(failure));
+    }
+    let asked = async {
+        let client = Client::of(url);
+        match client.call(server, tool, arguments).await? {
+            Called::Answered(response) => match client::outcome(&response) {
+                Some(Outcome::Result(result)) => client::failure(result).map_or(Ok(response.clone()), Err),
+                Some(Outcome::Error(_)) | None => Ok(response),
+            },
+            Called::Unknown(failure) => Err(client.denied(server, tool).await.unwrap_or(failure)),
+        }
+    };
+    Ok(runtime()?.block_on(with_progress(screen, &format!("`{server}`"), asked)))
 }
 
 fn call(
@@ -104,16 +148,20 @@ async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> 
     Some(CallError::new(Code::UnknownTool, server, Fate::Refused, text).hint(hint).into())
 }
 
-fn show(args: &CallArgs, answer: &Answer, screen: &mut Screen) -> Result<Exit, Stop> {
+fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<Exit, Stop> {
     let CallArgs { server, tool, .. } = args;
-    match (answer.outcome(), args.output) {
-        (Outcome::Result(result), Form::Json) => screen.line(result.get())?,
+    let result = match (outcome, args.output) {
+        (Outcome::Result(result), Form::Json) => {
+            screen.line(result.get())?;
+            result
+        }
         (Outcome::Result(result), Form::Text) => {
             let content = Content::of(result);
             content.lines.iter().try_for_each(|line| screen.line(line))?;
             if content.lines.is_empty() {
                 screen.talk(&format!("`{tool}` answered without content"))?;
             }
+            result
         }
         (Outcome::Error(error), form) => {
             if form == Form::Json {
@@ -123,8 +171,8 @@ fn show(args: &CallArgs, answer: &Answer, screen: &mut Screen) -> Result<Exit, S
                 format!("server `{server}` answered with an error: {} ({})", error.message, error.code);
             return Err(Failure::new(Exit::ToolError, text).into());
         }
-    }
-    if answer.is_tool_error() {
+    };
+    if CallResult::read(result).is_ok_and(|result| result.is_error) {
         let text = format!("tool `{tool}` of `{server}` answered that it failed");
         return Err(Failure::new(Exit::ToolError, text).into());
     }

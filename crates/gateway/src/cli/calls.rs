@@ -1,10 +1,11 @@
 //! `gripfast calls`: what became of tool calls, from a running gateway or, where none runs, from the ledger
 //! that it left in its state directory.
 
+use super::address::GatewayUrl;
 use super::args::{CallsArgs, Form, Global};
 use super::config;
 use super::exit::Exit;
-use super::gateway::{Gateway, GatewayUrl, piece};
+use super::gateway::{Gateway, piece};
 use super::render::{Screen, Table, plural};
 use super::status::{NOTHING, latency, span};
 use super::stop::{Failure, Stop};
@@ -48,16 +49,18 @@ pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Res
         Some(url) => asked(url, args)?,
         // Somebody who names the directory means the directory.
         None if global.state_dir.is_some() => read(global, args)?.ok_or_else(no_directory)?,
-        None => match asked(&GatewayUrl::default(), args) {
-            // Nobody was named, so nobody is missed: what the last one left behind will do.
-            Err(failure) if failure.exit == Exit::Unreachable => {
-                let read = read(global, args)?.ok_or(failure)?;
-                screen
-                    .talk(&format!("no gateway at {}; this is what it left behind", GatewayUrl::DEFAULT))?;
-                read
+        None => {
+            let usual = GatewayUrl::meant(global, None)?;
+            match asked(&usual, args) {
+                // Nobody was named, so nobody is missed: what the last one left behind will do.
+                Err(failure) if failure.exit == Exit::Unreachable => {
+                    let read = read(global, args)?.ok_or(failure)?;
+                    screen.talk(&format!("no gateway at {usual}; this is what it left behind"))?;
+                    read
+                }
+                asked => asked?,
             }
-            asked => asked?,
-        },
+        }
     };
     match args.output {
         Form::Json => screen.line(&json)?,

@@ -1,11 +1,14 @@
-//! A running gateway, asked over HTTP: its address as it may be typed, and what it answers.
+//! A running gateway, asked over HTTP, and what it answers.
 
+use super::address::GatewayUrl;
 use super::exit::Exit;
 use super::stop::Failure;
 use bytes::Bytes;
 use gripfast::Code;
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use gripfast::wire::envelope::Message;
+use gripfast::wire::sse;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
@@ -13,52 +16,12 @@ use serde::Deserialize;
 use std::error::Error as _;
 use std::fmt;
 use std::io;
-use std::str::FromStr;
 use std::time::Duration;
-
-/// Where a gateway listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GatewayUrl(String);
-
-impl GatewayUrl {
-    /// Where one listens that was not told otherwise.
-    pub(crate) const DEFAULT: &'static str = "http://127.0.0.1:7331";
-}
-
-impl Default for GatewayUrl {
-    fn default() -> Self {
-        Self(Self::DEFAULT.to_owned())
-    }
-}
-
-impl FromStr for GatewayUrl {
-    type Err = &'static str;
-
-    /// Takes the address alone as well, and the URL that MCP clients are given.
-    fn from_str(typed: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str = "expected http://ADDR:PORT";
-        let full = if typed.contains("://") { typed.to_owned() } else { format!("http://{typed}") };
-        let base = full.trim_end_matches('/');
-        let base = base.strip_suffix("/mcp").unwrap_or(base);
-        let uri: Uri = base.parse().map_err(|_| EXPECTED)?;
-        match (uri.scheme_str(), uri.host(), uri.query()) {
-            (Some("http"), Some(host), None) if !host.is_empty() => Ok(Self(base.to_owned())),
-            (Some("https"), _, _) => Err("a gateway speaks http, not https"),
-            _ => Err(EXPECTED),
-        }
-    }
-}
-
-impl fmt::Display for GatewayUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A gateway that can be asked.
 pub(crate) struct Gateway<'u> {
     url: &'u GatewayUrl,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
 }
 
 /// What it answered.
@@ -88,6 +51,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The status of a thousand servers fits many times.
 const LARGEST: usize = 16 << 20;
+/// A server's largest message, with room for what is around it.
+const LARGEST_ANSWER: usize = 1 << 30;
 
 impl<'u> Gateway<'u> {
     /// Needs a runtime.
@@ -95,6 +60,10 @@ impl<'u> Gateway<'u> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_WITHIN));
         Self { url, client: Client::builder(TokioExecutor::new()).build(connector) }
+    }
+
+    pub(crate) fn url(&self) -> &GatewayUrl {
+        self.url
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Reply, Failure> {
@@ -114,7 +83,7 @@ impl<'u> Gateway<'u> {
             value.set_sensitive(true);
             request = request.header(header::AUTHORIZATION, value);
         }
-        let request = request.body(Empty::new()).map_err(|error| {
+        let request = request.body(Full::default()).map_err(|error| {
             Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
         })?;
         match tokio::time::timeout(ANSWER_WITHIN, self.exchange(request)).await {
@@ -123,7 +92,44 @@ impl<'u> Gateway<'u> {
         }
     }
 
-    async fn exchange(&self, request: Request<Empty<Bytes>>) -> Result<Reply, Failure> {
+    /// POSTs an MCP message and waits for its response, alone or at the end of a stream, for as long as the gateway
+    /// takes: it has limits of its own.
+    pub(crate) async fn message(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<Bytes, Failure> {
+        let mut request = Request::builder().method(Method::POST).uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::from(body)).map_err(|error| {
+            Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
+        })?;
+        let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let streamed = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let mut body = Limited::new(response.into_body(), LARGEST_ANSWER);
+        let broke = |error: &dyn fmt::Display| self.no_gateway(&format!("its answer broke off: {error}"));
+        if !streamed {
+            return Ok(body.collect().await.map_err(|error| broke(&error))?.to_bytes());
+        }
+        let mut events = sse::Reader::new(LARGEST_ANSWER);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| broke(&error))?;
+            events.push(frame.data_ref().map_or(&[], |data| data));
+            while let Some(event) = events.next_event() {
+                let data = event.map_err(|error| broke(&error))?.data;
+                if let Ok(Message::Response(_)) = Message::parse(data.as_bytes()) {
+                    return Ok(data.into());
+                }
+            }
+        }
+        Err(broke(&"the stream ended"))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, Failure> {
         let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LARGEST).collect().await;
@@ -156,7 +162,7 @@ impl<'u> Gateway<'u> {
         Failure::new(Exit::Unreachable, text)
     }
 
-    fn no_gateway(&self, what: &str) -> Failure {
+    pub(crate) fn no_gateway(&self, what: &str) -> Failure {
         let text = format!("what listens at {} is not a gripfast gateway ({what})", self.url);
         Failure::new(Exit::Unreachable, text).with_hint("`--url` names another")
     }
@@ -206,18 +212,6 @@ fn innermost(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_may_be_typed_in_the_ways_it_is_seen() {
-        for typed in
-            ["http://127.0.0.1:7331", "http://127.0.0.1:7331/", "127.0.0.1:7331", "127.0.0.1:7331/mcp"]
-        {
-            assert_eq!(typed.parse(), Ok(GatewayUrl(GatewayUrl::DEFAULT.to_owned())), "{typed}");
-        }
-        for wrong in ["", "http://", "ftp://host", "http://host/?q", "https://host", "a b"] {
-            assert!(wrong.parse::<GatewayUrl>().is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn any_name_is_one_piece_of_a_path() {

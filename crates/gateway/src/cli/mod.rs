@@ -3,10 +3,12 @@
 //! `args` says what may be typed, each verb has a file of its own, `render` is the only place that knows
 //! about terminals, and `exit` the only one that knows exit codes. stdout is data, stderr is talk.
 
+mod address;
 mod args;
 mod call;
 mod calls;
 mod check;
+mod client;
 mod config;
 mod demo;
 mod demo_server;
@@ -23,6 +25,7 @@ mod status;
 mod stdio;
 mod stop;
 mod surroundings;
+mod token;
 mod tools;
 
 use args::{Cli, Verb};
@@ -45,7 +48,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match &cli.verb {
         Verb::Serve(args) => serve::run(&cli.global, args, &mut screen),
         Verb::Stdio => stdio::run(&cli.global, &mut screen),
-        Verb::Status(args) => status::run(args, &mut screen),
+        Verb::Status(args) => status::run(&cli.global, args, &mut screen),
         Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, &mut screen),
         Verb::Reload(args) => operate::run(&cli.global, Action::Reload, args, &mut screen),
         Verb::Stop(args) => operate::run(&cli.global, Action::Stop, args, &mut screen),

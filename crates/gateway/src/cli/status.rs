@@ -6,21 +6,23 @@ mod model;
 mod watch;
 mod words;
 
-pub(crate) use model::Upstream;
+pub(crate) use model::{Fleet, Upstream};
 pub(crate) use words::{NOTHING, latency, span};
 
-use super::args::{Form, StatusArgs};
+use super::address::GatewayUrl;
+use super::args::{Form, Global, StatusArgs};
 use super::exit::Exit;
 use super::gateway::{Gateway, Reply, piece};
 use super::render::Screen;
 use super::stop::{Failure, Stop};
-use model::{Detail, Fleet};
+use model::Detail;
 
 /// Asks once and prints, or goes on asking.
-pub(crate) fn run(args: &StatusArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let url = GatewayUrl::meant(global, args.url.as_ref())?;
     let runtime = super::fleet::runtime()?;
     runtime.block_on(async {
-        let gateway = Gateway::at(&args.url);
+        let gateway = Gateway::at(&url);
         if args.watch {
             return watch::run(&gateway, args, screen).await;
         }

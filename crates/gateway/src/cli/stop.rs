@@ -43,6 +43,17 @@ impl Failure {
         Self::from(CallError { hint, ..error })
     }
 
+    /// What a gateway said failed, with its part for machines.
+    pub(crate) fn passed_on(text: &str, part: &Value) -> Self {
+        let code = Code::ALL.into_iter().find(|code| part["code"] == code.word());
+        Self {
+            exit: code.map_or(Exit::General, Exit::from),
+            text: text.to_owned(),
+            hint: part["hint"].as_str().map(str::to_owned),
+            machine: Some(part.clone()),
+        }
+    }
+
     /// The same with another exit code, where more is known than the code of C02 can say.
     pub(crate) fn exiting(self, exit: Exit) -> Self {
         Self { exit, ..self }

@@ -1,12 +1,16 @@
-//! `gripfast tools`: what the servers of the config offer.
+//! `gripfast tools`: what the servers of a running gateway offer, or those of the config.
 
+use super::address::GatewayUrl;
 use super::args::{Form, Global, ToolsArgs};
+use super::client::{Asked, Client, Offer, known};
 use super::config::{self, Opened};
 use super::exit::Exit;
-use super::fleet::with_host;
+use super::fleet::{runtime, with_host};
 use super::render::{Screen, Table, plural, with_progress};
+use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use gripfast::config::{ServerEntry, ServerSpec};
+use gripfast::wire::results::Tool;
 use gripfast::{CallError, Catalog, Code, Item};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,20 +38,71 @@ enum Listed<'c> {
     Error { server: &'c str, error: Option<Value> },
 }
 
-/// Starts the servers, lists their tools, and stops the servers again.
+/// Asks the gateway; or starts the servers, lists their tools, and stops the servers again.
 pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let opened = config::open(global, screen)?;
-    let rows = match chosen(&opened, args) {
-        Ok(entries) => list(args, &entries, screen)?,
-        Err(failure) => return Err(unknown(failure, args.output, screen)?),
-    };
+    match Asked::of(global, args.url.as_ref())? {
+        Asked::Gateway(url, fleet) => {
+            let chosen = args.server.as_deref().map_or(Ok(()), |server| known(&url, &fleet, server));
+            match chosen {
+                Ok(()) => tell(&served(&url, &fleet, args, screen)?, &url.to_string(), args, screen),
+                Err(failure) => Err(unknown(failure, args.output, screen)?),
+            }
+        }
+        Asked::Config => {
+            let opened = config::open(global, screen)?;
+            match chosen(&opened, args) {
+                Ok(entries) => {
+                    let rows = list(args, &entries, screen)?;
+                    tell(&rows, &opened.path.display().to_string(), args, screen)
+                }
+                Err(failure) => Err(unknown(failure, args.output, screen)?),
+            }
+        }
+    }
+}
+
+fn tell(rows: &[Row<'_>], place: &str, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     match args.output {
         Form::Json => {
             screen.json(&Listing { version: 1, servers: rows.iter().map(Row::as_json).collect() })?
         }
-        Form::Text => show(&rows, &opened, screen)?,
+        Form::Text => show(rows, place, screen)?,
     }
-    Ok(verdict(&rows))
+    Ok(verdict(rows))
+}
+
+/// What the gateway serves, server by server. A disabled one is shown only when it is named.
+fn served<'f>(
+    url: &GatewayUrl,
+    fleet: &'f Fleet,
+    args: &ToolsArgs,
+    screen: &mut Screen,
+) -> Result<Vec<Row<'f>>, Stop> {
+    let asked = async { Client::of(url).offers().await };
+    let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asked))?;
+    let wanted = fleet.upstreams().iter().filter(|upstream| match &args.server {
+        Some(name) => upstream.name == *name,
+        None => !upstream.is_disabled(),
+    });
+    let row = |upstream: &'f super::status::Upstream| {
+        let tools: Vec<Item> =
+            offers.extract_if(.., |offer| offer.server == upstream.name).map(item).collect();
+        let listed = match upstream.unlisted() {
+            Some(failure) if tools.is_empty() => Err(failure),
+            _ => Ok(Arc::new(Catalog { tools, ..Catalog::default() })),
+        };
+        Row { server: &upstream.name, listed }
+    };
+    Ok(wanted.map(row).collect())
+}
+
+fn item(offer: Offer) -> Item {
+    let mut item = Item { key: offer.name, hints: Default::default(), raw: offer.raw };
+    let said = Tool::read(&item.raw).map(|tool| tool.hints).unwrap_or_default();
+    item.hints.read_only = said.read_only == Some(true);
+    item.hints.idempotent = said.idempotent == Some(true);
+    item.hints.destructive = said.destructive == Some(true);
+    item
 }
 
 /// The servers to ask. A disabled one is asked, and refuses, only when it is named.
@@ -105,10 +160,10 @@ fn unlisted(error: CallError) -> Failure {
 }
 
 /// A table when there is anything to list; failures are rows of it then, and plain errors otherwise.
-fn show(rows: &[Row<'_>], opened: &Opened, screen: &mut Screen) -> Result<(), Stop> {
+fn show(rows: &[Row<'_>], place: &str, screen: &mut Screen) -> Result<(), Stop> {
     let failures = || rows.iter().filter_map(|row| row.listed.as_ref().err());
     if rows.is_empty() {
-        screen.talk(&format!("no servers in `{}`", opened.path.display()))?;
+        screen.talk(&format!("no servers in `{place}`"))?;
         return Ok(());
     }
     if failures().count() == rows.len() {

@@ -1,10 +1,10 @@
 //! `gripfast call`: results for people and for programs, and everything that can go wrong on the way.
 
-use crate::sandbox::{NOBODY, Ran, Sandbox, url};
+use crate::sandbox::{ALONE, NOBODY, Ran, Sandbox, url};
 use insta::assert_snapshot;
 
 fn call(words: &[&str]) -> Ran {
-    Sandbox::with_demo(&[]).run(&[&["call", "demo"], words].concat())
+    Sandbox::with_demo(&[]).run(&[&["call", ALONE, "demo"], words].concat())
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn json_is_the_result_as_the_server_sent_it() {
 #[test]
 fn arguments_from_stdin_and_from_a_file() {
     let sandbox = Sandbox::with_demo(&[]).file("arguments.json", "{\"text\":\n\"from a file\"}\n");
-    let ran = sandbox.run_on_stdin(&["call", "demo", "echo", "-"], r#"{"text": "from stdin"}"#);
+    let ran = sandbox.run_on_stdin(&["call", ALONE, "demo", "echo", "-"], r#"{"text": "from stdin"}"#);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "from stdin\n"), "{ran}");
-    let ran = sandbox.run(&["call", "demo", "echo", "@arguments.json"]);
+    let ran = sandbox.run(&["call", ALONE, "demo", "echo", "@arguments.json"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "from a file\n"), "{ran}");
 }
 
@@ -56,14 +56,15 @@ fn over_http_in_either_era_and_over_sse() {
     for flags in [&["--era", "legacy"][..], &["--era", "modern"], &["--sse-only"]] {
         let server = sandbox.serve_http(flags);
         std::fs::write(sandbox.path("gripfast.toml"), url("web", &server.url)).unwrap();
-        let ran = sandbox.run(&["call", "web", "add", r#"{"a": 20, "b": 22}"#]);
+        let ran = sandbox.run(&["call", ALONE, "web", "add", r#"{"a": 20, "b": 22}"#]);
         assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "42\n", ""), "{flags:?}");
     }
 }
 
 #[test]
 fn junk_on_the_servers_stdout_stays_out_of_ours() {
-    let ran = Sandbox::with_demo(&["--junk-on-stdout"]).run(&["call", "demo", "echo", r#"{"text":"x"}"#]);
+    let ran =
+        Sandbox::with_demo(&["--junk-on-stdout"]).run(&["call", ALONE, "demo", "echo", r#"{"text":"x"}"#]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "x\n"), "{ran}");
 }
 
@@ -155,20 +156,20 @@ fn an_unknown_tool_for_programs() {
 
 #[test]
 fn an_unknown_server() {
-    assert_snapshot!(Sandbox::with_demo(&[]).run(&["call", "dem", "echo"]), @"
+    assert_snapshot!(Sandbox::with_demo(&[]).run(&["call", ALONE, "dem", "echo"]), @"
     exit 1
     --- stderr
-    error: no server `dem` in `./gripfast.toml`
+    error: no server `dem` in `gripfast.toml`
       hint: did you mean `demo`?
     ");
 }
 
 #[test]
 fn a_server_of_an_empty_config() {
-    assert_snapshot!(Sandbox::with("").run(&["call", "demo", "echo"]), @"
+    assert_snapshot!(Sandbox::with("").run(&["call", ALONE, "demo", "echo"]), @"
     exit 1
     --- stderr
-    error: no server `demo` in `./gripfast.toml`
+    error: no server `demo` in `gripfast.toml`
       hint: it names no servers at all
     ");
 }
@@ -252,7 +253,7 @@ fn broken_json_in_the_middle_of_a_long_line() {
 #[test]
 fn broken_json_on_a_later_line_of_stdin() {
     let sandbox = Sandbox::with_demo(&[]);
-    assert_snapshot!(sandbox.run_on_stdin(&["call", "demo", "echo", "-"], "{\n  \"text\": tru\n}\n"), @r#"
+    assert_snapshot!(sandbox.run_on_stdin(&["call", ALONE, "demo", "echo", "-"], "{\n  \"text\": tru\n}\n"), @r#"
     exit 1
     --- stderr
     error: the arguments on stdin are not JSON: line 2, column 14
@@ -289,7 +290,7 @@ fn a_missing_argument_file() {
 #[test]
 fn an_argument_file_that_is_no_json() {
     let sandbox = Sandbox::with_demo(&[]).file("a.json", "text = 'toml'\n");
-    assert_snapshot!(sandbox.run(&["call", "demo", "echo", "@a.json"]), @"
+    assert_snapshot!(sandbox.run(&["call", ALONE, "demo", "echo", "@a.json"]), @"
     exit 1
     --- stderr
     error: the arguments in `a.json` are not JSON: line 1, column 2
@@ -303,8 +304,11 @@ fn an_argument_file_that_is_no_json() {
 fn stdin_that_is_no_text() {
     use std::io::Write;
     let sandbox = Sandbox::with_demo(&[]);
-    let mut child =
-        sandbox.command(&["call", "demo", "echo", "-"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = sandbox
+        .command(&["call", ALONE, "demo", "echo", "-"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"\xff\xfe").unwrap();
     assert_snapshot!(sandbox.ran(child.wait_with_output().unwrap()), @"
     exit 1
@@ -316,7 +320,7 @@ fn stdin_that_is_no_text() {
 #[test]
 fn an_unreachable_url() {
     let config = url("web", NOBODY) + "timeouts = { reconnect_wait = '300ms' }\n";
-    assert_snapshot!(Sandbox::with(&config).run(&["call", "web", "echo"]), @"
+    assert_snapshot!(Sandbox::with(&config).run(&["call", ALONE, "web", "echo"]), @"
     exit 4
     --- stderr
     error: upstream `web` is still being reconnected (connection refused); the call was held and not sent
@@ -327,7 +331,7 @@ fn an_unreachable_url() {
 #[test]
 fn a_missing_executable() {
     let config = "[servers.gone]\ncommand = 'no-such-program'\n";
-    assert_snapshot!(Sandbox::with(config).run(&["call", "gone", "echo"]), @"
+    assert_snapshot!(Sandbox::with(config).run(&["call", ALONE, "gone", "echo"]), @"
     exit 4
     --- stderr
     error: upstream `gone` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
@@ -338,7 +342,7 @@ fn a_missing_executable() {
 #[test]
 fn an_unset_variable() {
     let config = "[servers.a]\ncommand = 'sh'\nenv = { TOKEN = '${env:MY_TOKEN}' }\n";
-    assert_snapshot!(Sandbox::with(config).run(&["call", "a", "echo"]), @"
+    assert_snapshot!(Sandbox::with(config).run(&["call", ALONE, "a", "echo"]), @"
     exit 4
     --- stderr
     error: upstream `a` cannot work as configured: variable `MY_TOKEN` is not set
@@ -349,7 +353,7 @@ fn an_unset_variable() {
 #[test]
 fn a_badly_configured_server() {
     let config = "[servers.a]\ncommand = 'sh'\ntimeouts = { call = 'soon' }\n";
-    assert_snapshot!(Sandbox::with(config).run(&["call", "a", "echo"]), @r#"
+    assert_snapshot!(Sandbox::with(config).run(&["call", ALONE, "a", "echo"]), @r#"
     exit 2
     --- stderr
     error: server `a` cannot work as configured: servers.a.timeouts.call: `soon` is not a duration (write whole numbers with units: "100ms", "30s", "5m", "1h30m")
@@ -362,7 +366,7 @@ fn a_login_is_needed() {
     let sandbox = Sandbox::empty();
     let server = sandbox.serve_http(&["--require-bearer", "secret"]);
     let sandbox = sandbox.file("gripfast.toml", &url("web", &server.url));
-    assert_snapshot!(sandbox.run(&["call", "web", "echo", "-o", "json"]), @r#"
+    assert_snapshot!(sandbox.run(&["call", ALONE, "web", "echo", "-o", "json"]), @r#"
     exit 3
     --- stdout
     {"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"upstream `web` needs a login or another credential (HTTP 401: unauthorized)"}}
@@ -375,7 +379,7 @@ fn a_login_is_needed() {
 #[test]
 fn a_call_that_takes_too_long() {
     let config = crate::sandbox::stdio("demo", &[]) + "timeouts = { call = '1s', progress = '1s' }\n";
-    assert_snapshot!(Sandbox::with(&config).run(&["call", "demo", "sleep", r#"{"ms": 60000}"#]), @"
+    assert_snapshot!(Sandbox::with(&config).run(&["call", ALONE, "demo", "sleep", r#"{"ms": 60000}"#]), @"
     exit 4
     --- stderr
     error: upstream `demo` gave no answer within 1 s; the link is being checked
@@ -390,13 +394,13 @@ fn the_demo_server_can_be_told_to_count_across_calls() {
     let flags = ["--counter-file", count.to_str().unwrap()];
     let sandbox = sandbox.file("gripfast.toml", &crate::sandbox::stdio("demo", &flags));
     for expected in ["1\n", "2\n"] {
-        assert_eq!(sandbox.run(&["call", "demo", "counter"]).stdout, expected);
+        assert_eq!(sandbox.run(&["call", ALONE, "demo", "counter"]).stdout, expected);
     }
 }
 
 #[test]
 fn state_is_kept_where_it_was_asked_for() {
-    let words = ["call", "demo", "echo", r#"{"text":"x"}"#];
+    let words = ["call", ALONE, "demo", "echo", r#"{"text":"x"}"#];
     let sandbox = Sandbox::with_demo(&[]);
     assert_eq!(sandbox.run(&[&words[..], &["--state-dir", "typed"]].concat()).code, Some(0));
     assert!(sandbox.path("typed").is_dir() && !sandbox.path("home/.local").exists());
@@ -407,7 +411,7 @@ fn state_is_kept_where_it_was_asked_for() {
 #[test]
 fn a_state_directory_that_cannot_be_used_is_said_aloud_and_done_without() {
     let sandbox = Sandbox::with_demo(&[]).file("taken", "a file");
-    let ran = sandbox.run(&["call", "demo", "echo", r#"{"text":"x"}"#, "--state-dir", "taken/state"]);
+    let ran = sandbox.run(&["call", ALONE, "demo", "echo", r#"{"text":"x"}"#, "--state-dir", "taken/state"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "x\n"), "{ran}");
     assert!(ran.stderr.contains("no state is kept in this run"), "{ran}");
 }

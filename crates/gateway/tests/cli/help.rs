@@ -1,6 +1,8 @@
 //! Help that teaches: everything in it is a promise, so a change of it is a change of the interface.
 
 use crate::sandbox::Sandbox;
+#[cfg(unix)]
+use crate::serving::Serving;
 use insta::assert_snapshot;
 
 fn help(words: &[&str]) -> String {
@@ -52,7 +54,9 @@ fn overview() {
       args = ["demo-server"]
       END
       gripfast check                               is the config right?
-      gripfast tools                               what do the servers offer?
+      gripfast serve                               serves it; in another terminal:
+      gripfast status                              how do the servers do?
+      gripfast tools                               what do they offer?
       gripfast call demo add '{"a": 1, "b": 2}'    prints 3
 
     Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the
@@ -83,8 +87,8 @@ fn calls() {
           --limit <NUMBER>    The newest so many, up to 1000 [default: 50]
       -o, --output <FORM>     How to print them; `json` is what the gateway's API says [default: text]
                               [possible values: text, json]
-          --url <URL>         Where the gateway listens [default: http://127.0.0.1:7331, or else the
-                              state directory]
+          --url <URL>         Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+                              http://127.0.0.1:7331, or else the state directory]
       -h, --help              Print help
 
     Global options:
@@ -125,7 +129,8 @@ fn status() {
       -o, --output <FORM>  How to print it; `json` is what the gateway's API says [default: text]
                            [possible values: text, json]
       -w, --watch          Go on until Ctrl-C
-          --url <URL>      Where the gateway listens [default: http://127.0.0.1:7331]
+          --url <URL>      Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+                           http://127.0.0.1:7331]
       -h, --help           Print help
 
     Global options:
@@ -161,7 +166,8 @@ fn operating() {
       <NAME>  The server, by its name in the config
 
     Options:
-          --url <URL>  Where the gateway listens [default: http://127.0.0.1:7331]
+          --url <URL>  Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+                       http://127.0.0.1:7331]
       -h, --help       Print help
 
     Global options:
@@ -218,12 +224,15 @@ fn tools() {
     Usage: gripfast tools [OPTIONS] [SERVER]
 
     Arguments:
-      [SERVER]  Only this server, by its name in the config
+      [SERVER]  Only this server
 
     Options:
       -o, --output <FORM>    How to print the list; `json` has each tool as its server wrote it
                              [default: text] [possible values: text, json]
-          --wait <DURATION>  How long a server may take to start and to list its tools [default: 15s]
+          --wait <DURATION>  How long a server may take to start and to list its tools; with --config
+                             [default: 15s]
+          --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+                             http://127.0.0.1:7331]
       -h, --help             Print help
 
     Global options:
@@ -232,13 +241,14 @@ fn tools() {
           --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
                              platform's state directory]
 
-    Starts the servers of the config, asks what they offer, and stops them again; no running gateway is
-    needed. A server that fails becomes an error row and the others are still listed. The exit code is 0
-    unless every server failed.
+    Asks the gateway that runs. With --config no gateway is needed: the servers of that file are
+    started, asked what they offer, and stopped again. A server that fails becomes an error row and the
+    others are still listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
 
     Examples:
       gripfast tools
       gripfast tools github
+      gripfast tools --config gripfast.toml
       gripfast tools -o json | jq -r '.servers[].tools[]?.name'
     ");
 }
@@ -257,8 +267,10 @@ fn call() {
 
     Options:
           --accept-defaults  Accept the forms that the server wants filled in, with their own defaults;
-                             otherwise it cannot ask
+                             with --config
       -o, --output <FORM>    How to print the result [default: text] [possible values: text, json]
+          --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+                             http://127.0.0.1:7331]
       -h, --help             Print help
 
     Global options:
@@ -267,12 +279,13 @@ fn call() {
           --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
                              platform's state directory]
 
-    Starts the server of the config, calls the tool, and stops the server again; no running gateway is
-    needed. Text is printed as it is, other content is described in a line. With `-o json` the result is
-    printed as the server wrote it, byte for byte, and a failure as {"error":{"code":…,"text":…}}.
+    Asks the gateway that runs. With --config no gateway is needed: the server of that file is started,
+    called, and stopped again. Text is printed as it is, other content is described in a line. With `-o
+    json` the result is printed as it came, byte for byte, and a failure as
+    {"error":{"code":…,"text":…}}.
 
-    Exit codes: 0 the tool answered, 5 it answered with an error, 4 it could not be reached or did not
-    answer in time, 3 a login is needed.
+    Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be
+    reached or did not answer in time, 3 a login is needed, 6 the config denies it.
 
     A call that was sent and not answered is sent once more only where that does no harm: the tool is
     known as read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent
@@ -281,6 +294,7 @@ fn call() {
     Examples:
       gripfast call demo echo '{"text": "hello"}'
       gripfast call demo echo @arguments.json
+      gripfast call --config gripfast.toml demo echo '{"text": "hello"}'
       jq -n '{text: "hello"}' | gripfast call demo echo - -o json
     "#);
 }
@@ -394,6 +408,7 @@ fn version() {
     assert_eq!((ran.code, ran.stdout), (Some(0), format!("gripfast {}\n", env!("CARGO_PKG_VERSION"))));
 }
 
+#[cfg(unix)]
 #[test]
 fn the_example_of_the_overview_works() {
     let text = help(&[]);
@@ -406,6 +421,10 @@ fn the_example_of_the_overview_works() {
         .collect();
     let sandbox = Sandbox::with(&config.replace("\"gripfast\"", &format!("{:?}", crate::sandbox::GRIPFAST)));
     assert_eq!(sandbox.run(&["check"]).code, Some(0));
-    let call = sandbox.run(&["call", "demo", "add", r#"{"a": 1, "b": 2}"#]);
+    let serving = Serving::start(&sandbox, &[]);
+    let asked = |words: &[&str]| sandbox.run_with(words, &[("GRIPFAST_URL", &serving.url)]);
+    assert_eq!(asked(&["status"]).code, Some(0));
+    assert!(asked(&["tools"]).stdout.contains("Adds two numbers."));
+    let call = asked(&["call", "demo", "add", r#"{"a": 1, "b": 2}"#]);
     assert_eq!((call.code, call.stdout.as_str()), (Some(0), "3\n"), "{call}");
 }

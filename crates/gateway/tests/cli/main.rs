@@ -19,5 +19,6 @@ mod serving;
 #[cfg(unix)]
 mod signals;
 mod status;
+mod through;
 mod tools;
 mod usage;

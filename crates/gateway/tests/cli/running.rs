@@ -1,10 +1,11 @@
-//! A gateway's admin API in this process, for the binary to ask: a host over demo servers, and the router on
-//! a port. Its state is where the sandbox's platform keeps it, so that the binary finds the token by itself.
+//! A gateway in this process, for the binary to ask: a host over demo servers, its MCP endpoint and its admin
+//! API on a port. Its state is where the sandbox's platform keeps it, so that the binary finds the token by itself.
 
 use crate::sandbox::Sandbox;
 use gripfast::Host;
 use gripfast::config::Config;
 use gripfast_gateway::admin::Admin;
+use gripfast_gateway::downstream::{Gateway, Seal, Terms};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub(crate) struct Running {
     pub(crate) host: Host,
     pub(crate) url: String,
     admin: Arc<Admin>,
+    gateway: Arc<Gateway>,
     address: SocketAddr,
     /// Where the servers live.
     hosting: Runtime,
@@ -30,7 +32,7 @@ impl Running {
     /// The servers of this config.
     pub(crate) fn with(sandbox: &Sandbox, config: &str) -> Self {
         let hosting = runtime();
-        let (host, admin) = hosting.block_on(async {
+        let (host, admin, gateway) = hosting.block_on(async {
             let host = Host::builder().build();
             for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
                 match server.spec {
@@ -39,10 +41,12 @@ impl Running {
                 }
             }
             let admin = Admin::new(host.clone(), Some(&sandbox.path(STATE))).unwrap();
-            (host, Arc::new(admin))
+            let gateway = Gateway::new(host.clone(), Seal::of_this_process().unwrap(), &Terms::default());
+            (host, Arc::new(admin), gateway)
         });
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut running = Self { host, url: String::new(), admin, address, hosting, listening: None };
+        let mut running =
+            Self { host, url: String::new(), admin, gateway, address, hosting, listening: None };
         running.come();
         running
     }
@@ -55,7 +59,7 @@ impl Running {
     /// Listens, where it did before if it did.
     pub(crate) fn come(&mut self) {
         let listening = runtime();
-        let router = Arc::clone(&self.admin).router();
+        let router = Arc::clone(&self.gateway).router().merge(Arc::clone(&self.admin).router());
         let listener = listening.block_on(TcpListener::bind(self.address)).unwrap();
         self.address = listener.local_addr().unwrap();
         self.url = format!("http://{}", self.address);

@@ -1,6 +1,6 @@
 //! A signal in the middle of a verb: everything is put away, and the exit code says why.
 
-use crate::sandbox::{Sandbox, stdio};
+use crate::sandbox::{ALONE, Sandbox, stdio};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::path::Path;
 use std::process::Child;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn an_interrupted_call_leaves_no_server_behind() {
-    assert_eq!(code_after(Signal::INT, &["call", "demo", "sleep", r#"{"ms": 600000}"#]), Some(130));
+    assert_eq!(code_after(Signal::INT, &["call", ALONE, "demo", "sleep", r#"{"ms": 600000}"#]), Some(130));
 }
 
 #[test]
 fn a_terminated_list_leaves_no_server_behind() {
-    assert_eq!(code_after(Signal::TERM, &["tools", "--wait", "10m"]), Some(143));
+    assert_eq!(code_after(Signal::TERM, &["tools", ALONE, "--wait", "10m"]), Some(143));
 }
 
 /// Runs the verb with a server that never gets anywhere, sends the signal once the server runs, and sees that

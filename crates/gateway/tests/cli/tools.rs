@@ -1,11 +1,11 @@
 //! `gripfast tools`: lists for people and for programs, and servers that cannot be listed.
 
-use crate::sandbox::{NOBODY, Sandbox, stdio, url};
+use crate::sandbox::{ALONE, NOBODY, Sandbox, stdio, url};
 use insta::assert_snapshot;
 
 #[test]
 fn a_table_for_people() {
-    assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools"]), @"
+    assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools", ALONE]), @"
     exit 0
     --- stdout
     SERVER  TOOL       HINTS                  DESCRIPTION
@@ -23,7 +23,7 @@ fn a_table_for_people() {
 
 #[test]
 fn json_has_each_tool_as_its_server_wrote_it() {
-    let ran = Sandbox::with_demo(&["--page-size", "3"]).run(&["tools", "-o", "json"]);
+    let ran = Sandbox::with_demo(&["--page-size", "3"]).run(&["tools", ALONE, "-o", "json"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran}");
     let echo = r#"{"version":1,"servers":[{"server":"demo","tools":[{"annotations":{"idempotentHint":true,"#;
     assert!(ran.stdout.starts_with(echo), "{ran}");
@@ -37,7 +37,7 @@ fn over_http() {
     let sandbox = Sandbox::empty();
     let server = sandbox.serve_http(&[]);
     let sandbox = sandbox.file("gripfast.toml", &url("web", &server.url));
-    let ran = sandbox.run(&["tools", "web"]);
+    let ran = sandbox.run(&["tools", ALONE, "web"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran}");
     assert_eq!(ran.stdout.lines().count(), 10, "{ran}");
 }
@@ -48,7 +48,7 @@ fn only_the_named_server_is_started() {
     let pid_file = sandbox.path("pid");
     let config = [stdio("one", &[]), stdio("two", &["--pid-file", pid_file.to_str().unwrap()])].concat();
     let sandbox = sandbox.file("gripfast.toml", &config);
-    let ran = sandbox.run(&["tools", "one"]);
+    let ran = sandbox.run(&["tools", ALONE, "one"]);
     assert_eq!(ran.code, Some(0), "{ran}");
     assert!(!ran.stdout.contains("\ntwo") && !pid_file.exists());
 }
@@ -61,7 +61,7 @@ fn b08_a_failing_server_is_a_row_and_the_others_still_show() {
         "[servers.wrong]\ncomand = 'npx'\n",
         "[servers.off]\ncommand = 'npx'\ndisabled = true\n",
     ];
-    let ran = Sandbox::with(&config.concat()).run(&["tools"]);
+    let ran = Sandbox::with(&config.concat()).run(&["tools", ALONE]);
     let rows: Vec<&str> = ran.stdout.lines().filter(|line| !line.contains("good")).collect();
     assert_eq!(ran.code, Some(0), "{ran}");
     assert_snapshot!(format!("{}\n---\n{}", rows.join("\n"), ran.stderr), @"
@@ -77,7 +77,7 @@ fn b08_a_failing_server_is_a_row_and_the_others_still_show() {
 #[test]
 fn a_failing_server_for_programs() {
     let config = "[servers.missing]\ncommand = 'no-such-program'\n[servers.wrong]\ncomand = 'npx'\n";
-    assert_snapshot!(Sandbox::with(config).run(&["tools", "-o", "json"]), @r#"
+    assert_snapshot!(Sandbox::with(config).run(&["tools", ALONE, "-o", "json"]), @r#"
     exit 4
     --- stdout
     {"version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"install the command or correct `command` in the config; it is tried again by itself","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
@@ -87,7 +87,7 @@ fn a_failing_server_for_programs() {
 #[test]
 fn all_failed() {
     let config = [&url("a", NOBODY), "[servers.b]\ncommand = 'no-such-program'\n"].concat();
-    assert_snapshot!(Sandbox::with(&config).run(&["tools", "--wait", "300ms"]), @"
+    assert_snapshot!(Sandbox::with(&config).run(&["tools", ALONE, "--wait", "300ms"]), @"
     exit 4
     --- stderr
     error: upstream `a` has not said yet what it offers: connection refused
@@ -100,7 +100,7 @@ fn all_failed() {
 #[test]
 fn an_unset_variable() {
     let config = "[servers.a]\nurl = 'http://localhost/mcp'\nheaders = { Authorization = '${env:TOKEN}' }\n";
-    assert_snapshot!(Sandbox::with(config).run(&["tools"]), @"
+    assert_snapshot!(Sandbox::with(config).run(&["tools", ALONE]), @"
     exit 4
     --- stderr
     error: upstream `a` cannot work as configured: variable `TOKEN` is not set
@@ -113,7 +113,7 @@ fn a_server_that_wants_a_login() {
     let sandbox = Sandbox::empty();
     let server = sandbox.serve_http(&["--require-bearer", "secret"]);
     let sandbox = sandbox.file("gripfast.toml", &url("web", &server.url));
-    assert_snapshot!(sandbox.run(&["tools"]), @"
+    assert_snapshot!(sandbox.run(&["tools", ALONE]), @"
     exit 3
     --- stderr
     error: upstream `web` needs a login or another credential (HTTP 401: unauthorized)
@@ -126,7 +126,7 @@ fn a_server_that_is_not_mcp() {
     let sandbox = Sandbox::empty();
     let server = sandbox.serve_http(&[]);
     let sandbox = sandbox.file("gripfast.toml", &url("web", &server.url.replace("/mcp", "/other")));
-    assert_snapshot!(sandbox.run(&["tools", "--wait", "2s"]), @"
+    assert_snapshot!(sandbox.run(&["tools", ALONE, "--wait", "2s"]), @"
     exit 4
     --- stderr
     error: upstream `web` cannot work as configured: no MCP server at this URL: HTTP 404
@@ -137,7 +137,7 @@ fn a_server_that_is_not_mcp() {
 #[test]
 fn a_server_that_exits_at_start() {
     let sandbox = Sandbox::with_demo(&["--exit-at-start", "always", "--exit-code", "7"]);
-    assert_snapshot!(sandbox.run(&["tools", "--wait", "300ms"]), @"
+    assert_snapshot!(sandbox.run(&["tools", ALONE, "--wait", "300ms"]), @"
     exit 4
     --- stderr
     error: upstream `demo` has not said yet what it offers: exited with code 7; it last said: demo server: exiting at start, as told
@@ -148,7 +148,7 @@ fn a_server_that_exits_at_start() {
 #[test]
 fn a_server_that_never_answers() {
     let sandbox = Sandbox::with_demo(&["--never-answer-initialize"]);
-    assert_snapshot!(sandbox.run(&["tools", "--wait", "300ms"]), @"
+    assert_snapshot!(sandbox.run(&["tools", ALONE, "--wait", "300ms"]), @"
     exit 4
     --- stderr
     error: upstream `demo` has not said yet what it offers
@@ -158,22 +158,22 @@ fn a_server_that_never_answers() {
 
 #[test]
 fn an_unknown_server() {
-    assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools", "dmeo"]), @"
+    assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools", ALONE, "dmeo"]), @"
     exit 1
     --- stderr
-    error: no server `dmeo` in `./gripfast.toml`
+    error: no server `dmeo` in `gripfast.toml`
       hint: did you mean `demo`?
     ");
 }
 
 #[test]
 fn an_unknown_server_for_programs() {
-    assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools", "dmeo", "-o", "json"]), @r#"
+    assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools", ALONE, "dmeo", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"error":{"code":"unknown_server","hint":"did you mean `demo`?","outcome":"not_sent","retry_after_ms":null,"server":"dmeo","text":"no server `dmeo` in `./gripfast.toml`"}}
+    {"error":{"code":"unknown_server","hint":"did you mean `demo`?","outcome":"not_sent","retry_after_ms":null,"server":"dmeo","text":"no server `dmeo` in `gripfast.toml`"}}
     --- stderr
-    error: no server `dmeo` in `./gripfast.toml`
+    error: no server `dmeo` in `gripfast.toml`
       hint: did you mean `demo`?
     "#);
 }
@@ -181,10 +181,10 @@ fn an_unknown_server_for_programs() {
 #[test]
 fn a_server_that_resembles_none() {
     let config = [url("github", NOBODY), url("docs", NOBODY)].concat();
-    assert_snapshot!(Sandbox::with(&config).run(&["tools", "weather"]), @"
+    assert_snapshot!(Sandbox::with(&config).run(&["tools", ALONE, "weather"]), @"
     exit 1
     --- stderr
-    error: no server `weather` in `./gripfast.toml`
+    error: no server `weather` in `gripfast.toml`
       hint: it has `github`, `docs`
     ");
 }
@@ -192,7 +192,7 @@ fn a_server_that_resembles_none() {
 #[test]
 fn a_disabled_server_by_name() {
     let config = "[servers.off]\ncommand = 'npx'\ndisabled = true\n";
-    assert_snapshot!(Sandbox::with(config).run(&["tools", "off"]), @"
+    assert_snapshot!(Sandbox::with(config).run(&["tools", ALONE, "off"]), @"
     exit 4
     --- stderr
     error: server `off` is disabled in the config
@@ -202,12 +202,15 @@ fn a_disabled_server_by_name() {
 
 #[test]
 fn no_servers() {
-    assert_snapshot!(Sandbox::with("").run(&["tools"]), @"
+    assert_snapshot!(Sandbox::with("").run(&["tools", ALONE]), @"
     exit 0
     --- stderr
-    no servers in `./gripfast.toml`
+    no servers in `gripfast.toml`
     ");
-    assert_eq!(Sandbox::with("").run(&["tools", "-o", "json"]).stdout, "{\"version\":1,\"servers\":[]}\n");
+    assert_eq!(
+        Sandbox::with("").run(&["tools", ALONE, "-o", "json"]).stdout,
+        "{\"version\":1,\"servers\":[]}\n"
+    );
 }
 
 #[test]
@@ -222,11 +225,11 @@ fn no_config() {
 
 #[test]
 fn an_invalid_config() {
-    assert_snapshot!(Sandbox::with("[servers.a\n").run(&["tools"]), @"
+    assert_snapshot!(Sandbox::with("[servers.a\n").run(&["tools", ALONE]), @"
     exit 2
     --- stderr
     error: unclosed table, expected `]`
-     --> ./gripfast.toml:1:11
+     --> gripfast.toml:1:11
       |
     1 | [servers.a
       |           ^

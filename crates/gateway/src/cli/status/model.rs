@@ -22,6 +22,16 @@ pub(crate) struct Ledger {
     pub(super) cause: Option<String>,
 }
 
+impl Fleet {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.upstreams.iter().map(|upstream| upstream.name.as_str())
+    }
+
+    pub(crate) fn upstreams(&self) -> &[Upstream] {
+        &self.upstreams
+    }
+}
+
 /// One server.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Upstream {

@@ -3,6 +3,7 @@
 
 use super::model::Upstream;
 use super::{Seen, path, print, seen};
+use crate::cli::address::GatewayUrl;
 use crate::cli::args::{Form, StatusArgs};
 use crate::cli::exit::Exit;
 use crate::cli::fleet::{Signals, no_runtime};
@@ -51,7 +52,7 @@ pub(super) async fn run(gateway: &Gateway<'_>, args: &StatusArgs, screen: &mut S
         match looked {
             Err(failure) if first => return Err(failure.into()),
             Err(failure) => memory.away(&failure, args, screen)?,
-            Ok((reply, seen)) => memory.here(&reply, &seen, args, screen)?,
+            Ok((reply, seen)) => memory.here(gateway.url(), &reply, &seen, args, screen)?,
         }
         first = false;
         screen.flush()?;
@@ -72,13 +73,14 @@ async fn look(gateway: &Gateway<'_>, args: &StatusArgs) -> Result<(Reply, Seen),
 impl Memory {
     fn here(
         &mut self,
+        url: &GatewayUrl,
         reply: &Reply,
         seen: &Seen,
         args: &StatusArgs,
         screen: &mut Screen,
     ) -> Result<(), Stop> {
         if std::mem::take(&mut self.away) && !screen.is_seen() {
-            screen.talk(&format!("the gateway at {} is back", args.url))?;
+            screen.talk(&format!("the gateway at {url} is back"))?;
         }
         let changed: Vec<&Upstream> =
             seen.upstreams().iter().filter(|upstream| self.learn(upstream)).collect();

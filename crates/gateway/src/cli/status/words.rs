@@ -2,6 +2,8 @@
 //! stands alone, and neither would a colour.
 
 use super::model::Upstream;
+use crate::cli::stop::Failure;
+use gripfast::Code;
 
 /// What a server does next by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,38 @@ impl Upstream {
     /// The state as people write it.
     pub(crate) fn state_word(&self) -> String {
         self.state.replace('_', " ")
+    }
+
+    /// Why it is not known what it offers, if it has not said so.
+    pub(crate) fn unlisted(&self) -> Option<Failure> {
+        let code = match self.state.as_str() {
+            "ready" | "degraded" | "needs_approval" => return None,
+            "starting" | "reconnecting" => Code::Reconnecting,
+            "needs_login" => Code::NeedsLogin,
+            "stopped" | "disabled" => Code::Stopped,
+            // What a later gateway may say is no reason to think that the server answers.
+            _ => Code::Unreachable,
+        };
+        let (name, word) = (&self.name, self.state_word());
+        let (text, hint) = match (self.state.as_str(), &self.cause) {
+            ("idle", _) => {
+                (format!("upstream `{name}` was never started"), Some("a call starts it".to_owned()))
+            }
+            ("disabled", _) => (
+                format!("upstream `{name}` is disabled in the config"),
+                Some(format!("take `disabled` out of the table of `{name}` to use it")),
+            ),
+            ("config_error", Some(cause)) => {
+                (format!("upstream `{name}` cannot work as configured: {cause}"), self.hint.clone())
+            }
+            (_, Some(cause)) => (format!("upstream `{name}` is {word}: {cause}"), self.hint.clone()),
+            (_, None) => (format!("upstream `{name}` is {word}"), self.hint.clone()),
+        };
+        Some(Failure::about(name, code, text, hint))
+    }
+
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.state == "disabled"
     }
 
     /// Whether a link that works is being replaced.

@@ -1,0 +1,114 @@
+//! Which gateway is meant: the one that was named, or the one that this config would start.
+
+use super::args::Global;
+use super::config;
+use super::exit::Exit;
+use super::stop::Failure;
+use gripfast::config::Config;
+use http::Uri;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// Where a gateway listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GatewayUrl(String);
+
+impl GatewayUrl {
+    /// Names the gateway to ask, for those who do not want to type it every time.
+    const VARIABLE: &str = "GRIPFAST_URL";
+
+    /// The gateway to ask: `typed`, else that of the config that was named, else `$GRIPFAST_URL`, else that of
+    /// the config that `serve` would take, else the default. A config that was not named and cannot be used
+    /// says nothing: whoever looks for what is wrong should find the gateway all the same.
+    pub(crate) fn meant(global: &Global, typed: Option<&Self>) -> Result<Self, Failure> {
+        if let Some(url) = typed {
+            return Ok(url.clone());
+        }
+        let named = global.config.is_some();
+        match std::env::var(Self::VARIABLE) {
+            Ok(text) if !text.is_empty() && !named => {
+                let wrong = |why| format!("${} is `{text}`: {why}", Self::VARIABLE);
+                return text.parse().map_err(|why| Failure::new(Exit::General, wrong(why)));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let loaded = config::find(global.config.as_deref())
+            .and_then(|path| Config::load(&path).map_err(|error| config::unusable(&error)));
+        match loaded {
+            Ok(config) => Self::listening_on(config.gateway.listen),
+            Err(failure) if named => Err(failure),
+            Err(_) => Ok(Self::default()),
+        }
+    }
+
+    /// How the address that a gateway listens on is reached from this machine.
+    fn listening_on(listen: SocketAddr) -> Result<Self, Failure> {
+        let ip = match listen.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ip => ip,
+        };
+        match listen.port() {
+            0 => Err(Failure::new(Exit::General, "`gateway.listen` picks a new port at every start")
+                .with_hint("`--url` names the one that `gripfast serve` has printed")),
+            port => Ok(Self(format!("http://{}", SocketAddr::new(ip, port)))),
+        }
+    }
+}
+
+impl Default for GatewayUrl {
+    fn default() -> Self {
+        Self("http://127.0.0.1:7331".to_owned())
+    }
+}
+
+impl FromStr for GatewayUrl {
+    type Err = &'static str;
+
+    /// Takes the address alone as well, and the URL that MCP clients are given.
+    fn from_str(typed: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "expected http://ADDR:PORT";
+        let full = if typed.contains("://") { typed.to_owned() } else { format!("http://{typed}") };
+        let base = full.trim_end_matches('/');
+        let base = base.strip_suffix("/mcp").unwrap_or(base);
+        let uri: Uri = base.parse().map_err(|_| EXPECTED)?;
+        match (uri.scheme_str(), uri.host(), uri.query()) {
+            (Some("http"), Some(host), None) if !host.is_empty() => Ok(Self(base.to_owned())),
+            (Some("https"), _, _) => Err("a gateway speaks http, not https"),
+            _ => Err(EXPECTED),
+        }
+    }
+}
+
+impl fmt::Display for GatewayUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_typed_in_the_ways_it_is_seen() {
+        for typed in
+            ["http://127.0.0.1:7331", "http://127.0.0.1:7331/", "127.0.0.1:7331", "127.0.0.1:7331/mcp"]
+        {
+            assert_eq!(typed.parse(), Ok(GatewayUrl::default()), "{typed}");
+        }
+        for wrong in ["", "http://", "ftp://host", "http://host/?q", "https://host", "a b"] {
+            assert!(wrong.parse::<GatewayUrl>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_listens_everywhere_is_found_on_this_machine() {
+        let reached = |listen: &str| GatewayUrl::listening_on(listen.parse().unwrap()).map(|url| url.0);
+        assert_eq!(reached("0.0.0.0:80"), Ok("http://127.0.0.1:80".to_owned()));
+        assert_eq!(reached("[::]:80"), Ok("http://[::1]:80".to_owned()));
+        assert_eq!(reached("10.0.0.7:80"), Ok("http://10.0.0.7:80".to_owned()));
+        assert!(reached("127.0.0.1:0").is_err(), "nobody knows which port that became");
+    }
+}

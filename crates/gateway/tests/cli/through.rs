@@ -1,0 +1,257 @@
+//! `gripfast tools` and `gripfast call` through a running gateway, and which gateway is meant.
+
+use crate::running::Running;
+use crate::sandbox::{NOBODY, Ran, Sandbox, stdio, url};
+use insta::assert_snapshot;
+
+/// A sandbox with a running gateway that has the server `demo`.
+fn scene() -> (Sandbox, Running) {
+    scene_of(&stdio("demo", &[]))
+}
+
+fn scene_of(config: &str) -> (Sandbox, Running) {
+    let sandbox = Sandbox::empty();
+    let running = Running::with(&sandbox, config);
+    running.until("demo", "ready");
+    (sandbox, running)
+}
+
+fn ask(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
+    sandbox.run(&[words, &["--url", &running.url]].concat())
+}
+
+#[test]
+fn tools_are_listed_under_their_servers_own_names() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(ask(&sandbox, &running, &["tools"]), @"
+    exit 0
+    --- stdout
+    SERVER  TOOL       HINTS                  DESCRIPTION
+    demo    echo       read-only, idempotent  Says what it was told.
+    demo    add        read-only, idempotent  Adds two numbers.
+    demo    sleep      read-only, idempotent  Answers after a while, with progress about every 100 ms for those who ask for it.
+    demo    counter                           Counts, and says how far it got. Calling it twice counts twice.
+    demo    fail       read-only, idempotent  Answers with a tool error (`isError`).
+    demo    reject     read-only, idempotent  Answers with the JSON-RPC error -32602.
+    demo    ask        read-only, idempotent  Asks the person behind the client for a yes or no before it answers.
+    demo    crash      destructive            Ends the server in the middle of this call.
+    demo    misbehave  destructive            Does on purpose what servers do by accident.
+    ");
+}
+
+#[test]
+fn json_has_each_tool_as_its_server_wrote_it() {
+    let (sandbox, running) = scene();
+    let through = ask(&sandbox, &running, &["tools", "-o", "json"]);
+    let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &[]));
+    let alone = sandbox.run(&["tools", "-o", "json", crate::sandbox::ALONE]);
+    assert_eq!(through.stdout, alone.stdout);
+}
+
+#[test]
+fn b08_a_server_that_cannot_be_listed_is_a_row() {
+    let config = [
+        &stdio("demo", &[]),
+        &(stdio("asleep", &[]) + "lazy = true\n"),
+        "[servers.missing]\ncommand = 'no-such-program'\n",
+        "[servers.off]\ncommand = 'npx'\ndisabled = true\n",
+    ];
+    let (sandbox, running) = scene_of(&config.concat());
+    running.until("missing", "config_error");
+    let ran = ask(&sandbox, &running, &["tools"]);
+    let rows: Vec<&str> = ran.stdout.lines().filter(|line| !line.starts_with("demo ")).collect();
+    assert_snapshot!(format!("exit {:?}\n{}\n---\n{}", ran.code, rows.join("\n"), ran.stderr), @"
+    exit Some(0)
+    SERVER   TOOL       HINTS                  DESCRIPTION
+    asleep   -          error                  upstream `asleep` was never started
+    missing  -          error                  upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
+    ---
+      hint: a call starts it
+      hint: `gripfast check` explains the config of `missing`
+    ");
+    assert_snapshot!(ask(&sandbox, &running, &["tools", "missing"]), @"
+    exit 4
+    --- stderr
+    error: upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
+      hint: `gripfast check` explains the config of `missing`
+    ");
+    assert_snapshot!(ask(&sandbox, &running, &["tools", "off"]), @"
+    exit 4
+    --- stderr
+    error: upstream `off` is disabled in the config
+      hint: take `disabled` out of the table of `off` to use it
+    ");
+}
+
+#[test]
+fn a_call_prints_what_the_tool_says() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(ask(&sandbox, &running, &["call", "demo", "add", r#"{"a": 1, "b": 2}"#]), @"
+    exit 0
+    --- stdout
+    3
+    ");
+    assert_snapshot!(ask(&sandbox, &running, &["call", "demo", "echo", r#"{"text": "x"}"#, "-o", "json"]), @r#"
+    exit 0
+    --- stdout
+    {"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gripfast-demo","title":"gripfast sample server","version":"0.1.0"}},"content":[{"text":"x","type":"text"}],"resultType":"complete","structuredContent":{"text":"x"}}
+    "#);
+}
+
+#[test]
+fn a_prefix_of_the_config_is_no_concern_of_whoever_calls() {
+    let (sandbox, running) = scene_of(&(stdio("demo", &[]) + "prefix = 'other'\n"));
+    let ran = ask(&sandbox, &running, &["call", "demo", "echo", r#"{"text": "x"}"#]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "x\n"), "{ran}");
+}
+
+#[test]
+fn a_lazy_server_is_started_by_a_call() {
+    let config = stdio("demo", &[]) + &stdio("asleep", &[]) + "lazy = true\n";
+    let (sandbox, running) = scene_of(&config);
+    let ran = ask(&sandbox, &running, &["call", "asleep", "echo", r#"{"text": "awake"}"#]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "awake\n"), "{ran}");
+}
+
+#[test]
+fn exit_codes_are_those_of_the_contract() {
+    let sandbox = Sandbox::empty();
+    let locked = sandbox.serve_http(&["--require-bearer", "secret"]);
+    let config = [
+        stdio("demo", &[]) + "tools = { deny = ['counter'] }\n",
+        url("locked", &locked.url),
+        url("away", NOBODY) + "timeouts = { reconnect_wait = '300ms' }\n",
+    ];
+    let running = Running::with(&sandbox, &config.concat());
+    running.until("demo", "ready");
+    running.until("locked", "needs_login");
+    let call = |server: &str, tool: &str| ask(&sandbox, &running, &["call", server, tool]);
+    let told = [
+        ("demo", "fail"),
+        ("demo", "reject"),
+        ("demo", "ehco"),
+        ("demo", "counter"),
+        ("dmeo", "echo"),
+        ("locked", "echo"),
+        ("away", "echo"),
+    ]
+    .map(|(server, tool)| format!("{server} {tool}: {}", call(server, tool)));
+    let filters = vec![(r"; next try in \d+ m?s", "")];
+    insta::with_settings!({ filters => filters }, { assert_snapshot!(told.join("\n"), @"
+    demo fail: exit 5
+    --- stdout
+    told to fail
+    --- stderr
+    error: tool `fail` of `demo` answered that it failed
+
+    demo reject: exit 5
+    --- stderr
+    error: server `demo` answered with an error: told to reject (-32602)
+
+    demo ehco: exit 1
+    --- stderr
+    error: upstream `demo` has no tool named `ehco`
+      hint: did you mean `echo`?
+
+    demo counter: exit 6
+    --- stderr
+    error: tool `counter` of upstream `demo` may not be called: denied by `counter` in servers.demo.tools.deny
+      hint: `gripfast policy test local demo counter` explains it
+
+    dmeo echo: exit 1
+    --- stderr
+    error: the gateway at http://127.0.0.1:[PORT] has no server `dmeo`
+      hint: did you mean `demo`?
+
+    locked echo: exit 3
+    --- stderr
+    error: upstream `locked` needs a login or another credential (HTTP 401: unauthorized)
+      hint: run `gripfast login locked`, or correct its `headers`
+
+    away echo: exit 4
+    --- stderr
+    error: upstream `away` has not said yet what it offers: connection refused
+      hint: it is tried again by itself
+    ") });
+}
+
+#[test]
+fn a_failure_for_programs_is_the_gateways() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(ask(&sandbox, &running, &["call", "demo", "crash", "-o", "json"]), @r#"
+    exit 4
+    --- stdout
+    {"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
+    --- stderr
+    error: upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
+      hint: check the effect before you repeat the call
+    "#);
+}
+
+#[test]
+fn without_a_gateway_it_is_said_what_to_do() {
+    let sandbox = Sandbox::with_demo(&[]);
+    assert_snapshot!(sandbox.run(&["tools"]), @"
+    exit 4
+    --- stderr
+    error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
+      hint: `--url` names another; `--config ./gripfast.toml` does without a gateway
+    ");
+    assert_snapshot!(sandbox.run(&["call", "demo", "echo", "-o", "json"]), @"
+    exit 4
+    --- stderr
+    error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
+      hint: `--url` names another; `--config ./gripfast.toml` does without a gateway
+    ");
+    assert_snapshot!(Sandbox::empty().run(&["tools"]), @"
+    exit 4
+    --- stderr
+    error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
+      hint: `--url` names another; `--config FILE` does without a gateway
+    ");
+    assert_snapshot!(Sandbox::empty().run(&["tools", "--url", "127.0.0.1:1"]), @"
+    exit 4
+    --- stderr
+    error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
+      hint: `--url` names another
+    ");
+}
+
+#[test]
+fn the_gateway_of_the_config_is_found() {
+    let (sandbox, running) = scene();
+    let address = running.url.strip_prefix("http://").unwrap();
+    let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nlisten = {address:?}\n"));
+    let asked = |words: &[&str]| {
+        let output = sandbox.command(words).env_remove("GRIPFAST_URL").output().unwrap();
+        sandbox.ran(output)
+    };
+    for words in [&["status"][..], &["tools"], &["call", "demo", "echo", r#"{"text":"x"}"#], &["calls"]] {
+        let ran = asked(words);
+        assert_eq!(ran.code, Some(0), "{words:?}: {ran}");
+    }
+    assert!(asked(&["status"]).stdout.contains("demo"));
+    assert_eq!(asked(&["reconnect", "demo"]).code, Some(0));
+    let named = sandbox.run(&["status", "--config", "gripfast.toml"]);
+    assert_eq!(named.code, Some(0), "a config that was named wins over the variable: {named}");
+}
+
+#[test]
+fn a_config_that_picks_its_port_cannot_say_where_the_gateway_is() {
+    let sandbox = Sandbox::with("[gateway]\nlisten = '127.0.0.1:0'\n");
+    assert_snapshot!(sandbox.run(&["status", "--config", "gripfast.toml"]), @"
+    exit 1
+    --- stderr
+    error: `gateway.listen` picks a new port at every start
+      hint: `--url` names the one that `gripfast serve` has printed
+    ");
+}
+
+#[test]
+fn a_variable_that_names_nothing() {
+    assert_snapshot!(Sandbox::empty().run_with(&["tools"], &[("GRIPFAST_URL", "https://x")]), @"
+    exit 1
+    --- stderr
+    error: $GRIPFAST_URL is `https://x`: a gateway speaks http, not https
+    ");
+}
