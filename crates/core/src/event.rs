@@ -101,6 +101,8 @@ pub enum Event {
 pub enum ReplaceCause {
     /// Somebody asked for it.
     Asked,
+    /// It is one of an older config.
+    Changed,
     /// It has lived as long as it may.
     Age,
     /// It holds more memory than it may.
@@ -157,6 +159,9 @@ impl fmt::Display for Event {
             Self::Revived { away } => write!(f, "is back after {}", duration(*away)),
             Self::Replacing { why: ReplaceCause::Asked } => {
                 f.write_str("is being replaced, as somebody asked")
+            }
+            Self::Replacing { why: ReplaceCause::Changed } => {
+                f.write_str("is being replaced, for its config has changed")
             }
             Self::Replacing { why: ReplaceCause::Age } => f.write_str("is being replaced: it is old enough"),
             Self::Replacing { why: ReplaceCause::Memory { resident } } => {

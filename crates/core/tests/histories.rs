@@ -11,7 +11,7 @@ use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{RecycleSpec, SupervisionSpec};
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Role, Ticket,
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Revision, Role, Ticket,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -22,6 +22,7 @@ enum Step {
     Pass(Duration),
     Sleep(Duration),
     Ask(Ask),
+    Revise(Box<SupervisionSpec>, LinkKind, Revision),
     LinkUp,
     LinkDown(Failure),
     Heard,
@@ -70,6 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Ask::CauseChanged),
         Just(Ask::Stop),
     ];
+    let revision = prop_oneof![Just(Revision::Rules), Just(Revision::Link)];
     let probe = prop_oneof![
         3 => Just(ProbeAnswer::Alive),
         1 => Just(ProbeAnswer::Unsupported),
@@ -84,6 +86,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => span.prop_map(Step::Pass),
         1 => (0u64..100_000).prop_map(|s| Step::Sleep(Duration::from_secs(s))),
         1 => ask.prop_map(Step::Ask),
+        1 => (spec(), kind(), revision).prop_map(|(spec, kind, revision)| {
+            Step::Revise(Box::new(spec), kind, revision)
+        }),
         6 => Just(Step::LinkUp),
         4 => failure().prop_map(Step::LinkDown),
         1 => Just(Step::Heard),
@@ -135,6 +140,7 @@ impl History {
                 }
                 world.ask(ask);
             }
+            Step::Revise(spec, kind, revision) => world.revise(*spec, kind, revision),
             Step::LinkUp => {
                 let open_before = world.status().circuit != CircuitView::Closed;
                 let connecting = world.machine.ready_epoch().is_none();

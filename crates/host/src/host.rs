@@ -34,18 +34,18 @@ use tokio::sync::broadcast;
 /// whose last handle is dropped ends its servers at once.
 #[derive(Clone)]
 pub struct Host {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     clock: Clock,
     feed: Feed,
     store: Arc<dyn Store>,
     ledger: Ledger,
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
-    entries: RwLock<Vec<Arc<Entry>>>,
-    bell: Bell,
+    pub(crate) entries: RwLock<Vec<Arc<Entry>>>,
+    pub(crate) bell: Bell,
     kitchen: Kitchen,
     guard: Option<Guard>,
     clients: RwLock<Arc<ClientLists>>,
@@ -59,11 +59,13 @@ pub(crate) struct Entry {
     pub(crate) prefix: Option<String>,
     pub(crate) lazy: bool,
     when_down: WhenDown,
-    kind: EntryKind,
+    /// What its config says; unknown of one that is unusable.
+    pub(crate) spec: Option<ServerSpec>,
+    pub(crate) kind: EntryKind,
 }
 
-enum EntryKind {
-    Running(Box<Instances>),
+pub(crate) enum EntryKind {
+    Running(Arc<Instances>),
     /// Its config is unusable; it is listed with its cause.
     Broken {
         cause: String,
@@ -249,18 +251,9 @@ impl Host {
         let kind = if spec.disabled {
             EntryKind::Disabled
         } else {
-            EntryKind::Running(Box::new(self.start(name, &spec, options)))
+            EntryKind::Running(Arc::new(self.start(name, &spec, options)))
         };
-        let entry = Entry {
-            name: name.to_owned(),
-            rules: Rules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
-            replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
-            prefix: spec.prefix.clone(),
-            lazy: spec.supervision.lazy,
-            when_down: spec.supervision.when_down,
-            kind,
-        };
-        self.add(entry)
+        self.add(self.entry_of(name, spec, kind))
     }
 
     /// Adds a server whose config is unusable, so that it is listed with its cause instead of missing.
@@ -275,32 +268,54 @@ impl Host {
             prefix: None,
             lazy: false,
             when_down: WhenDown::Keep,
+            spec: None,
             kind: EntryKind::Broken { cause: cause.to_owned() },
         })
     }
 
-    fn start(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> Instances {
-        let shelf = Shelf::new(Arc::clone(&self.inner.store), name, &fingerprint(&spec.target));
-        if let (Some(card), None) = (&options.card, shelf.catalog()) {
-            shelf.keep_catalog(card);
+    pub(crate) fn start(&self, name: &str, spec: &ServerSpec, options: SpawnOptions) -> Instances {
+        let settings = self.settings(name, spec, options.dialer);
+        if let (Some(card), None) = (&options.card, settings.shelf.catalog()) {
+            settings.shelf.keep_catalog(card);
         }
         let recipe = Recipe {
             name: name.into(),
-            settings: Settings {
-                supervision: spec.supervision.clone(),
-                protocol: spec.protocol,
-                max_message: spec.max_message,
-                client_info: Arc::clone(&self.inner.client_info),
-                capabilities: Arc::clone(&self.inner.capabilities),
-            },
             clock: self.inner.clock,
             feed: self.inner.feed.clone(),
             tally: Tally::default(),
-            dialer: options.dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
-            shelf,
             bell: self.inner.bell.clone(),
         };
-        Instances::start(recipe, spec.isolation, spec.max_instances as usize)
+        Instances::start(recipe, settings, spec.isolation, spec.max_instances as usize)
+    }
+
+    pub(crate) fn settings(
+        &self,
+        name: &str,
+        spec: &ServerSpec,
+        dialer: Option<Arc<dyn Dialer>>,
+    ) -> Settings {
+        Settings {
+            supervision: spec.supervision.clone(),
+            protocol: spec.protocol,
+            max_message: spec.max_message,
+            client_info: Arc::clone(&self.inner.client_info),
+            capabilities: Arc::clone(&self.inner.capabilities),
+            dialer: dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
+            shelf: Shelf::new(Arc::clone(&self.inner.store), name, &fingerprint(&spec.target)),
+        }
+    }
+
+    pub(crate) fn entry_of(&self, name: &str, spec: ServerSpec, kind: EntryKind) -> Entry {
+        Entry {
+            name: name.to_owned(),
+            rules: Rules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
+            replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
+            prefix: spec.prefix.clone(),
+            lazy: spec.supervision.lazy,
+            when_down: spec.supervision.when_down,
+            spec: Some(spec),
+            kind,
+        }
     }
 
     fn add(&self, entry: Entry) -> Result<(), SpawnError> {
@@ -522,20 +537,22 @@ impl Host {
     }
 
     pub(crate) fn entry(&self, server: &str) -> Result<Arc<Entry>, CallError> {
-        let entries = self.entries();
-        if let Some(entry) = entries.iter().find(|entry| entry.name == server) {
-            return Ok(Arc::clone(entry));
-        }
+        let found = self.entries().into_iter().find(|entry| entry.name == server);
+        found.ok_or_else(|| self.unknown_server(server))
+    }
+
+    pub(crate) fn unknown_server(&self, server: &str) -> CallError {
         let error = CallError::new(
             Code::UnknownServer,
             server,
             Fate::NotSent,
             format!("there is no server named `{server}`"),
         );
-        Err(match suggest::nearest(server, entries.iter().map(|entry| entry.name.as_str())) {
+        let names = self.names();
+        match suggest::nearest(server, names.iter().map(String::as_str)) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
             None => error.hint("`gripfast status` lists the servers"),
-        })
+        }
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -660,7 +677,7 @@ impl Entry {
         if kinds.is_empty() { vec![Kind::Tool, Kind::Prompt] } else { kinds }
     }
 
-    async fn end(&self) {
+    pub(crate) async fn end(&self) {
         if let EntryKind::Running(instances) = &self.kind {
             instances.end().await;
         }

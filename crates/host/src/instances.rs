@@ -6,15 +6,13 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::observe::{Feed, Observer, Tally};
 use crate::status::OwnInstances;
-use crate::store::Shelf;
-use crate::transport::Dialer;
 use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Isolation, Seat, SeatNumber, Seats};
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
-use gripfast_core::supervise::upstream::Ask;
+use gripfast_core::supervise::upstream::{Ask, Revision};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::Notify;
@@ -28,15 +26,12 @@ pub(crate) struct Instances {
     own: Arc<Own>,
 }
 
-/// What every instance of a server is made from.
+/// What every instance of a server is made from, whatever its config says.
 pub(crate) struct Recipe {
     pub(crate) name: Arc<str>,
-    pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) feed: Feed,
     pub(crate) tally: Tally,
-    pub(crate) dialer: Arc<dyn Dialer>,
-    pub(crate) shelf: Shelf,
     pub(crate) bell: crate::menu::Bell,
 }
 
@@ -49,6 +44,7 @@ struct Own {
 }
 
 struct Table {
+    settings: Settings,
     seats: Seats,
     /// One for each seat that is taken.
     instances: BTreeMap<ClientKey, Instance>,
@@ -92,11 +88,11 @@ impl Drop for Lease {
 
 impl Instances {
     /// Starts the base instance.
-    pub(crate) fn start(recipe: Recipe, rule: Isolation, most: usize) -> Self {
-        let idle_timeout = recipe.settings.supervision.idle_timeout;
-        let seats = Seats::new(rule, recipe.shelf.is_apart(), most, idle_timeout);
+    pub(crate) fn start(recipe: Recipe, settings: Settings, rule: Isolation, most: usize) -> Self {
+        let seats = Seats::new(rule, settings.shelf.is_apart(), most, settings.supervision.idle_timeout);
         let own = Arc::new(Own {
             table: Mutex::new(Table {
+                settings: settings.clone(),
                 seats,
                 instances: BTreeMap::new(),
                 leaving: Vec::new(),
@@ -111,7 +107,6 @@ impl Instances {
         let unclear = Arc::downgrade(&own);
         let separate = move || unclear.upgrade().is_some_and(|own| own.separate());
         let role = Role::Base { separate: Box::new(separate) };
-        let settings = own.recipe.settings.clone();
         let (base, owner) = Upstream::start(own.recipe.parts(settings, observer, role, Arc::default()));
         Self { base, owner: Mutex::new(Some(owner)), own }
     }
@@ -138,7 +133,8 @@ impl Instances {
                 (number, Arc::clone(&instance.upstream))
             }
             Seat::New(number) => {
-                let instance = self.own.make(client, number, table.wishes_of(key));
+                let wishes = table.wishes_of(key);
+                let instance = self.own.make(client, number, for_one_client(&table.settings), wishes);
                 let upstream = Arc::clone(&instance.upstream);
                 table.instances.insert(key.clone(), instance);
                 let own = Arc::downgrade(&self.own);
@@ -170,6 +166,19 @@ impl Instances {
         }
         drop(table);
         self.base.ask(ask);
+    }
+
+    /// The config has changed. Own instances that there are to be no more end when they are unused.
+    pub(crate) fn revise(&self, settings: Settings, rule: Isolation, most: usize, revision: Revision) {
+        let mut table = self.own.lock();
+        table.seats.revise(rule, settings.shelf.is_apart(), most, settings.supervision.idle_timeout);
+        for instance in table.instances.values() {
+            instance.upstream.revise(for_one_client(&settings), revision);
+        }
+        table.settings = settings.clone();
+        drop(table);
+        self.own.nudge.notify_one();
+        self.base.revise(settings, revision);
     }
 
     /// The client is gone, and so is its instance.
@@ -247,21 +256,15 @@ impl Instances {
 impl Own {
     /// The base instance was asked something, and it cannot be known for whom. Answers whether that is news.
     fn separate(&self) -> bool {
-        let news = self.lock().seats.separate();
+        let mut table = self.lock();
+        let news = table.seats.separate();
         if news {
-            self.recipe.shelf.keep_apart();
+            table.settings.shelf.keep_apart();
         }
         news
     }
 
-    fn make(&self, client: &Client, number: SeatNumber, wishes: Arc<Wishes>) -> Instance {
-        let mut settings = self.recipe.settings.clone();
-        // Somebody wants it now, and it is ended for good when nobody does. What is offered is the business
-        // of the base instance.
-        settings.supervision.lazy = false;
-        settings.supervision.when_down = WhenDown::Keep;
-        // Two children for each client is not what was asked for.
-        settings.supervision.spare = false;
+    fn make(&self, client: &Client, number: SeatNumber, settings: Settings, wishes: Arc<Wishes>) -> Instance {
         let home = Arc::new(Home::of(client));
         let observer = self.recipe.observer(Some(number.number()));
         let role = Role::Own { home: Arc::clone(&home) };
@@ -272,6 +275,18 @@ impl Own {
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The settings of an instance that belongs to one client.
+fn for_one_client(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    // Somebody wants it now, and it is ended for good when nobody does. What is offered is the business of
+    // the base instance.
+    settings.supervision.lazy = false;
+    settings.supervision.when_down = WhenDown::Keep;
+    // Two children for each client is not what was asked for.
+    settings.supervision.spare = false;
+    settings
 }
 
 impl Recipe {
@@ -286,8 +301,6 @@ impl Recipe {
             settings,
             clock: self.clock,
             observer,
-            dialer: Arc::clone(&self.dialer),
-            shelf: self.shelf.clone(),
             bell: self.bell.clone(),
             role,
             wishes,

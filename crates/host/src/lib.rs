@@ -38,6 +38,7 @@ pub mod ledger;
 mod menu;
 mod observe;
 mod policy;
+mod replace;
 mod status;
 pub mod store;
 mod subscribe;
@@ -64,6 +65,7 @@ pub use host::{Discovered, Extended, Host, HostBuilder, SpawnError, SpawnOptions
 pub use menu::{Rendered, Served};
 pub use observe::{CallEnds, CallStats, Spread, UpstreamEvent};
 pub use policy::{BadEntry, ClientPolicy, Decision, Kind, Lists, Policy, Verdict};
+pub use replace::Replaced;
 pub use status::{OwnInstances, ServerStatus};
 pub use subscribe::{SubscribeOptions, Subscribed, Subscription};
 pub use unlisted::Wanted;

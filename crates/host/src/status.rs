@@ -139,6 +139,7 @@ impl ServerStatus {
                 waiting: 0,
                 epoch: 0,
                 replacing: false,
+                outdated: false,
                 spare: None,
             },
             transport: None,

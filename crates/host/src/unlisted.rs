@@ -58,7 +58,7 @@ impl Host {
     async fn first_listing(&self, entry: Arc<Entry>) -> Result<(), CallError> {
         let upstream = entry.upstream()?;
         upstream.knock();
-        let patience = upstream.settings.supervision.timeouts.reconnect_wait;
+        let patience = upstream.settings().supervision.timeouts.reconnect_wait;
         self.catalog(&entry.name, patience).await.map(drop)
     }
 

@@ -63,6 +63,12 @@ impl Seats {
         Self { rule, apart, stopped: false, most, idle_timeout, next: 1, taken: BTreeMap::new() }
     }
 
+    /// The config has changed. Clients that have no right to an own instance any more are served by the base
+    /// one from their next call on.
+    pub fn revise(&mut self, rule: Isolation, apart: bool, most: usize, idle_timeout: Duration) {
+        (self.rule, self.apart, self.most, self.idle_timeout) = (rule, apart, most, idle_timeout);
+    }
+
     /// Where a call of `caller` is served. One on an own instance is given back with [`Self::give_back`].
     pub fn take(&mut self, now: Mono, caller: &Caller, can_be_asked: bool) -> Seat {
         let Some(client) = caller.key().filter(|_| self.has_own(can_be_asked)) else { return Seat::Base };
@@ -260,6 +266,17 @@ mod tests {
         assert_eq!(seats.poll_timeout(), None, "the second is in use");
         seats.give_back(at(3), &key("a"), second);
         assert_eq!(seats.poll_timeout(), Some(at(603)));
+    }
+
+    #[test]
+    fn changed_rules_hold_from_the_next_call_on_and_own_instances_end_when_unused() {
+        let mut seats = seats(Isolation::PerClient, 9);
+        let number = is_new(seats.take(at(0), &client("a"), true));
+        seats.revise(Isolation::Shared, false, 9, Duration::from_secs(60));
+        assert_eq!(seats.take(at(1), &client("a"), true), Seat::Base);
+        seats.give_back(at(2), &key("a"), number);
+        assert_eq!(seats.poll_timeout(), Some(at(62)));
+        assert_eq!(seats.handle_timeout(at(62)), [key("a")]);
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Keepalive {
         Self { spec, heard_at: now, probe, open: None }
     }
 
+    /// Asks by these rules from now on.
+    pub(super) fn revise(&mut self, spec: KeepaliveSpec) {
+        self.spec = spec;
+    }
+
     /// The question that this link's server answers.
     pub(super) fn probe(&self) -> Probe {
         self.probe

@@ -20,6 +20,11 @@ impl RestartBudget {
         Self { max: spec.max, window: spec.window, at: VecDeque::new() }
     }
 
+    /// Counts by these rules from now on, also what was before.
+    pub fn revise(&mut self, spec: &RestartSpec) {
+        (self.max, self.window) = (spec.max, spec.window);
+    }
+
     /// Whether one more restart would be one too many.
     pub fn is_spent(&self, now: Mono) -> bool {
         self.in_window(now) >= self.max

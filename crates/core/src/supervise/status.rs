@@ -95,6 +95,8 @@ pub struct UpstreamStatus {
     pub epoch: u64,
     /// Whether a link that works is being replaced.
     pub replacing: bool,
+    /// Whether the present link is one of an older config, whose replacement is being made or has failed.
+    pub outdated: bool,
     /// The second child that would take over, where one is wanted.
     pub spare: Option<SpareState>,
 }

@@ -9,7 +9,8 @@ use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Refusal, Role, Ticket, Upstream,
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Refusal, Revision, Role, Ticket,
+    Upstream,
 };
 use gripfast_core::time::{Mono, Now, Wall};
 use std::time::Duration;
@@ -82,6 +83,11 @@ impl World {
 
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.tell(Input::Asked(ask));
+    }
+
+    pub(crate) fn revise(&mut self, spec: SupervisionSpec, kind: LinkKind, revision: Revision) {
+        self.machine.revise(self.now(), spec, kind, revision);
+        self.drain();
     }
 
     pub(crate) fn drain(&mut self) {

@@ -75,6 +75,10 @@ impl Shelf {
         Self { store, key: format!("{server}@{fingerprint}") }
     }
 
+    pub(crate) fn is_the_same(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+
     pub(crate) fn catalog(&self) -> Option<Catalog> {
         let stored = self.store.get(Self::CATALOGS, &self.key)?;
         // Written by another version, perhaps: it will be listed anew.

@@ -15,6 +15,7 @@ use gripfast_wire::results::{List, Page, Tool};
 use gripfast_wire::{Era, Outcome, RawValue, codes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What is known of an upstream's catalog, and how well.
 #[derive(Debug, Clone)]
@@ -87,8 +88,9 @@ impl Upstream {
     pub(super) fn publish(&self, listing: Listing) {
         let known = self.listing.borrow().clone();
         let diff = known.catalog.diff(&listing.catalog);
-        if !diff.is_empty() || known.origin == Origin::Nothing {
-            self.shelf.keep_catalog(&listing.catalog);
+        let shelf_is_new = self.shelf_is_new.swap(false, Ordering::AcqRel);
+        if !diff.is_empty() || known.origin == Origin::Nothing || shelf_is_new {
+            self.settings().shelf.keep_catalog(&listing.catalog);
         }
         if !diff.is_empty() {
             let (added, removed, changed) = diff.counts();
@@ -200,7 +202,7 @@ impl Upstream {
             sent: Arc::default(),
             listener: None,
         };
-        let within = self.settings.supervision.timeouts.connect;
+        let within = self.settings().supervision.timeouts.connect;
         match tokio::time::timeout(within, live.link.request(&live.session, request)).await {
             Ok(reply) => reply.map(|reply| reply.message),
             Err(_) => Err(Evidence::sent(during, Observed::Silence(within)).into()),

@@ -5,7 +5,7 @@
 
 use super::answers::{Answers, Thinking};
 use super::level::SessionLevel;
-use super::{Live, ServerCapabilities, ServerFacts, Upstream};
+use super::{Live, ServerCapabilities, ServerFacts, Settings, Upstream};
 use crate::config::ProtocolChoice;
 use crate::transport::{
     Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble, Underway,
@@ -144,14 +144,15 @@ impl Upstream {
         let shy = self.ended_over_probe.load(Ordering::Relaxed);
         let gently = shy.then_some(Verdict { route: WireRoute::Stdio, modern: false, follows: false });
         let first = remembered.or(gently);
-        let mut plan = VecDeque::from(plan(&self.dialer.routes(), self.settings.protocol, first));
+        let settings = self.settings();
+        let mut plan = VecDeque::from(plan(&settings.dialer.routes(), settings.protocol, first));
         let mut asked_again = false;
         let mut open: Option<Opened> = None;
         let mut refusal: Option<Evidence> = None;
         while let Some(step) = plan.pop_front() {
             let mut opened = match open.take().filter(|open| open.route == step.route) {
                 Some(opened) => opened,
-                None => match self.open(step.route, opening).await {
+                None => match self.open(&settings, step.route, opening).await {
                     Ok(opened) => opened,
                     // It answers, but not this way.
                     Err(evidence) if is_no(&classify(&evidence)) => {
@@ -163,11 +164,14 @@ impl Upstream {
             };
             match self.greet_and_hear(&mut opened, step).await {
                 Ok((session, server)) => {
-                    self.remember(Verdict {
-                        route: step.route.into(),
-                        modern: step.era == Era::Modern,
-                        follows: server.capabilities.resources_subscribe,
-                    });
+                    self.remember(
+                        &settings,
+                        Verdict {
+                            route: step.route.into(),
+                            modern: step.era == Era::Modern,
+                            follows: server.capabilities.resources_subscribe,
+                        },
+                    );
                     let live =
                         self.live_with(epoch, step.route, opened.link, session, server, opened.underway);
                     return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
@@ -184,7 +188,7 @@ impl Upstream {
                     // A server that was slow to start heard both questions at once: its no to the second one
                     // says that it has understood the first.
                     let again = Step { era: Era::Modern, ..step };
-                    let choice = self.settings.protocol;
+                    let choice = settings.protocol;
                     let worth_it = choice == ProtocolChoice::Auto && says_modern(&evidence);
                     if worth_it && !plan.contains(&again) && !std::mem::replace(&mut asked_again, true) {
                         plan.push_front(again);
@@ -211,7 +215,7 @@ impl Upstream {
 
     /// A server that answers, but not in the era that the config insists on: asking again cannot mend that.
     fn misfit(&self, failure: Failure) -> Failure {
-        let wanted = match self.settings.protocol {
+        let wanted = match self.settings().protocol {
             ProtocolChoice::Auto => return failure,
             ProtocolChoice::Legacy => "legacy",
             ProtocolChoice::Modern => "modern",
@@ -274,15 +278,12 @@ impl Upstream {
         }
     }
 
-    async fn open(&self, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
+    async fn open(&self, settings: &Settings, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
         let (to, inbox) = Inbox::new();
         let underway = Arc::clone(to.underway());
-        let surroundings = Surroundings {
-            inbox: to,
-            stderr: Arc::clone(&self.stderr),
-            max_message: self.settings.max_message,
-        };
-        let link = self.dialer.open(route, surroundings).await?;
+        let surroundings =
+            Surroundings { inbox: to, stderr: Arc::clone(&self.stderr), max_message: settings.max_message };
+        let link = settings.dialer.open(route, surroundings).await?;
         opening.set(Some(Arc::clone(&link)));
         Ok(Opened { route, link, inbox, underway, heard: Vec::new() })
     }
@@ -292,11 +293,11 @@ impl Upstream {
         remembered.is_some_and(|verdict| verdict.modern)
     }
 
-    fn remember(&self, verdict: Verdict) {
+    fn remember(&self, settings: &Settings, verdict: Verdict) {
         let mut remembered = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
-            self.shelf.keep_verdict(verdict);
+            settings.shelf.keep_verdict(verdict);
         }
     }
 
@@ -318,9 +319,9 @@ impl Upstream {
         let asking = link.request(&session, self.handshake_request("server/discover", params.as_deref()));
         let answer = match route {
             // Where there is no other era to try, a server that is slow to start has all the time there is.
-            Route::Stdio if self.settings.protocol == ProtocolChoice::Auto => {
+            Route::Stdio if self.settings().protocol == ProtocolChoice::Auto => {
                 // The legacy handshake must have its time too. A server that is known to be modern is only slow.
-                let half = self.settings.supervision.timeouts.connect / 2;
+                let half = self.settings().supervision.timeouts.connect / 2;
                 let within = if self.is_known_modern() { half } else { PROBE_WITHIN.min(half) };
                 match tokio::time::timeout(within, asking).await {
                     Ok(answer) => answer,
@@ -357,11 +358,9 @@ impl Upstream {
 
     async fn initialize(&self, link: &dyn Link, route: Route) -> Result<(Session, ServerFacts), Miss> {
         let mut session = Session { era: Era::Legacy, version: None, id: None };
-        let params = initialize_params(
-            &ProtocolVersion::LATEST_LEGACY,
-            &self.settings.capabilities,
-            &self.settings.client_info,
-        );
+        let settings = self.settings();
+        let params =
+            initialize_params(&ProtocolVersion::LATEST_LEGACY, &settings.capabilities, &settings.client_info);
         let answer = link.request(&session, self.handshake_request("initialize", Some(&params))).await;
         let Reply { message, session_id } = answer.map_err(|trouble| miss_of_initialize(*trouble, route))?;
         let garbled =
@@ -415,11 +414,12 @@ impl Upstream {
     }
 
     fn context(&self, version: ProtocolVersion) -> RequestContext {
-        let client_info = RawValue::to_owned(&self.settings.client_info);
+        let settings = self.settings();
+        let client_info = RawValue::to_owned(&settings.client_info);
         RequestContext {
             version,
             client_info: Some(client_info),
-            capabilities: RawValue::to_owned(&self.settings.capabilities),
+            capabilities: RawValue::to_owned(&settings.capabilities),
             log_level: None,
         }
     }

@@ -165,7 +165,7 @@ impl Upstream {
 
     /// Waits while the catalog is being listed. Its failure ends that too.
     async fn listed(&self, epoch: Epoch, deadline: Mono) {
-        let limit = self.clock.now().mono + self.settings.supervision.timeouts.connect;
+        let limit = self.clock.now().mono + self.settings().supervision.timeouts.connect;
         let until = self.clock.instant(deadline.min(limit));
         loop {
             let turn = self.changed.notified();
@@ -246,7 +246,7 @@ impl Upstream {
         deadline: Mono,
     ) -> Result<Reply, Box<Trouble>> {
         let begun = self.clock.now().mono;
-        let limits = &self.settings.supervision.timeouts;
+        let limits = self.settings().supervision.timeouts;
         let answer = live.link.request(&live.session, request);
         tokio::pin!(answer);
         loop {
@@ -520,7 +520,7 @@ pub(super) struct Patience<'a> {
 impl<'a> Patience<'a> {
     pub(super) fn new(upstream: &'a Upstream, deadline: Option<Mono>) -> Self {
         let begun = upstream.clock.now().mono;
-        let ours = begun + upstream.settings.supervision.timeouts.call;
+        let ours = begun + upstream.settings().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
         Self { upstream, begun, deadline, held: Duration::ZERO, held_since: None }
     }
@@ -543,7 +543,7 @@ impl<'a> Patience<'a> {
     fn until(&mut self, wait_for: WaitFor) -> Mono {
         match wait_for {
             WaitFor::Link => {
-                let limits = &self.upstream.settings.supervision.timeouts;
+                let limits = self.upstream.settings().supervision.timeouts;
                 let since = *self.held_since.get_or_insert(self.upstream.clock.now().mono);
                 self.deadline.min(since + limits.reconnect_wait.saturating_sub(self.held))
             }
@@ -561,7 +561,7 @@ impl<'a> Patience<'a> {
 
     /// Waits as a busy server asked for, if the caller has that much time.
     async fn rest(&self, pause: Duration) -> bool {
-        let limits = &self.upstream.settings.supervision.timeouts;
+        let limits = self.upstream.settings().supervision.timeouts;
         let wake = self.upstream.clock.now().mono + pause;
         let affordable = pause <= limits.reconnect_wait && wake < self.deadline;
         if affordable {

@@ -37,7 +37,7 @@ use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use gripfast_core::supervise::status::State;
-use gripfast_core::supervise::upstream::{Admission, Ask, CallEnd, Input, Upstream as Machine};
+use gripfast_core::supervise::upstream::{Admission, Ask, CallEnd, Input, Revision, Upstream as Machine};
 use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, RawValue};
@@ -49,7 +49,6 @@ use tokio_util::sync::CancellationToken;
 /// What callers and the owner of one upstream share.
 pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
-    pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
     pub(crate) ends: Ends,
@@ -59,9 +58,11 @@ pub(crate) struct Upstream {
     role: Role,
     /// What it is to know whatever session it is in.
     wishes: Arc<Wishes>,
-    dialer: Arc<dyn Dialer>,
-    shelf: Shelf,
     bell: Bell,
+    /// What the config says; it may change.
+    settings: RwLock<Arc<Settings>>,
+    /// The shelf has changed with the config: what is listed next is kept, even if it is what was known.
+    shelf_is_new: AtomicBool,
     machine: Mutex<Machine>,
     live: RwLock<Option<Arc<Live>>>,
     verdict: Mutex<Option<Verdict>>,
@@ -80,8 +81,8 @@ pub(crate) struct Upstream {
     gone: CancellationToken,
 }
 
-/// What does not change during the life of an upstream.
-#[derive(Debug, Clone)]
+/// What the config says about an upstream, made ready for use.
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) supervision: SupervisionSpec,
     pub(crate) protocol: ProtocolChoice,
@@ -90,6 +91,8 @@ pub(crate) struct Settings {
     pub(crate) client_info: Arc<RawValue>,
     /// What we can do for servers that ask.
     pub(crate) capabilities: Arc<RawValue>,
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) shelf: Shelf,
 }
 
 /// The present link and its session.
@@ -156,8 +159,6 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
-    pub(crate) dialer: Arc<dyn Dialer>,
-    pub(crate) shelf: Shelf,
     pub(crate) bell: Bell,
     pub(crate) role: Role,
     pub(crate) wishes: Arc<Wishes>,
@@ -166,12 +167,12 @@ pub(crate) struct Parts {
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, dialer, shelf, bell, role, wishes } = parts;
+        let Parts { name, settings, clock, observer, bell, role, wishes } = parts;
         let seed = crate::clock::unique_number();
-        let machine = Machine::new(settings.supervision.clone(), dialer.kind(), seed, clock.now());
-        let verdict = shelf.verdict();
+        let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
+        let verdict = settings.shelf.verdict();
         let stored = match role {
-            Role::Base { .. } => shelf.catalog(),
+            Role::Base { .. } => settings.shelf.catalog(),
             Role::Own { .. } => None,
         };
         let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
@@ -179,7 +180,6 @@ impl Upstream {
             listing: watch::Sender::new(Listing::stored(stored, spoke)),
             verdict: Mutex::new(verdict),
             name,
-            settings,
             clock,
             stats: Stats::default(),
             ends: Ends::default(),
@@ -187,9 +187,9 @@ impl Upstream {
             stderr: Arc::default(),
             role,
             wishes,
-            dialer,
-            shelf,
             bell,
+            settings: RwLock::new(Arc::new(settings)),
+            shelf_is_new: AtomicBool::new(false),
             machine: Mutex::new(machine),
             live: RwLock::default(),
             ended_over_probe: AtomicBool::new(false),
@@ -210,6 +210,25 @@ impl Upstream {
         self.tell(Input::Asked(ask));
     }
 
+    /// What the config says about it.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The config has changed. A link that works stays in use until there is one of the new config.
+    pub(crate) fn revise(&self, settings: Settings, revision: Revision) {
+        if !settings.shelf.is_the_same(&self.settings().shelf) {
+            *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = settings.shelf.verdict();
+            self.ended_over_probe.store(false, Ordering::Relaxed);
+            self.shelf_is_new.store(true, Ordering::Release);
+        }
+        self.with(|machine, now| {
+            machine.revise(now, settings.supervision.clone(), settings.dialer.kind(), revision);
+            // In place before anybody can act on what the machine has decided.
+            *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        });
+    }
+
     /// Ends it for good: removal, or shutdown.
     pub(crate) fn go_away(&self) {
         self.gone.cancel();
@@ -223,7 +242,7 @@ impl Upstream {
     /// The way it is reached, if there is only one or one was found before.
     pub(crate) fn only_route(&self) -> Option<Route> {
         let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        let routes = self.dialer.routes();
+        let routes = self.settings().dialer.routes();
         match (routes.as_slice(), remembered) {
             ([only], _) => Some(*only),
             (several, Some(verdict)) => {
@@ -271,7 +290,8 @@ impl Upstream {
         if !events.is_empty() {
             self.changed.notify_waiters();
         }
-        if self.settings.supervision.when_down == WhenDown::Withdraw && events.iter().any(parks_or_revives) {
+        if events.iter().any(parks_or_revives) && self.settings().supervision.when_down == WhenDown::Withdraw
+        {
             self.bell.ring();
         }
         for event in events {

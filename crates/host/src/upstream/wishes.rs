@@ -238,7 +238,7 @@ impl Upstream {
         let following =
             Following { wishes: Arc::clone(&self.wishes), uri: uri.to_owned(), number, _hold: self.hold() };
         let mut patience = Patience::new(self, deadline);
-        let limit = self.clock.now().mono + self.settings.supervision.timeouts.call;
+        let limit = self.clock.now().mono + self.settings().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
         loop {
             let ticket = self.admitted(&mut patience, || ()).await?;
@@ -264,7 +264,7 @@ impl Upstream {
                 // Its session is over; the next one will be told.
                 Ok(Err(_)) => {}
                 Err(_) => {
-                    let failure = Failure::TimedOut(self.settings.supervision.timeouts.call);
+                    let failure = Failure::TimedOut(self.settings().supervision.timeouts.call);
                     return Err(CallError::from_failure(&self.name, &failure, Fate::Unknown));
                 }
             }

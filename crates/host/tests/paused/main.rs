@@ -10,6 +10,7 @@ mod ledger;
 mod lifecycle;
 mod policy;
 mod questions;
+mod replacing;
 mod seconds;
 mod sessions;
 mod subscriptions;

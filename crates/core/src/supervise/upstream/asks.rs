@@ -1,7 +1,7 @@
 //! What people may ask for: start, stop, reconnect, reload.
 
 use super::{Action, Ask, Manner, Upstream};
-use crate::event::{Event, ReplaceCause};
+use crate::event::ReplaceCause;
 use crate::supervise::link::Link;
 use crate::time::Mono;
 
@@ -26,13 +26,7 @@ impl Upstream {
             Ask::Reconnect => self.redial(now),
             Ask::Reload => {
                 let works = self.works();
-                self.budget.forgive();
-                self.outage = None;
-                if self.circuit.close() {
-                    self.events.push_back(Event::CircuitClosed);
-                }
-                // A spare may be older than what the reload is about.
-                self.drop_second();
+                self.forget_troubles();
                 if works {
                     self.replace(now, ReplaceCause::Asked);
                 } else {
@@ -52,7 +46,7 @@ impl Upstream {
         }
     }
 
-    fn begin(&mut self, now: Mono) {
+    pub(super) fn begin(&mut self, now: Mono) {
         self.outage = None;
         self.cause = None;
         if self.spec.lazy && self.holders == 0 {
@@ -63,7 +57,7 @@ impl Upstream {
     }
 
     /// Replaces whatever there is by a fresh dial. A stopped upstream stays stopped: only `start` ends that.
-    fn redial(&mut self, now: Mono) {
+    pub(super) fn redial(&mut self, now: Mono) {
         match self.link {
             Link::Stopped | Link::Draining { .. } => {}
             Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {

@@ -24,10 +24,12 @@ mod asks;
 mod catalog;
 mod outage;
 mod report;
+mod revise;
 mod second;
 
 pub use super::link::Renewal;
 pub use admission::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
+pub use revise::Revision;
 pub use second::Role;
 
 use super::circuit::Circuit;

@@ -44,6 +44,7 @@ impl Upstream {
             waiting: self.waiting,
             epoch: self.epoch.number(),
             replacing: self.is_replacing(),
+            outdated: self.is_outdated(),
             spare: self.spare_state(),
         }
     }

@@ -31,6 +31,10 @@ pub(super) struct SecondLink {
     spare_not_before: Mono,
     /// A link is not replaced for age or size before this time.
     recycle_not_before: Mono,
+    /// The present link is one of an older config; when its replacement is to be tried.
+    pub(super) outdated: Option<Mono>,
+    /// The longest that a call on the present link may last, by whichever config it began.
+    pub(super) longest_call: Duration,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,8 @@ impl SecondLink {
             misses: 0,
             spare_not_before: now,
             recycle_not_before: now,
+            outdated: None,
+            longest_call: Duration::ZERO,
         }
     }
 }
@@ -66,7 +72,7 @@ impl Upstream {
     const SPARE_LASTED: Duration = Duration::from_secs(60);
     /// The longest pause between two attempts to have a spare.
     const SPARE_PAUSE_MAX: Duration = Duration::from_secs(60);
-    /// After a replacement for age or size failed, the next one waits this long.
+    /// After a replacement failed, the next one waits this long unless somebody asks for it.
     const RECYCLE_AGAIN_AFTER: Duration = Duration::from_secs(60);
     /// How often the memory of a child is looked at.
     const MEASURE_EVERY: Duration = Duration::from_secs(10);
@@ -148,10 +154,10 @@ impl Upstream {
             self.actions.push_back(Action::DropSecond);
             self.second_failed(now, role, &Failure::TimedOut(self.spec.timeouts.connect));
         }
-        if matches!(self.second.state, Second::None)
-            && self.wants_spare()
-            && self.second.spare_not_before <= now
-        {
+        let none_there = matches!(self.second.state, Second::None);
+        if none_there && self.outdated_due().is_some_and(|at| at <= now) {
+            self.replace(now, ReplaceCause::Changed);
+        } else if none_there && self.wants_spare() && self.second.spare_not_before <= now {
             self.make_second(now, Role::Spare);
         }
     }
@@ -182,7 +188,8 @@ impl Upstream {
     pub(super) fn second_due(&self) -> Option<Mono> {
         match self.second.state {
             Second::Making { give_up_at, .. } => Some(give_up_at),
-            Second::None => self.wants_spare().then_some(self.second.spare_not_before),
+            Second::None if self.wants_spare() => Some(self.second.spare_not_before),
+            Second::None => self.outdated_due(),
             Second::Spare { .. } => None,
         }
     }
@@ -193,6 +200,15 @@ impl Upstream {
 
     pub(super) fn is_replacing(&self) -> bool {
         matches!(self.second.state, Second::Making { role: Role::Replacement, .. })
+    }
+
+    /// When a link of an older config is to be replaced.
+    fn outdated_due(&self) -> Option<Mono> {
+        self.second.outdated.filter(|_| matches!(self.link, Link::Ready(_)))
+    }
+
+    pub(super) fn is_outdated(&self) -> bool {
+        self.second.outdated.is_some()
     }
 
     pub(super) fn spare_state(&self) -> Option<SpareState> {
@@ -247,6 +263,8 @@ impl Upstream {
     pub(super) fn begin_link(&mut self) {
         self.link_number += 1;
         self.on_link = 0;
+        self.second.outdated = None;
+        self.second.longest_call = self.spec.timeouts.call;
     }
 
     pub(super) fn join_link(&mut self) -> u64 {
@@ -281,7 +299,7 @@ impl Upstream {
             epoch,
             calls: self.on_link,
             // No call lasts longer.
-            until: now + self.spec.timeouts.call,
+            until: now + self.second.longest_call,
         };
         self.retired.push(retired);
         if self.retired.len() > Self::MOST_RETIRED {
@@ -294,7 +312,7 @@ impl Upstream {
 
     fn wants_spare(&self) -> bool {
         let listed = matches!(&self.link, Link::Ready(ready) if ready.catalog == CatalogState::Fresh);
-        self.spec.spare && self.kind == LinkKind::Process && listed
+        self.spec.spare && self.kind == LinkKind::Process && listed && !self.is_outdated()
     }
 
     /// A link that is in doubt has other troubles than its age, and one replacement at a time is enough.
@@ -326,7 +344,9 @@ impl Upstream {
                 self.events.push_back(Event::SpareLost { cause });
             }
             Role::Replacement => {
-                self.second.recycle_not_before = now + Self::RECYCLE_AGAIN_AFTER;
+                let again_at = now + Self::RECYCLE_AGAIN_AFTER;
+                self.second.recycle_not_before = again_at;
+                self.second.outdated = self.second.outdated.map(|_| again_at);
                 self.events.push_back(Event::ReplacementFailed { cause });
             }
         }

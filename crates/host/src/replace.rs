@@ -1,0 +1,126 @@
+//! A server whose config has changed. What differs decides how much is disturbed: rules hold from the next call
+//! on, and only what the old config made otherwise (a child, a session) is made anew, before it is let go.
+
+use crate::config::ServerSpec;
+use crate::host::{Entry, EntryKind, Host, SpawnOptions};
+use gripfast_core::failure::CallError;
+use gripfast_core::supervise::upstream::Revision;
+use std::sync::{Arc, PoisonError};
+
+/// What a changed config asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    /// Nothing: it says what it said before.
+    Nothing,
+    /// Rules, which hold from the next call on. The server's link stays.
+    Rules,
+    /// A new child or session. One that works stays in use until the new one is listed, and calls under way
+    /// finish on it; if the new one cannot be made, the old one stays, and the new one is tried again.
+    Link,
+    /// The server was started, or ended, for it was or is to be switched off.
+    Presence,
+}
+
+impl Host {
+    /// Has a server go by another config, under its name and in its place. Nobody who follows its resources
+    /// has to do so anew, and nothing that was counted is lost.
+    ///
+    /// Returns at once, but for a server that is to be switched off: then when nothing of it is left behind.
+    /// What comes of a new link is told by [`Host::events`] and [`Host::status_of`].
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub async fn replace(&self, server: &str, spec: ServerSpec) -> Result<Replaced, CallError> {
+        self.replace_with(server, spec, SpawnOptions::default()).await
+    }
+
+    /// [`Host::replace`] with options. A transport of the program's own makes a new link in any case.
+    ///
+    /// # Errors
+    /// As [`Host::replace`].
+    pub async fn replace_with(
+        &self,
+        server: &str,
+        spec: ServerSpec,
+        options: SpawnOptions,
+    ) -> Result<Replaced, CallError> {
+        let (replaced, ended) = {
+            let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(place) = entries.iter_mut().find(|entry| entry.name == server) else {
+                drop(entries);
+                return Err(self.unknown_server(server));
+            };
+            let (kind, replaced) = self.revised(place, &spec, options);
+            let ended = matches!(kind, EntryKind::Disabled).then(|| Arc::clone(place));
+            *place = Arc::new(self.entry_of(server, spec, kind));
+            (replaced, ended)
+        };
+        self.inner.bell.ring();
+        if let Some(ended) = ended {
+            ended.end().await;
+        }
+        Ok(replaced)
+    }
+
+    /// Puts the servers into this order, which decides who keeps a name that two of them want. Those that are
+    /// not named come last, as they were.
+    pub fn arrange(&self, names: &[&str]) {
+        let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(names.len());
+        self.inner
+            .entries
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .sort_by_key(|entry| place(&entry.name));
+        self.inner.bell.ring();
+    }
+
+    fn revised(&self, known: &Entry, spec: &ServerSpec, options: SpawnOptions) -> (EntryKind, Replaced) {
+        match &known.kind {
+            _ if spec.disabled => match known.kind {
+                EntryKind::Running(_) => (EntryKind::Disabled, Replaced::Presence),
+                EntryKind::Broken { .. } | EntryKind::Disabled => (EntryKind::Disabled, Replaced::Nothing),
+            },
+            EntryKind::Broken { .. } | EntryKind::Disabled => {
+                let instances = self.start(&known.name, spec, options);
+                (EntryKind::Running(Arc::new(instances)), Replaced::Presence)
+            }
+            EntryKind::Running(instances) => {
+                let kind = EntryKind::Running(Arc::clone(instances));
+                let revision = match &known.spec {
+                    Some(before) if options.dialer.is_none() => match difference(before, spec) {
+                        Some(revision) => revision,
+                        None => return (kind, Replaced::Nothing),
+                    },
+                    Some(_) | None => Revision::Link,
+                };
+                let present = instances.base().settings();
+                let dialer = options.dialer.or(match revision {
+                    Revision::Rules => Some(Arc::clone(&present.dialer)),
+                    Revision::Link => None,
+                });
+                let settings = self.settings(&known.name, spec, dialer);
+                instances.revise(settings, spec.isolation, spec.max_instances as usize, revision);
+                let replaced = match revision {
+                    Revision::Rules => Replaced::Rules,
+                    Revision::Link => Replaced::Link,
+                };
+                (kind, replaced)
+            }
+        }
+    }
+}
+
+/// What it takes to go from one config to the other, if they differ.
+fn difference(before: &ServerSpec, after: &ServerSpec) -> Option<Revision> {
+    let as_before = ServerSpec {
+        target: before.target.clone(),
+        protocol: before.protocol,
+        max_message: before.max_message,
+        ..after.clone()
+    };
+    match (as_before == *before, as_before == *after) {
+        (true, true) => None,
+        (false, true) => Some(Revision::Rules),
+        (true | false, false) => Some(Revision::Link),
+    }
+}
