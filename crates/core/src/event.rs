@@ -2,7 +2,7 @@
 //! feeds; whoever emits them knows nothing about that.
 
 use crate::supervise::status::State;
-use crate::text::{duration, times};
+use crate::text::{duration, names, times};
 use std::fmt;
 use std::mem::discriminant;
 use std::time::Duration;
@@ -87,6 +87,23 @@ pub enum Event {
     /// It asked something, and it could not be known which client it meant: from now on each client that can
     /// be asked has an instance of its own.
     ClientsSeparated,
+    /// Tools of it say something else than what was approved.
+    ToolsChanged {
+        /// Their names.
+        tools: Vec<String>,
+        /// Whether they are held back until somebody has looked.
+        held: bool,
+    },
+    /// Somebody approved what tools of it say.
+    ToolsApproved {
+        /// Their names.
+        tools: Vec<String>,
+    },
+    /// New tools of it have words that somebody should look at twice.
+    ToolsSuspicious {
+        /// Their names.
+        tools: Vec<String>,
+    },
     /// Lines on its stdout that were not MCP.
     JunkSkipped {
         /// How many so far.
@@ -134,6 +151,9 @@ impl Event {
             Self::CatalogChanged { .. } => "catalog_changed",
             Self::CatalogFailed { .. } => "catalog_failed",
             Self::ClientsSeparated => "clients_separated",
+            Self::ToolsChanged { .. } => "tools_changed",
+            Self::ToolsApproved { .. } => "tools_approved",
+            Self::ToolsSuspicious { .. } => "tools_suspicious",
             Self::JunkSkipped { .. } => "junk_skipped",
         }
     }
@@ -190,9 +210,23 @@ impl fmt::Display for Event {
             Self::ClientsSeparated => f.write_str(
                 "asks without telling which client it means; clients that can be asked have their own instance from now on",
             ),
+            Self::ToolsChanged { tools, held: true } => {
+                write!(f, "says something else than what was approved about {}; not called until approved", list(tools))
+            }
+            Self::ToolsChanged { tools, held: false } => {
+                write!(f, "says something else than what was approved about {}", list(tools))
+            }
+            Self::ToolsApproved { tools } => write!(f, "has new words approved about {}", list(tools)),
+            Self::ToolsSuspicious { tools } => {
+                write!(f, "has words that somebody should look at twice about {}", list(tools))
+            }
             Self::JunkSkipped { lines, sample } => {
                 write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")
             }
         }
     }
+}
+
+fn list(tools: &[String]) -> String {
+    names(&tools.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -30,6 +30,16 @@ pub fn times(count: impl Into<u64>) -> String {
     }
 }
 
+/// Names as a person would list them: "`a`, `b` and 3 more".
+pub fn names(names: &[&str]) -> String {
+    const MOST: usize = 5;
+    let named: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
+    match names.len().saturating_sub(MOST) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

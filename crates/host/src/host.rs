@@ -298,6 +298,7 @@ impl Host {
             supervision: spec.supervision.clone(),
             protocol: spec.protocol,
             max_message: spec.max_message,
+            pins: spec.pins,
             client_info: Arc::clone(&self.inner.client_info),
             capabilities: Arc::clone(&self.inner.capabilities),
             dialer: dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),

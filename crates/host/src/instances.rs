@@ -208,7 +208,7 @@ impl Instances {
                 Some((_, count)) => *count += 1,
                 None => summary.states.push((status.state, 1)),
             }
-            if status.state != State::Ready {
+            if !matches!(status.state, State::Ready | State::NeedsApproval) {
                 summary.cause = summary.cause.or(status.cause);
             }
         }

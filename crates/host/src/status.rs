@@ -3,6 +3,7 @@
 use crate::host::Entry;
 use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
+use crate::pins::PinCounts;
 use crate::transport::Route;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
@@ -35,6 +36,8 @@ pub struct ServerStatus {
     pub session_age: Option<Duration>,
     /// How many tools it offers, as far as they may be seen.
     pub tools: usize,
+    /// Its pinned tools.
+    pub pins: PinCounts,
     /// Its instances that belong to one client each. What else is said here is said of the one that all share,
     /// but for restarts and calls, which are counted together.
     pub instances: OwnInstances,
@@ -110,6 +113,7 @@ impl ServerStatus {
             instructions: live.as_ref().and_then(|live| live.server.instructions.clone()),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,
+            pins: upstream.pins.counts(),
             instances,
             calls: upstream.stats.read(now.mono),
             ends: upstream.ends.read(),
@@ -151,6 +155,7 @@ impl ServerStatus {
             instructions: None,
             session_age: None,
             tools: 0,
+            pins: PinCounts::default(),
             instances: OwnInstances::default(),
             calls: CallStats::default(),
             ends: CallEnds::default(),

@@ -211,8 +211,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "G01",
                 "Allow and deny lists: what is denied is absent from lists and looks unknown when called",
             ),
-            later(
-                TRUST,
+            promised(
                 "G02",
                 "Schema pins: a changed tool is quarantined in its approved form until somebody approves the change",
             ),

@@ -7,10 +7,12 @@
 use super::difference::{Difference, differences};
 use super::suspicion::{Suspicion, suspicions};
 use crate::json::{Digest, canonical};
+use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// What is done about a changed tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,17 +38,49 @@ pub struct Pin {
     body: Digest,
     /// The tool in the server's own bytes.
     raw: Box<RawValue>,
+    /// When it was first seen, in milliseconds since the Unix epoch.
+    first_seen: u64,
+    /// When somebody approved it, if anybody had to.
+    approved: Option<u64>,
 }
 
 impl Pin {
     /// The pin of a tool in the server's own bytes; `None` if that is not a JSON object.
-    fn of(raw: &RawValue) -> Option<Self> {
+    fn of(raw: &RawValue, first_seen: Wall) -> Option<Self> {
         let tool = pinned_members(raw)?;
         let digest = Digest::of(canonical(&tool)?.as_bytes());
         let mut body = tool;
         body.as_object_mut()?.remove("name");
         let body = Digest::of(canonical(&body)?.as_bytes());
-        Some(Self { digest, body, raw: raw.to_owned() })
+        Some(Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None })
+    }
+
+    /// When it was first seen.
+    pub fn first_seen(&self) -> Wall {
+        Wall::at(Duration::from_millis(self.first_seen))
+    }
+
+    /// When somebody approved it, if anybody had to.
+    pub fn approved(&self) -> Option<Wall> {
+        Some(Wall::at(Duration::from_millis(self.approved?)))
+    }
+
+    /// Whether this pin counts where there is another one for the same tool, from another process: the last
+    /// approval, or else the first use.
+    fn outranks(&self, other: &Self) -> bool {
+        match (self.approved, other.approved) {
+            (Some(this), Some(that)) => this > that,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => self.first_seen < other.first_seen,
+        }
+    }
+
+    /// Whether it says enough about itself to be recognised under another name.
+    fn is_recognisable(&self) -> bool {
+        let tool: Option<Value> = serde_json::from_str(self.raw.get()).ok();
+        let description = tool.as_ref().and_then(|tool| tool.get("description")?.as_str());
+        description.is_some_and(|description| !description.trim().is_empty())
     }
 
     /// What was approved, in short.
@@ -58,6 +92,10 @@ impl Pin {
     pub fn raw(&self) -> &RawValue {
         &self.raw
     }
+}
+
+fn millis(at: Wall) -> u64 {
+    u64::try_from(at.since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn pinned_members(raw: &RawValue) -> Option<Value> {
@@ -95,8 +133,27 @@ pub struct Judged {
 }
 
 impl Pins {
+    /// Tools that are remembered. Beyond it those that are offered no more are forgotten.
+    pub const MOST: usize = 100_000;
+
+    /// Takes over what another process has pinned or approved.
+    pub fn adopt(&mut self, others: Self) {
+        for (tool, pin) in others.0 {
+            match self.0.get(&tool) {
+                Some(known) if !pin.outranks(known) => {}
+                Some(_) | None => {
+                    self.0.insert(tool, pin);
+                }
+            }
+        }
+    }
+
     /// Looks at a listing: `(name, the server's own bytes)`. New tools are pinned.
-    pub fn judge<'t>(&mut self, listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>) -> Judged {
+    pub fn judge<'t>(
+        &mut self,
+        now: Wall,
+        listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
+    ) -> Judged {
         let mut judged = Judged::default();
         let listing: Vec<_> = listing.into_iter().collect();
         let offered: BTreeSet<&str> = listing.iter().map(|(name, _)| *name).collect();
@@ -104,7 +161,7 @@ impl Pins {
         let missing: BTreeMap<Digest, String> = self
             .0
             .iter()
-            .filter(|(name, _)| !offered.contains(name.as_str()))
+            .filter(|(name, pin)| !offered.contains(name.as_str()) && pin.is_recognisable())
             .map(|(name, pin)| (pin.body, name.clone()))
             .collect();
         for (name, raw) in listing {
@@ -112,7 +169,7 @@ impl Pins {
                 Some(pin) if pin.raw.get() == raw.get() => {}
                 Some(pin) => judged.quarantined.extend(changed(name, pin, raw)),
                 None => {
-                    let Some(pin) = Pin::of(raw) else { continue };
+                    let Some(pin) = Pin::of(raw, now) else { continue };
                     match missing.get(&pin.body) {
                         Some(approved) => {
                             judged.hidden.insert(name.to_owned());
@@ -131,15 +188,18 @@ impl Pins {
                 }
             }
         }
+        if self.0.len() > Self::MOST {
+            self.0.retain(|name, _| offered.contains(name.as_str()));
+        }
         judged
     }
 
     /// A person approves what `tool` says now, in the server's own bytes. Answers whether that was news.
-    pub fn approve(&mut self, tool: &str, now_named: &str, raw: &RawValue) -> bool {
-        let Some(pin) = Pin::of(raw) else { return false };
-        if tool != now_named {
-            self.0.remove(tool);
-        }
+    pub fn approve(&mut self, now: Wall, tool: &str, now_named: &str, raw: &RawValue) -> bool {
+        let Some(mut pin) = Pin::of(raw, now) else { return false };
+        pin.approved = Some(millis(now));
+        let known = if tool == now_named { self.0.get(tool).cloned() } else { self.0.remove(tool) };
+        pin.first_seen = known.map_or(pin.first_seen, |known| known.first_seen);
         let before = self.0.insert(now_named.to_owned(), pin.clone());
         before.is_none_or(|before| before.digest != pin.digest)
     }
@@ -190,7 +250,11 @@ mod tests {
 
     fn judge(pins: &mut Pins, tools: &[(&str, &str)]) -> Judged {
         let tools: Vec<_> = tools.iter().map(|(name, json)| (*name, raw(json))).collect();
-        pins.judge(tools.iter().map(|(name, json)| (*name, &**json)))
+        pins.judge(at(1), tools.iter().map(|(name, json)| (*name, &**json)))
+    }
+
+    fn at(millis: u64) -> Wall {
+        Wall::at(Duration::from_millis(millis))
     }
 
     const READ: &str = r#"{"name":"read","description":"Reads","inputSchema":{"type":"object"}}"#;
@@ -225,7 +289,7 @@ mod tests {
             assert_eq!(quarantined.suspicions[0].what, "it says \"<important>\"");
             assert_eq!(pins.get("read").unwrap().raw().get(), READ, "the approved form stays");
         }
-        assert!(pins.approve("read", "read", &raw(CHANGED)));
+        assert!(pins.approve(at(9), "read", "read", &raw(CHANGED)));
         assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined, []);
         assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined.len(), 1, "the way back is a change too");
     }
@@ -246,10 +310,40 @@ mod tests {
         assert!(judged.fresh.is_empty() && judged.hidden.contains("fetch"));
         assert_eq!(judged.quarantined[0].tool, "read");
         assert_eq!(judged.quarantined[0].renamed_to.as_deref(), Some("fetch"));
-        assert!(pins.approve("read", "fetch", &raw(RENAMED)));
+        assert!(pins.approve(at(9), "read", "fetch", &raw(RENAMED)));
         let judged = judge(&mut pins, &[("fetch", RENAMED)]);
         assert!(judged.quarantined.is_empty() && judged.hidden.is_empty());
         assert!(pins.get("read").is_none());
+    }
+
+    #[test]
+    fn g02_of_two_processes_the_last_approval_counts_and_without_one_the_first_use() {
+        let seen = |json: &str, when| {
+            let mut pins = Pins::default();
+            let json = raw(json);
+            pins.judge(at(when), [("read", &*json)]);
+            pins
+        };
+        let (earlier, later) = (seen(READ, 1), seen(CHANGED, 2));
+        for (mut mine, theirs) in [(earlier.clone(), later.clone()), (later.clone(), earlier.clone())] {
+            mine.adopt(theirs);
+            assert_eq!(mine.get("read").unwrap().raw().get(), READ);
+        }
+        let mut approved = earlier.clone();
+        approved.approve(at(9), "read", "read", &raw(CHANGED));
+        let pin = approved.get("read").unwrap();
+        assert_eq!((pin.first_seen(), pin.approved()), (at(1), Some(at(9))));
+        let mut mine = earlier;
+        mine.adopt(approved);
+        assert!(judge(&mut mine, &[("read", CHANGED)]).quarantined.is_empty());
+    }
+
+    #[test]
+    fn a_tool_that_says_nothing_about_itself_is_not_recognised_under_another_name() {
+        let mut pins = Pins::default();
+        judge(&mut pins, &[("a", r#"{"name":"a","inputSchema":{"type":"object"}}"#)]);
+        let judged = judge(&mut pins, &[("b", r#"{"name":"b","inputSchema":{"type":"object"}}"#)]);
+        assert_eq!((judged.fresh.as_slice(), judged.hidden.len()), (["b".to_owned()].as_slice(), 0));
     }
 
     #[test]

@@ -136,6 +136,8 @@ pub enum NextAction {
     Configure,
     /// `gripfast start NAME`.
     Start,
+    /// `gripfast pins diff NAME`, then `gripfast pins approve NAME`.
+    Approve,
 }
 
 impl NextAction {
@@ -147,6 +149,7 @@ impl NextAction {
             Self::Login => "login",
             Self::Configure => "configure",
             Self::Start => "start",
+            Self::Approve => "approve",
         }
     }
 }

@@ -9,12 +9,14 @@ mod calls;
 mod guard;
 mod history;
 mod journal;
+mod pins;
 mod routes;
 mod token;
 mod tools;
 mod view;
 
 pub use calls::CallsView;
+pub use pins::PinsView;
 pub use token::TOKEN_FILE;
 
 use gripfast::Host;

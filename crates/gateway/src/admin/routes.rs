@@ -40,6 +40,10 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/upstreams/{name}/tools", get(tools))
         .route("/upstreams/{name}/call", post(call))
         .route("/upstreams/{name}/{action}", post(act))
+        .route("/pins", get(super::pins::all))
+        .route("/upstreams/{name}/pins", get(super::pins::of_server))
+        .route("/upstreams/{name}/pins/approve", post(super::pins::approve_all))
+        .route("/upstreams/{name}/pins/{tool}/approve", post(super::pins::approve_one))
         .route("/policy/{client}/{server}/{tool}", get(policy))
         .route("/history", get(history))
         .route("/events", get(events))
@@ -175,7 +179,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 async fn no_such_path(uri: Uri) -> Refusal {
     let text = format!("the admin API has no `{}`", uri.path());
     Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
-        .with_hint("there are `status`, `history`, `upstreams/NAME`, `policy/CLIENT/SERVER/TOOL`, `calls` and `events` under `/api/v1`")
+        .with_hint("there are `status`, `history`, `upstreams/NAME`, `pins`, `policy/CLIENT/SERVER/TOOL`, `calls` and `events` under `/api/v1`")
 }
 
 fn no_such_action(action: &str) -> Refusal {
@@ -187,7 +191,7 @@ fn no_such_action(action: &str) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no action `{action}`")).with_hint(hint)
 }
 
-fn unreadable(rejection: PathRejection) -> Refusal {
+pub(super) fn unreadable(rejection: PathRejection) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", rejection.body_text())
 }
 

@@ -68,6 +68,9 @@ pub(super) struct UpstreamView {
     instance_states: BTreeMap<&'static str, usize>,
     instance_cause: Option<String>,
     max_instances: usize,
+    /// Tools that are pinned, and those that say something else by now.
+    pinned: usize,
+    changed: usize,
 }
 
 /// One upstream with its recent past.
@@ -118,6 +121,8 @@ struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<u64>,
 }
 
@@ -160,6 +165,8 @@ impl From<&ServerStatus> for UpstreamView {
             instance_states: status.instances.states.iter().map(|(state, n)| (state.word(), *n)).collect(),
             instance_cause: status.instances.cause.clone(),
             max_instances: status.instances.most,
+            pinned: status.pins.pinned,
+            changed: status.pins.changed,
         }
     }
 }
@@ -206,6 +213,9 @@ impl From<&Event> for Facts {
             Event::CatalogChanged { added, removed, changed } => {
                 Self { added: Some(*added), removed: Some(*removed), changed: Some(*changed), ..none }
             }
+            Event::ToolsChanged { tools, .. }
+            | Event::ToolsApproved { tools }
+            | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
             Event::JunkSkipped { lines, sample: _ } => Self { lines: Some(*lines), ..none },
             Event::SessionRenewed
             | Event::CredentialRenewed
@@ -227,6 +237,11 @@ fn hint(action: NextAction, name: &str) -> String {
         NextAction::Doctor => format!("`gripfast doctor {name}` looks into it"),
         NextAction::Login => format!("run `gripfast login {name}`, or correct its `headers`"),
         NextAction::Configure => format!("`gripfast check` explains the config of `{name}`"),
+        NextAction::Approve => {
+            format!(
+                "`gripfast pins diff {name}` shows what changed, `gripfast pins approve {name}` accepts it"
+            )
+        }
         NextAction::Start => format!("`gripfast start {name}` brings it back"),
     }
 }

@@ -82,6 +82,9 @@ pub(crate) enum Verb {
     Call(CallArgs),
     /// Show what became of tool calls, also of those under way when a gateway died
     Calls(CallsArgs),
+    /// Show and approve what tools say about themselves
+    #[command(subcommand)]
+    Pins(PinsVerb),
     /// Ask what the allow and deny lists of the config say
     #[command(subcommand)]
     Policy(PolicyVerb),
@@ -236,6 +239,67 @@ pub(crate) struct CallArgs {
 
     /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
     #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+/// What can be done about pins.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PinsVerb {
+    /// List the pinned tools
+    Ls(PinsArgs),
+    /// Show what changed since it was approved
+    Diff(PinsArgs),
+    /// Approve what a tool says now, or what all changed tools of a server say
+    Approve(PinsApproveArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A tool is pinned when it is first seen: its name, title, description, schemas and annotations. One that says \
+something else later is listed as it was approved, and calls of it are refused (`schema_changed`) until somebody \
+approves it. `pins = \"warn\"` or `\"off\"` of a server changes that.
+
+A running gateway is asked; if none listens at the default address, what is kept in the state directory is shown.
+
+Examples:
+  gripfast pins ls
+  gripfast pins diff github
+  gripfast pins ls -o json | jq -r '.servers[] | .server as $s | .tools[] | select(.state == \"changed\") | \"\\($s) \\(.tool)\"'")]
+pub(crate) struct PinsArgs {
+    /// Only this server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+
+    /// How to print it; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Look at `gripfast pins diff` first. With a running gateway the tool can be called at once, and clients are told \
+that the list has changed.
+
+Exit codes: 0 approved, 1 nothing to approve or no such server, 6 the gateway wants another token.
+
+Examples:
+  gripfast pins approve github create_issue
+  gripfast pins approve github                 all changed tools of the server")]
+pub(crate) struct PinsApproveArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// Only this tool, by the server's own name for it
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: Option<String>,
+
+    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
+    #[arg(long, value_name = "URL")]
     pub(crate) url: Option<GatewayUrl>,
 }
 

@@ -18,6 +18,7 @@ mod fleet;
 mod gateway;
 mod log;
 mod operate;
+mod pins;
 mod policy;
 mod render;
 mod serve;
@@ -56,6 +57,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Check(args) => check::run(&cli.global, args, &mut screen),
         Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),
         Verb::Call(args) => call::run(&cli.global, args, &mut screen),
+        Verb::Pins(args) => pins::run(&cli.global, args, &mut screen),
         Verb::Policy(args) => policy::run(&cli.global, args, &mut screen),
         Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),

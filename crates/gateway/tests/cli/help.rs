@@ -30,6 +30,7 @@ fn overview() {
       tools        List the tools of the servers
       call         Call one tool of one server
       calls        Show what became of tool calls, also of those under way when a gateway died
+      pins         Show and approve what tools say about themselves
       policy       Ask what the allow and deny lists of the config say
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)

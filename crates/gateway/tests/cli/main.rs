@@ -10,6 +10,7 @@ mod check;
 mod demo_server;
 mod help;
 mod operate;
+mod pins;
 mod policy;
 mod running;
 mod sandbox;

@@ -1,7 +1,8 @@
-//! The life of one call, phase by phase: permit, resolve, go, settle.
+//! The life of one call, phase by phase: permit, resolve (and look at its pin), go, settle.
 //!
 //! Each phase is a plain step; only `go` waits.
 
+mod approved;
 mod permit;
 
 use crate::client::Client;
@@ -178,6 +179,7 @@ impl Host {
         };
         if method == "tools/call" {
             let tool = tool_name(&order, &entry.name)?;
+            entry.is_approved(&tool)?;
             order.safety = safety(entry, upstream, &tool)?;
             order.tool = Some(tool);
         }
@@ -213,12 +215,17 @@ fn settle(row: OpenRow, outcome: &Result<Answer, CallError>) {
 /// Whether calling the tool twice does harm. A tool that its server is known not to have is unknown.
 fn safety(entry: &Entry, upstream: &Upstream, tool: &str) -> Result<Safety, CallError> {
     let listing = upstream.listing.borrow().clone();
-    let known_for_sure = listing.origin == Origin::Server && upstream.state() == State::Ready;
+    let known_for_sure = listing.origin == Origin::Server && is_settled(upstream.state());
     if listing.catalog.tool(tool).is_none() && known_for_sure {
         return Err(unknown_tool(entry, listing.catalog, tool));
     }
     let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
     Ok(Safety::of_tool(hints, entry.replay.rule_for(tool)))
+}
+
+/// Whether what is listed is what there is.
+fn is_settled(state: State) -> bool {
+    matches!(state, State::Ready | State::NeedsApproval)
 }
 
 /// The server has just said what it offers, and this is not among it.

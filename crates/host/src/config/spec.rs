@@ -3,6 +3,7 @@
 
 use super::template::Template;
 use crate::ledger::LedgerOptions;
+pub use crate::pins::PinMode;
 use crate::policy::Policy;
 pub use gripfast_core::isolation::Isolation;
 use gripfast_core::supervise::spec::SupervisionSpec;
@@ -121,6 +122,11 @@ pub struct ServerSpec {
     /// whole names of the server's own, or whole URIs; `*` stands for any number of characters, `?` for one. Tools
     /// may be named by what they say about themselves: `@read_only`, `@destructive`, `@idempotent`.
     pub policy: Policy,
+    /// What is done about a tool that says something else than when it was first seen: `enforce` holds it back
+    /// until `gripfast pins approve`, and shows it as it was; `warn` tells of it and uses it; `off` looks at
+    /// nothing. Say `warn` for a server whose descriptions change by themselves, with dates or counts in them.
+    /// Default `enforce`.
+    pub pins: PinMode,
     /// Which of its tools may be sent again after a lost link.
     pub replay: ReplayRules,
     /// The largest message it may send, in bytes. A larger one ends the call, or the link where the call
@@ -141,6 +147,7 @@ impl ServerSpec {
             isolation: Isolation::Auto,
             max_instances: Self::DEFAULT_MAX_INSTANCES,
             policy: Policy::default(),
+            pins: PinMode::Enforce,
             replay: ReplayRules::default(),
             max_message: Self::DEFAULT_MAX_MESSAGE,
         }

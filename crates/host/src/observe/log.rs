@@ -164,6 +164,12 @@ fn write(server: &str, line: &Line) {
         Event::CatalogFailed { cause } | Event::ReplacementFailed { cause } | Event::SpareLost { cause } => {
             tracing::warn!(server, cause, repeated, "`{server}` {event}{again}");
         }
+        Event::ToolsChanged { tools, .. } | Event::ToolsSuspicious { tools } => {
+            tracing::warn!(server, ?tools, repeated, "`{server}` {event}{again}")
+        }
+        Event::ToolsApproved { tools } => {
+            tracing::info!(server, ?tools, repeated, "`{server}` {event}{again}")
+        }
         Event::JunkSkipped { lines, .. } => {
             tracing::warn!(server, lines, repeated, "`{server}` {event}{again}");
         }

@@ -10,6 +10,7 @@ pub use local::{CannotStore, LocalStore};
 
 use crate::upstream::Verdict;
 use gripfast_core::catalog::Catalog;
+use gripfast_core::policy::pins::Pins;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -69,6 +70,7 @@ impl Shelf {
     const CATALOGS: &'static str = "catalog";
     const VERDICTS: &'static str = "verdict";
     const ISOLATION: &'static str = "isolation";
+    const PINS: &'static str = "pins";
     const APART: &'static [u8] = b"per_client";
 
     pub(crate) fn new(store: Arc<dyn Store>, server: &str, fingerprint: &str) -> Self {
@@ -88,6 +90,17 @@ impl Shelf {
     pub(crate) fn keep_catalog(&self, catalog: &Catalog) {
         if let Ok(bytes) = serde_json::to_vec(catalog) {
             self.store.put(Self::CATALOGS, &self.key, bytes);
+        }
+    }
+
+    /// What is pinned, by this process and by others.
+    pub(crate) fn pins(&self) -> Option<Pins> {
+        serde_json::from_slice(&self.store.get(Self::PINS, &self.key)?).ok()
+    }
+
+    pub(crate) fn keep_pins(&self, pins: &Pins) {
+        if let Ok(bytes) = serde_json::to_vec(pins) {
+            self.store.put(Self::PINS, &self.key, bytes);
         }
     }
 

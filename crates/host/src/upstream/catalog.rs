@@ -8,6 +8,7 @@ use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
+use gripfast_core::supervise::upstream::Input;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::headers::ParamHeaders;
 use gripfast_wire::patch::{Object, Patch};
@@ -42,9 +43,9 @@ pub(crate) enum Origin {
 
 impl Listing {
     /// From the last run, when the server was spoken to in this era.
-    pub(crate) fn stored(catalog: Option<Catalog>, era: Era) -> Self {
+    pub(crate) fn stored(catalog: Option<Arc<Catalog>>, era: Era) -> Self {
         let origin = if catalog.is_some() { Origin::Stored } else { Origin::Nothing };
-        let catalog = Arc::new(catalog.unwrap_or_default());
+        let catalog = catalog.unwrap_or_default();
         Self { catalog, origin, era, param_headers: Arc::default() }
     }
 }
@@ -84,24 +85,58 @@ impl Upstream {
         })
     }
 
-    /// Makes a fresh listing the one that everybody sees, and keeps it for the next start.
-    pub(super) fn publish(&self, listing: Listing) {
+    /// Makes a fresh listing the one that everybody sees, as far as it is approved, and keeps it for the next
+    /// start.
+    pub(super) fn publish(&self, mut listing: Listing) {
         let known = self.listing.borrow().clone();
-        let diff = known.catalog.diff(&listing.catalog);
         let shelf_is_new = self.shelf_is_new.swap(false, Ordering::AcqRel);
-        if !diff.is_empty() || known.origin == Origin::Nothing || shelf_is_new {
+        let says_the_same = self.pins.said().is_some_and(|said| said.diff(&listing.catalog).is_empty());
+        if known.origin == Origin::Nothing || shelf_is_new || !says_the_same {
             self.settings().shelf.keep_catalog(&listing.catalog);
         }
+        let screened = self.pins.screen(Arc::clone(&listing.catalog));
+        listing.catalog = screened.catalog;
+        let diff = known.catalog.diff(&listing.catalog);
         if !diff.is_empty() {
             let (added, removed, changed) = diff.counts();
             self.observer.tell(self.clock.now(), Event::CatalogChanged { added, removed, changed });
         }
+        self.tell_about_pins(screened.events, screened.cause);
         // Rung while the listing is locked: whoever sees the listing finds the bell rung, and so never takes
         // a menu that was made before for the present one.
         self.listing.send_modify(|known| {
             *known = listing;
             self.bell.ring();
         });
+    }
+
+    /// Somebody may have approved something, here or in another process.
+    pub(crate) fn screen_again(&self) {
+        let Some(screened) = self.pins.screen_again() else { return };
+        if !self.listing.borrow().catalog.diff(&screened.catalog).is_empty() {
+            self.listing.send_modify(|known| {
+                known.catalog = screened.catalog;
+                self.bell.ring();
+            });
+        }
+        self.tell_about_pins(screened.events, screened.cause);
+    }
+
+    /// A person approves what a tool says now, or what all tools say. Answers with their names.
+    pub(crate) fn approve(&self, tool: Option<&str>) -> Vec<String> {
+        let approved = self.pins.approve(tool);
+        if !approved.is_empty() {
+            self.observer.tell(self.clock.now(), Event::ToolsApproved { tools: approved.clone() });
+            self.screen_again();
+        }
+        approved
+    }
+
+    pub(super) fn tell_about_pins(&self, events: Vec<Event>, cause: Option<String>) {
+        for event in events {
+            self.observer.tell(self.clock.now(), event);
+        }
+        self.tell(Input::HeldBack { cause });
     }
 
     async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Vec<Item>, Failure> {
@@ -244,6 +279,11 @@ fn item(raw: &RawValue, list: List) -> Option<Item> {
         List::Resources | List::ResourceTemplates | List::Prompts => ToolHints::default(),
     };
     Some(Item { key, hints, raw: raw.to_owned() })
+}
+
+/// A tool in its server's own bytes.
+pub(crate) fn tool_item(raw: &RawValue) -> Option<Item> {
+    item(raw, List::Tools)
 }
 
 /// Tools whose schema asks for headers. A tool that asks for impossible ones must not be offered.

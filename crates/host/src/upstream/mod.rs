@@ -17,7 +17,7 @@ mod owner;
 mod second;
 mod wishes;
 
-pub(crate) use catalog::{Listing, Origin};
+pub(crate) use catalog::{Listing, Origin, tool_item};
 pub(crate) use dial::Verdict;
 pub use exchange::Answer;
 pub(crate) use exchange::Order;
@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::config::ProtocolChoice;
 use crate::menu::Bell;
 use crate::observe::{Ends, Observer, Stats};
+use crate::pins::{PinMode, Pinboard};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
 use gripfast_core::event::Event;
@@ -55,6 +56,7 @@ pub(crate) struct Upstream {
     pub(crate) observer: Observer,
     pub(crate) stderr: Arc<StderrRing>,
     pub(crate) listing: watch::Sender<Listing>,
+    pub(crate) pins: Pinboard,
     role: Role,
     /// What it is to know whatever session it is in.
     wishes: Arc<Wishes>,
@@ -87,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) supervision: SupervisionSpec,
     pub(crate) protocol: ProtocolChoice,
     pub(crate) max_message: usize,
+    /// What is done about tools that change.
+    pub(crate) pins: PinMode,
     /// How we introduce ourselves.
     pub(crate) client_info: Arc<RawValue>,
     /// What we can do for servers that ask.
@@ -171,13 +175,18 @@ impl Upstream {
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
-        let stored = match role {
-            Role::Base { .. } => settings.shelf.catalog(),
-            Role::Own { .. } => None,
+        let (stored, pin_mode) = match role {
+            Role::Base { .. } => (settings.shelf.catalog(), settings.pins),
+            // What is offered is the business of the base instance.
+            Role::Own { .. } => (None, PinMode::Off),
         };
+        let pins = Pinboard::new(pin_mode, settings.shelf.clone(), clock);
+        let screened = stored.map(|stored| pins.screen(Arc::new(stored)));
+        let stored = screened.as_ref().map(|screened| Arc::clone(&screened.catalog));
         let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
         let upstream = Arc::new(Self {
             listing: watch::Sender::new(Listing::stored(stored, spoke)),
+            pins,
             verdict: Mutex::new(verdict),
             name,
             clock,
@@ -200,6 +209,9 @@ impl Upstream {
             turnstile: Notify::new(),
             gone: CancellationToken::new(),
         });
+        if let Some(screened) = screened {
+            upstream.tell_about_pins(screened.events, screened.cause);
+        }
         upstream.ask(Ask::Start);
         let owner = tokio::spawn(owner::own(Arc::clone(&upstream)));
         (upstream, owner)
@@ -217,6 +229,11 @@ impl Upstream {
 
     /// The config has changed. A link that works stays in use until there is one of the new config.
     pub(crate) fn revise(&self, settings: Settings, revision: Revision) {
+        let pins = match self.role {
+            Role::Base { .. } => settings.pins,
+            Role::Own { .. } => PinMode::Off,
+        };
+        self.pins.revise(pins, settings.shelf.clone());
         if !settings.shelf.is_the_same(&self.settings().shelf) {
             *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = settings.shelf.verdict();
             self.ended_over_probe.store(false, Ordering::Relaxed);
@@ -227,6 +244,7 @@ impl Upstream {
             // In place before anybody can act on what the machine has decided.
             *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         });
+        self.screen_again();
     }
 
     /// Ends it for good: removal, or shutdown.

@@ -243,6 +243,7 @@ fn every_key_arrives_where_it_belongs() {
                     deny: [],
                 },
             },
+            pins: Enforce,
             replay: ReplayRules {
                 safe: [
                     "search_*",

@@ -42,7 +42,7 @@ tools = { allow = ["read_*"] }
          --> gripfast.toml:2:9 (clients.ci.tools)
           |
         2 | tools = { allow = ["read_*"] }
-          |         ^^^^^^^^^^^^^^^^^^^^^^
+          |         ^
     "#);
 }
 

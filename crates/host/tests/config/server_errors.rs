@@ -307,7 +307,7 @@ tools = { deny = ["@destroys"] }
          --> gripfast.toml:3:9 (servers.github.tools)
           |
         3 | tools = { deny = ["@destroys"] }
-          |         ^^^^^^^^^^^^^^^^^^^^^^^^
+          |         ^
     "#);
 }
 

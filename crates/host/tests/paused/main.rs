@@ -8,6 +8,7 @@ mod circuit;
 mod instances;
 mod ledger;
 mod lifecycle;
+mod pins;
 mod policy;
 mod questions;
 mod replacing;

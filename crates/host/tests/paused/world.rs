@@ -267,6 +267,11 @@ impl Server {
         self.life(|life| life.tools = names.iter().map(|name| tool(name, json!({}))).collect());
     }
 
+    /// Offers these tools, whole.
+    pub(crate) fn offer_tools(&self, tools: Vec<Value>) {
+        self.life(|life| life.tools = tools);
+    }
+
     /// It holds this much memory.
     pub(crate) fn hold_memory(&self, bytes: u64) {
         self.life(|life| life.resident = Some(bytes));

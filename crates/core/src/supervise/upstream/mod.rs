@@ -67,6 +67,8 @@ pub struct Upstream {
     /// Since when it was away, until its catalog is listed again.
     away_since: Option<Mono>,
     cause: Option<String>,
+    /// Why a person has to approve something before all of it can be used.
+    held_back: Option<String>,
     jitter: Jitter,
     sleep: SleepWatch,
     glance_at: Mono,
@@ -136,6 +138,11 @@ pub enum Input {
     CatalogListed {
         /// The epoch it is about.
         epoch: Epoch,
+    },
+    /// A person has to approve something of it, for this reason; or nobody has to any more.
+    HeldBack {
+        /// What a person has to look at.
+        cause: Option<String>,
     },
     /// What this one offers is known from elsewhere; it was not asked.
     CatalogKnown {
@@ -297,6 +304,7 @@ impl Upstream {
             outage: None,
             away_since: None,
             cause: None,
+            held_back: None,
             jitter: Jitter::seeded(seed),
             sleep: SleepWatch::new(now),
             glance_at: now.mono + Self::GLANCE_EVERY,
@@ -331,6 +339,7 @@ impl Upstream {
             Input::RenewalEnded { epoch, failure } => self.on_renewal_ended(now, epoch, failure),
             Input::CatalogListed { epoch } => self.on_catalog_listed(now, epoch),
             Input::CatalogKnown { epoch } => self.on_catalog_known(now, epoch),
+            Input::HeldBack { cause } => self.held_back = cause,
             Input::CatalogFailed { epoch, failure } => self.on_catalog_failed(now, epoch, failure),
             Input::CatalogChanged { epoch } => self.on_catalog_changed(now, epoch),
             Input::SpareUp { id } => self.on_spare_up(now, id),

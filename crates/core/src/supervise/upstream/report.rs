@@ -32,7 +32,7 @@ impl Upstream {
         UpstreamStatus {
             state,
             for_how_long: now - self.shown_since,
-            cause: self.cause.clone(),
+            cause: self.shown_cause(state),
             next_attempt: next_attempt.map(|at| now.until(at)),
             next_wake: self.poll_timeout().map(|at| now.until(at)),
             next_action: next_action(state),
@@ -57,8 +57,13 @@ impl Upstream {
         if state != self.shown && !same_outage {
             let from = std::mem::replace(&mut self.shown, state);
             self.shown_since = now;
-            self.events.push_back(Event::StateChanged { from, to: state, cause: self.cause.clone() });
+            let cause = self.shown_cause(state);
+            self.events.push_back(Event::StateChanged { from, to: state, cause });
         }
+    }
+
+    fn shown_cause(&self, state: State) -> Option<String> {
+        if state == State::NeedsApproval { self.held_back.clone() } else { self.cause.clone() }
     }
 
     fn state(&self, now: Mono) -> State {
@@ -76,7 +81,9 @@ impl Upstream {
             Link::Connecting { .. } => State::Starting,
             Link::Ready(ready) => match (self.circuit.view(now), ready.catalog) {
                 (CircuitView::Closed, CatalogState::FirstListing { .. }) => ready.until_listed,
-                (CircuitView::Closed, CatalogState::Fresh | CatalogState::Listing { .. }) => State::Ready,
+                (CircuitView::Closed, CatalogState::Fresh | CatalogState::Listing { .. }) => {
+                    if self.held_back.is_some() { State::NeedsApproval } else { State::Ready }
+                }
                 (CircuitView::Closed, CatalogState::Stale { .. }) => State::Degraded,
                 (CircuitView::Open | CircuitView::HalfOpen, _) => State::Degraded,
             },
@@ -88,7 +95,8 @@ impl Upstream {
 
 fn next_action(state: State) -> Option<NextAction> {
     match state {
-        State::Idle | State::Starting | State::Ready | State::NeedsApproval | State::Disabled => None,
+        State::Idle | State::Starting | State::Ready | State::Disabled => None,
+        State::NeedsApproval => Some(NextAction::Approve),
         State::Degraded | State::Reconnecting => Some(NextAction::Reconnect),
         State::Parked => Some(NextAction::Doctor),
         State::NeedsLogin => Some(NextAction::Login),

@@ -8,7 +8,7 @@ use super::target::target;
 use crate::config::ServerEntry;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::node::{Key, Node};
-use crate::config::spec::{Isolation, ProtocolChoice, ReplayRules, ServerSpec, Target};
+use crate::config::spec::{Isolation, PinMode, ProtocolChoice, ReplayRules, ServerSpec, Target};
 use gripfast_core::supervise::spec::SupervisionSpec;
 
 /// Decodes one server. What is wrong inside it stays with it; warnings are the file's.
@@ -58,6 +58,9 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     let mut max_instances = ServerSpec::DEFAULT_MAX_INSTANCES;
     fields.whole_number("max_instances", 1..=10_000, &mut max_instances, problems);
     let policy = policy_of_server(&mut fields, problems);
+    let mut pins = PinMode::Enforce;
+    let modes = &[("enforce", PinMode::Enforce), ("warn", PinMode::Warn), ("off", PinMode::Off)];
+    fields.choice("pins", modes, &mut pins, problems);
     let mut replay = ReplayRules::default();
     if let Some(mut table) = fields.table("replay", problems) {
         table.words("safe", &mut replay.safe, problems);
@@ -79,6 +82,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         isolation,
         max_instances,
         policy,
+        pins,
         replay,
         max_message,
     })

@@ -1,0 +1,129 @@
+//! `/pins`: what was approved, what changed since, and approving it. The command line prints the same, also
+//! without a gateway.
+
+use super::Admin;
+use super::answer::{Refusal, json};
+use super::guard;
+use super::view::millis;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use gripfast::{CallError, Difference, Host, PinnedTool, Suspicion};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The pins of all servers, as programs see them.
+#[derive(Debug, Serialize)]
+pub struct PinsView {
+    servers: Vec<ServerPinsView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServerPinsView {
+    server: String,
+    tools: Vec<PinView>,
+}
+
+/// One pinned tool. Times are milliseconds since the Unix epoch.
+#[derive(Debug, Serialize)]
+struct PinView {
+    tool: String,
+    /// `approved` or `changed`.
+    state: &'static str,
+    sha256: String,
+    first_seen_ms: u64,
+    approved_ms: Option<u64>,
+    renamed_to: Option<String>,
+    differences: Vec<Difference>,
+    suspicions: Vec<Suspicion>,
+}
+
+/// What was approved.
+#[derive(Debug, Serialize)]
+struct ApprovedView {
+    server: String,
+    approved: Vec<String>,
+}
+
+impl PinsView {
+    /// The pins of one server, or of all.
+    ///
+    /// # Errors
+    /// There is no server of this name, or its config is unusable.
+    pub fn of(host: &Host, server: Option<&str>) -> Result<Self, CallError> {
+        let servers = match server {
+            Some(server) => vec![ServerPinsView { tools: pins(host, server)?, server: server.to_owned() }],
+            None => {
+                let usable = host.names().into_iter();
+                usable
+                    .filter_map(|server| Some(ServerPinsView { tools: pins(host, &server).ok()?, server }))
+                    .collect()
+            }
+        };
+        Ok(Self { servers })
+    }
+}
+
+fn pins(host: &Host, server: &str) -> Result<Vec<PinView>, CallError> {
+    Ok(host.pins(server)?.into_iter().map(PinView::from).collect())
+}
+
+impl From<PinnedTool> for PinView {
+    fn from(pin: PinnedTool) -> Self {
+        let mut view = Self {
+            tool: pin.tool,
+            state: "approved",
+            sha256: pin.digest,
+            first_seen_ms: millis(pin.first_seen.since_epoch()),
+            approved_ms: pin.approved.map(|at| millis(at.since_epoch())),
+            renamed_to: None,
+            differences: Vec::new(),
+            suspicions: pin.suspicions,
+        };
+        if let Some(change) = pin.change {
+            view.state = "changed";
+            view.renamed_to = change.renamed_to;
+            view.differences = change.differences;
+            view.suspicions = change.suspicions;
+        }
+        view
+    }
+}
+
+pub(super) async fn all(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
+    Ok(json(StatusCode::OK, &PinsView::of(&admin.host, None)?))
+}
+
+pub(super) async fn of_server(
+    State(admin): State<Arc<Admin>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Refusal> {
+    let Path(name) = name.map_err(super::routes::unreadable)?;
+    Ok(json(StatusCode::OK, &PinsView::of(&admin.host, Some(&name))?))
+}
+
+pub(super) async fn approve_all(
+    State(admin): State<Arc<Admin>>,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    guard::admit(&headers, &admin.token)?;
+    let Path(name) = name.map_err(super::routes::unreadable)?;
+    approve(&admin, name, None)
+}
+
+pub(super) async fn approve_one(
+    State(admin): State<Arc<Admin>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    guard::admit(&headers, &admin.token)?;
+    let Path((name, tool)) = path.map_err(super::routes::unreadable)?;
+    approve(&admin, name, Some(&tool))
+}
+
+fn approve(admin: &Admin, server: String, tool: Option<&str>) -> Result<Response, Refusal> {
+    let approved = admin.host.approve(&server, tool)?;
+    Ok(json(StatusCode::OK, &ApprovedView { server, approved }))
+}

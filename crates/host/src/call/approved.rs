@@ -1,0 +1,47 @@
+//! Whether a tool still says what was approved.
+
+use crate::host::{Entry, Host};
+use crate::pins::{self, PinnedTool};
+use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+
+impl Entry {
+    /// Refuses a call of a tool that is held back, unless somebody has approved it meanwhile, here or elsewhere.
+    pub(super) fn is_approved(&self, tool: &str) -> Result<(), CallError> {
+        let upstream = self.upstream()?;
+        if !upstream.pins.holds(tool) {
+            return Ok(());
+        }
+        upstream.screen_again();
+        if upstream.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
+    }
+}
+
+impl Host {
+    /// The pinned tools of a server, with what changed about those that did.
+    ///
+    /// # Errors
+    /// There is no server of this name, or its config is unusable.
+    pub fn pins(&self, server: &str) -> Result<Vec<PinnedTool>, CallError> {
+        let entry = self.entry(server)?;
+        let upstream = entry.upstream()?;
+        upstream.screen_again();
+        Ok(upstream.pins.list())
+    }
+
+    /// Somebody has looked: what `tool` says now is approved, or what all changed tools of the server say.
+    /// Answers with the names of those that are approved by this.
+    ///
+    /// # Errors
+    /// There is no server of this name, or no such tool of it has changed.
+    pub fn approve(&self, server: &str, tool: Option<&str>) -> Result<Vec<String>, CallError> {
+        let entry = self.entry(server)?;
+        let approved = entry.upstream()?.approve(tool);
+        if approved.is_empty() {
+            let what = tool.map_or_else(|| "no tool".to_owned(), |tool| format!("no tool `{tool}`"));
+            let text = format!("{what} of upstream `{server}` waits for approval");
+            let error = CallError::new(Code::InvalidRequest, server, Fate::NotSent, text);
+            return Err(error.hint("`gripfast pins ls` shows what does"));
+        }
+        Ok(approved)
+    }
+}

@@ -1,0 +1,241 @@
+//! The pins of one server: what its tools said when they were first seen, and what is done about those that say
+//! something else. What counts as a change is decided in `core`; here pins are kept, shared with other processes
+//! through the store, and held up against what the server says.
+
+pub use gripfast_core::policy::difference::Difference;
+pub use gripfast_core::policy::pins::{Mode as PinMode, Quarantined};
+pub use gripfast_core::policy::suspicion::Suspicion;
+
+use crate::clock::Clock;
+use crate::store::Shelf;
+use crate::upstream::tool_item;
+use gripfast_core::catalog::Catalog;
+use gripfast_core::event::Event;
+use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::policy::pins::{Judged, Pins};
+use gripfast_core::policy::suspicion::suspicions;
+use gripfast_core::text;
+use gripfast_core::time::Wall;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One pinned tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedTool {
+    /// Its name, as it was approved.
+    pub tool: String,
+    /// What was approved, in short.
+    pub digest: String,
+    /// When it was first seen.
+    pub first_seen: Wall,
+    /// When somebody approved what it says, if anybody had to.
+    pub approved: Option<Wall>,
+    /// What changed since, if something did.
+    pub change: Option<Quarantined>,
+    /// What to look at twice in what was approved.
+    pub suspicions: Vec<Suspicion>,
+}
+
+/// The pins of one server in summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PinCounts {
+    /// Tools that are pinned.
+    pub pinned: usize,
+    /// Tools that say something else than what was approved.
+    pub changed: usize,
+}
+
+/// The pins of one server.
+pub(crate) struct Pinboard {
+    clock: Clock,
+    board: Mutex<Board>,
+    /// Whether a call has to be looked at.
+    holds_any: AtomicBool,
+}
+
+struct Board {
+    mode: PinMode,
+    shelf: Shelf,
+    pins: Pins,
+    /// What the server said last, all of it, if it has said anything.
+    said: Option<Arc<Catalog>>,
+    judged: Judged,
+}
+
+/// What clients are shown of what a server said, and what is to be told about it.
+pub(crate) struct Screened {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) events: Vec<Event>,
+    /// Why somebody has to look, if somebody has to.
+    pub(crate) cause: Option<String>,
+}
+
+impl Pinboard {
+    pub(crate) fn new(mode: PinMode, shelf: Shelf, clock: Clock) -> Self {
+        let board = Board { mode, shelf, pins: Pins::default(), said: None, judged: Judged::default() };
+        Self { clock, board: Mutex::new(board), holds_any: AtomicBool::new(false) }
+    }
+
+    /// The config has changed. A server that is reached in another way is another one: what was pinned and
+    /// said before is not its.
+    pub(crate) fn revise(&self, mode: PinMode, shelf: Shelf) {
+        let mut board = self.board();
+        if board.shelf.is_the_same(&shelf) {
+            board.mode = mode;
+        } else {
+            *board = Board { mode, shelf, pins: Pins::default(), said: None, judged: Judged::default() };
+            self.holds_any.store(false, Ordering::Release);
+        }
+    }
+
+    /// Takes note of what the server says, and says what of it is shown: what changed stays as it was approved.
+    pub(crate) fn screen(&self, said: Arc<Catalog>) -> Screened {
+        let mut board = self.board();
+        board.said = Some(Arc::clone(&said));
+        self.judge(&mut board, said)
+    }
+
+    /// Holds what the server said last up against the pins as they are now, here and in the store.
+    pub(crate) fn screen_again(&self) -> Option<Screened> {
+        let mut board = self.board();
+        let said = board.said.clone()?;
+        Some(self.judge(&mut board, said))
+    }
+
+    /// What the server said last, all of it, if it has said anything.
+    pub(crate) fn said(&self) -> Option<Arc<Catalog>> {
+        self.board().said.clone()
+    }
+
+    fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
+        let Board { mode, shelf, pins, judged, said: _ } = board;
+        if *mode == PinMode::Off {
+            *judged = Judged::default();
+            self.holds_any.store(false, Ordering::Release);
+            return Screened { catalog: said, events: Vec::new(), cause: None };
+        }
+        if let Some(stored) = shelf.pins() {
+            pins.adopt(stored);
+        }
+        let before = std::mem::take(judged);
+        let now = self.clock.now().wall;
+        *judged = pins.judge(now, said.tools.iter().map(|tool| (tool.key.as_str(), &*tool.raw)));
+        if !judged.fresh.is_empty() {
+            shelf.keep_pins(pins);
+        }
+        let mut events = Vec::new();
+        let suspicious = judged.fresh.iter().filter(|tool| !is_harmless(pins, tool));
+        let suspicious: Vec<String> = suspicious.cloned().collect();
+        if !suspicious.is_empty() {
+            events.push(Event::ToolsSuspicious { tools: suspicious });
+        }
+        let known = |tool: &str| before.quarantined.iter().any(|known| known.tool == tool);
+        let changed = judged.quarantined.iter().filter(|changed| !known(&changed.tool));
+        let changed: Vec<String> = changed.map(|changed| changed.tool.clone()).collect();
+        let held = *mode == PinMode::Enforce;
+        if !changed.is_empty() {
+            events.push(Event::ToolsChanged { tools: changed, held });
+        }
+        let holds_any = held && !judged.quarantined.is_empty();
+        self.holds_any.store(holds_any, Ordering::Release);
+        let catalog = if holds_any { with_approved(&said, pins, judged) } else { said };
+        let cause = holds_any.then(|| {
+            let tools: Vec<&str> = judged.quarantined.iter().map(|changed| changed.tool.as_str()).collect();
+            format!("changed since they were approved: {}", text::names(&tools))
+        });
+        Screened { catalog, events, cause }
+    }
+
+    /// Whether this tool is held back, as far as this process knows.
+    pub(crate) fn holds(&self, tool: &str) -> bool {
+        if !self.holds_any.load(Ordering::Acquire) {
+            return false;
+        }
+        let board = self.board();
+        board.judged.hidden.contains(tool)
+            || board.judged.quarantined.iter().any(|changed| changed.tool == tool)
+    }
+
+    /// Somebody approves what a tool says now, or what all tools say. Answers with their names.
+    pub(crate) fn approve(&self, tool: Option<&str>) -> Vec<String> {
+        let mut board = self.board();
+        let Board { shelf, pins, judged, said: Some(said), .. } = &mut *board else { return Vec::new() };
+        let now = self.clock.now().wall;
+        let mut approved = Vec::new();
+        for changed in &judged.quarantined {
+            let named = changed.renamed_to.as_deref().unwrap_or(&changed.tool);
+            let is_meant = tool.is_none_or(|tool| tool == changed.tool || tool == named);
+            if let Some(said) = said.tool(named).filter(|_| is_meant) {
+                pins.approve(now, &changed.tool, named, &said.raw);
+                approved.push(changed.tool.clone());
+            }
+        }
+        if !approved.is_empty() {
+            shelf.keep_pins(pins);
+        }
+        approved
+    }
+
+    pub(crate) fn counts(&self) -> PinCounts {
+        let board = self.board();
+        PinCounts { pinned: board.pins.len(), changed: board.judged.quarantined.len() }
+    }
+
+    pub(crate) fn list(&self) -> Vec<PinnedTool> {
+        let board = self.board();
+        let change = |tool: &str| board.judged.quarantined.iter().find(|changed| changed.tool == tool);
+        let pinned = board.pins.iter().map(|(tool, pin)| PinnedTool {
+            tool: tool.to_owned(),
+            digest: pin.digest().to_string(),
+            first_seen: pin.first_seen(),
+            approved: pin.approved(),
+            change: change(tool).cloned(),
+            suspicions: suspicions_of(pin.raw().get()),
+        });
+        pinned.collect()
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a caller is told about a tool that is held back.
+pub(crate) fn changed(server: &str, tool: &str) -> CallError {
+    let text = format!(
+        "tool `{tool}` of upstream `{server}` says something else than what was approved; \
+         it is not called before somebody has looked"
+    );
+    CallError::new(Code::SchemaChanged, server, Fate::NotSent, text).hint(format!(
+        "`gripfast pins diff {server}` shows what changed, `gripfast pins approve {server} {tool}` accepts it"
+    ))
+}
+
+fn is_harmless(pins: &Pins, tool: &str) -> bool {
+    pins.get(tool).is_none_or(|pin| suspicions_of(pin.raw().get()).is_empty())
+}
+
+fn suspicions_of(tool: &str) -> Vec<Suspicion> {
+    serde_json::from_str(tool).map(|tool| suspicions(&tool)).unwrap_or_default()
+}
+
+/// The catalog with what was approved in the place of what changed, under the approved names.
+fn with_approved(said: &Catalog, pins: &Pins, judged: &Judged) -> Arc<Catalog> {
+    let approved = |name: &str| tool_item(pins.get(name)?.raw());
+    let mut shown = said.clone();
+    shown.tools = said
+        .tools
+        .iter()
+        .filter_map(|tool| {
+            let changed = judged
+                .quarantined
+                .iter()
+                .find(|changed| changed.renamed_to.as_ref().unwrap_or(&changed.tool) == &tool.key);
+            match changed {
+                Some(changed) => approved(&changed.tool),
+                None => (!judged.hidden.contains(&tool.key)).then(|| tool.clone()),
+            }
+        })
+        .collect();
+    Arc::new(shown)
+}
