@@ -10,7 +10,7 @@ use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Kind, Rules, Verdict, subject};
 use crate::status::ServerStatus;
 use crate::store::{LocalStore, MemoryStore, Shelf, Store};
-use crate::transport::{Dialer, TargetDialer};
+use crate::transport::{Dialer, StderrLines, TargetDialer};
 use crate::upstream::{Origin, Settings, Upstream};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::failure::recovery::ToolHints;
@@ -458,6 +458,15 @@ impl Host {
     /// There is none of this name.
     pub fn status_of(&self, server: &str) -> Result<ServerStatus, CallError> {
         Ok(self.status_of_entry(&*self.entry(server)?))
+    }
+
+    /// What a server wrote to stderr, from line number `from` on, as far as it is kept. A server that is not a
+    /// child has written nothing.
+    ///
+    /// # Errors
+    /// There is none of this name, or its config is unusable.
+    pub fn stderr_of(&self, server: &str, from: u64) -> Result<StderrLines, CallError> {
+        Ok(self.entry(server)?.upstream()?.stderr.from(from))
     }
 
     fn status_of_entry(&self, entry: &Entry) -> ServerStatus {

@@ -2,7 +2,7 @@
 //! every POST, so a page from elsewhere is recognised by it even if it should have got hold of the token.
 
 use super::answer::Refusal;
-use super::token::Token;
+use super::token::{Place, Token};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
@@ -27,8 +27,14 @@ pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
 
 fn unauthorized(token: &Token, what: &str) -> Refusal {
     let hint = match token.place() {
-        Some(path) => format!("the token is in `{}`", path.display()),
-        None => "this gateway has no state directory to keep a token in; start it with one".to_owned(),
+        Place::Kept(path) => format!("the token is in `{}`", path.display()),
+        Place::Unusable { path, why } => format!(
+            "this gateway could not use `{}` ({why}); mend or remove the file, and start the gateway anew",
+            path.display()
+        ),
+        Place::Nowhere => {
+            "this gateway has no state directory to keep a token in; start it with one".to_owned()
+        }
     };
     Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", what).with_hint(hint)
 }

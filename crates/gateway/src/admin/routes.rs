@@ -4,7 +4,7 @@ use super::answer::{Refusal, json, text};
 use super::calls::LedgerView;
 use super::journal::Follower;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{DetailView, FleetView, UpstreamView, millis};
+use super::view::{DetailView, FleetView, LogView, UpstreamView, millis};
 use super::{Admin, guard};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -38,6 +38,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/status", get(fleet))
         .route("/upstreams/{name}", get(upstream))
         .route("/upstreams/{name}/tools", get(tools))
+        .route("/upstreams/{name}/log", get(log))
         .route("/upstreams/{name}/call", post(call))
         .route("/upstreams/{name}/{action}", post(act))
         .route("/pins", get(super::pins::all))
@@ -88,6 +89,24 @@ async fn upstream(
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
     Ok(json(StatusCode::OK, &DetailView::from(&admin.host.status_of(&name)?)))
+}
+
+/// What a server wrote to stderr, from the line on that is asked for.
+async fn log(
+    State(admin): State<Arc<Admin>>,
+    name: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
+    let Path(name) = name.map_err(unreadable)?;
+    let from = match uri.query().unwrap_or_default() {
+        "" => Some(0),
+        query => query.strip_prefix("from=").and_then(|from| from.parse().ok()),
+    };
+    let from = from.ok_or_else(|| {
+        let text = "a log is asked for with `from=`, the number of its first line, or with nothing";
+        Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", text)
+    })?;
+    Ok(json(StatusCode::OK, &LogView::of(&name, admin.host.stderr_of(&name, from)?)))
 }
 
 /// What a server is known to offer. Looking does not start it.

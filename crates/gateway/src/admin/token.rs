@@ -14,7 +14,18 @@ pub const TOKEN_FILE: &str = "admin.token";
 /// What whoever operates servers has to know.
 pub(super) struct Token {
     text: String,
-    place: Option<PathBuf>,
+    place: Place,
+}
+
+/// Where whoever wants the token finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In this file.
+    Kept(PathBuf),
+    /// Nowhere: this file could not be used.
+    Unusable { path: PathBuf, why: String },
+    /// Nowhere: there is no state directory.
+    Nowhere,
 }
 
 const RANDOM_BYTES: usize = 32;
@@ -30,19 +41,20 @@ impl Token {
         if let Some(directory) = state_dir {
             let path = directory.join(TOKEN_FILE);
             match kept(directory, &path) {
-                Ok(text) => return Ok(Self { text, place: Some(path) }),
+                Ok(text) => return Ok(Self { text, place: Place::Kept(path) }),
                 Err(error) => {
-                    let path = path.display();
-                    tracing::warn!(%path, %error, "no admin token can be kept; servers cannot be operated in this run");
+                    tracing::warn!(path = %path.display(), %error, "no admin token can be kept; servers cannot be operated in this run");
+                    let place = Place::Unusable { path, why: error.to_string() };
+                    return Ok(Self { text: random()?, place });
                 }
             }
         }
-        Ok(Self { text: random()?, place: None })
+        Ok(Self { text: random()?, place: Place::Nowhere })
     }
 
     /// Where it can be read. `None` if nobody can.
-    pub(super) fn place(&self) -> Option<&Path> {
-        self.place.as_deref()
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether this is the token. How long that takes tells nothing about it but its length.
@@ -150,7 +162,7 @@ mod tests {
         let token = of(one.path());
         assert!(token.matches(&of(one.path()).text));
         assert!(!token.matches(&of(other.path()).text) && !token.matches(""));
-        assert_eq!(token.place(), Some(one.path().join(TOKEN_FILE).as_path()));
+        assert_eq!(*token.place(), Place::Kept(one.path().join(TOKEN_FILE)));
         assert_eq!(fs::read_dir(one.path()).unwrap().count(), 1, "no draft is left");
     }
 
@@ -177,12 +189,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "in the way").unwrap();
-        assert_eq!(of(&file).place(), None);
+        assert!(matches!(of(&file).place(), Place::Unusable { .. }));
         fs::write(directory.path().join(TOKEN_FILE), "short").unwrap();
         let token = of(directory.path());
-        assert_eq!(token.place(), None);
+        let Place::Unusable { path, why } = token.place() else { panic!("{:?}", token.place()) };
+        assert!(path.ends_with(TOKEN_FILE) && why.contains("letters"), "{why}");
         assert!(!token.matches("short"));
-        assert_eq!(Token::of(None).unwrap().place(), None);
+        assert_eq!(*Token::of(None).unwrap().place(), Place::Nowhere);
     }
 
     #[cfg(unix)]

@@ -3,6 +3,7 @@
 //! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
 
 use super::calls::LedgerView;
+use gripfast::transport::StderrLines;
 use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -80,6 +81,23 @@ pub(super) struct DetailView {
     upstream: UpstreamView,
     events: Vec<EventView>,
     stderr: Vec<String>,
+}
+
+/// Lines that a server wrote to stderr, numbered from zero.
+#[derive(Serialize)]
+pub(super) struct LogView<'n> {
+    server: &'n str,
+    /// The number of the first of these lines.
+    first: u64,
+    /// The number that the line after these has, or will have.
+    next: u64,
+    lines: Vec<String>,
+}
+
+impl<'n> LogView<'n> {
+    pub(super) fn of(server: &'n str, log: StderrLines) -> Self {
+        Self { server, first: log.first, next: log.next(), lines: log.lines }
+    }
 }
 
 /// Something that happened.

@@ -1,6 +1,8 @@
 //! What may be typed: the definition that help, usage errors and suggestions are made from.
 
+use super::add::{AddArgs, RemoveArgs};
 use super::address::GatewayUrl;
+use super::completions::CompletionsArgs;
 use super::demo_server::DemoServerArgs;
 use super::duration;
 use super::serve::ServeArgs;
@@ -74,8 +76,16 @@ pub(crate) enum Verb {
     Stop(OperateArgs),
     /// Start a server of a running gateway that was stopped
     Start(OperateArgs),
+    /// Show what a server of a running gateway wrote to stderr
+    Logs(LogsArgs),
+    /// Show what happened to the servers of a running gateway
+    Events(EventsArgs),
     /// Validate a config without starting anything
     Check(CheckArgs),
+    /// Add a server to the config
+    Add(AddArgs),
+    /// Take a server out of the config
+    Remove(RemoveArgs),
     /// List the tools of the servers
     Tools(ToolsArgs),
     /// Call one tool of one server
@@ -88,6 +98,8 @@ pub(crate) enum Verb {
     /// Ask what the allow and deny lists of the config say
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Print what a shell needs to complete words
+    Completions(CompletionsArgs),
     /// Run the built-in sample MCP server, well-behaved or not
     // The flags are many, and the struct is built once.
     DemoServer(Box<DemoServerArgs>),
@@ -144,6 +156,59 @@ pub(crate) struct OperateArgs {
     /// The server, by its name in the config
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The gateway keeps the last 200 lines of each server, also those of a child that died. A server that is reached \
+over HTTP writes none. With `-o json` each line is an object: `server`, `number`, `text`.")]
+pub(crate) struct LogsArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Go on with what it writes, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// How many of the last lines to begin with
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 200)]
+    pub(crate) lines: usize,
+
+    /// How to print them
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The gateway remembers the last twenty events of each server. With --follow what happens is shown as it \
+happens; a gateway that goes away is waited for. With `-o json` each event is an object as in the gateway's \
+API: `at` (milliseconds since the Unix epoch), `server`, `kind`, `text`, and what else the kind has.
+
+Examples:
+  gripfast events -f
+  gripfast events github -o json | jq -r 'select(.kind == \"restarting\") | .at'")]
+pub(crate) struct EventsArgs {
+    /// Only those of this server
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Go on with what happens, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// How to print them
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
 
     /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
     #[arg(long, value_name = "URL")]

@@ -9,6 +9,7 @@ use gripfast::wire::envelope::Message;
 use gripfast::wire::sse;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
@@ -28,6 +29,25 @@ pub(crate) struct Gateway<'u> {
 pub(crate) struct Reply {
     status: StatusCode,
     pub(crate) body: Bytes,
+}
+
+/// What happens, as the gateway tells it.
+pub(crate) struct EventStream {
+    body: Incoming,
+    reader: sse::Reader,
+}
+
+impl EventStream {
+    /// The next event as JSON; `None` when the stream has ended.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(event) = self.reader.next_event() {
+                return event.ok().map(|event| event.data);
+            }
+            let frame = self.body.frame().await?.ok()?;
+            self.reader.push(frame.data_ref().map_or(&[], |data| data));
+        }
+    }
 }
 
 /// The body of an answer that is a no.
@@ -127,6 +147,25 @@ impl<'u> Gateway<'u> {
             }
         }
         Err(broke(&"the stream ended"))
+    }
+
+    /// What happens from now on, or from after the event of this id.
+    pub(crate) async fn events(&self, last_seen: Option<&str>) -> Result<EventStream, Failure> {
+        let mut request = Request::builder().uri(format!("{}/api/v1/events", self.url));
+        if let Some(id) = last_seen {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(Full::default()).map_err(|error| {
+            Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
+        })?;
+        let response = match tokio::time::timeout(ANSWER_WITHIN, self.client.request(request)).await {
+            Ok(response) => response.map_err(|error| self.unreachable(&error))?,
+            Err(_) => return Err(self.silent()),
+        };
+        if !response.status().is_success() {
+            return Err(self.no_gateway(&format!("HTTP {}", response.status().as_u16())));
+        }
+        Ok(EventStream { body: response.into_body(), reader: sse::Reader::new(LARGEST) })
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, Failure> {

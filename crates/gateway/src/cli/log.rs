@@ -1,22 +1,31 @@
 //! Where logs go: to stderr, as many as `GRIPFAST_LOG` asks for.
 
+use super::args::Verb;
 use super::render::Screen;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "GRIPFAST_LOG";
-/// State changes of servers are left out: a verb that ends with its answer tells what is wrong by itself, and
-/// once is enough.
-const DEFAULT: &str = "warn,gripfast::observe=error";
+
+/// What is logged unless somebody says otherwise. The state changes of servers are the news of a gateway; a client
+/// that has started us by itself shows stderr as complaints; and a verb that ends with its answer tells what is
+/// wrong by itself, as the demo does.
+fn usual(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Serve(args) if !args.demo => "warn,gripfast::observe=info,gripfast_gateway::reload=info",
+        Verb::Stdio => "warn",
+        _ => "warn,gripfast::observe=error",
+    }
+}
 
 /// Begins logging. A filter that makes no sense is said aloud and done without: logs are not worth failing for.
-pub(crate) fn start(screen: &mut Screen) {
+pub(crate) fn start(verb: &Verb, screen: &mut Screen) {
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
-    let filter = match EnvFilter::try_new(wanted.as_deref().unwrap_or(DEFAULT)) {
+    let filter = match EnvFilter::try_new(wanted.as_deref().unwrap_or(usual(verb))) {
         Ok(filter) => filter,
         Err(error) => {
             let _ = screen.warning(&format!("${VARIABLE} is ignored: {error}"));
-            EnvFilter::new(DEFAULT)
+            EnvFilter::new(usual(verb))
         }
     };
     let at_a_terminal = std::io::stderr().is_terminal();

@@ -3,20 +3,25 @@
 //! `args` says what may be typed, each verb has a file of its own, `render` is the only place that knows
 //! about terminals, and `exit` the only one that knows exit codes. stdout is data, stderr is talk.
 
+mod add;
 mod address;
 mod args;
 mod call;
 mod calls;
 mod check;
 mod client;
+mod completions;
 mod config;
 mod demo;
 mod demo_server;
 mod duration;
+mod edit;
+mod events;
 mod exit;
 mod fleet;
 mod gateway;
 mod log;
+mod logs;
 mod operate;
 mod pins;
 mod policy;
@@ -45,7 +50,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(usage) => return told_usage(&usage).into(),
     };
     let mut screen = Screen::of_this_process();
-    log::start(&mut screen);
+    log::start(&cli.verb, &mut screen);
     let done = match &cli.verb {
         Verb::Serve(args) => serve::run(&cli.global, args, &mut screen),
         Verb::Stdio => stdio::run(&cli.global, &mut screen),
@@ -54,12 +59,17 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Reload(args) => operate::run(&cli.global, Action::Reload, args, &mut screen),
         Verb::Stop(args) => operate::run(&cli.global, Action::Stop, args, &mut screen),
         Verb::Start(args) => operate::run(&cli.global, Action::Start, args, &mut screen),
+        Verb::Logs(args) => logs::run(&cli.global, args, &mut screen),
+        Verb::Events(args) => events::run(&cli.global, args, &mut screen),
         Verb::Check(args) => check::run(&cli.global, args, &mut screen),
+        Verb::Add(args) => add::add(&cli.global, args, &mut screen),
+        Verb::Remove(args) => add::remove(&cli.global, args, &mut screen),
         Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),
         Verb::Call(args) => call::run(&cli.global, args, &mut screen),
         Verb::Pins(args) => pins::run(&cli.global, args, &mut screen),
         Verb::Policy(args) => policy::run(&cli.global, args, &mut screen),
         Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
+        Verb::Completions(args) => completions::run(args, &mut screen),
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),
     };
     let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));

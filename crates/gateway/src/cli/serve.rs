@@ -27,12 +27,16 @@ Examples:
   gripfast serve --listen 127.0.0.1:0        picks a port and prints it")]
 pub(crate) struct ServeArgs {
     /// Where to listen; only loopback addresses [default: `gateway.listen`, 127.0.0.1:7331]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 
     /// Serve built-in sample servers that crash and forget, instead of a config
     #[arg(long)]
-    demo: bool,
+    pub(crate) demo: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected an IP address and a port such as 127.0.0.1:7331")
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {

@@ -26,12 +26,17 @@ fn overview() {
       reload       Forget what went wrong with a server of a running gateway, and connect it anew
       stop         Stop a server of a running gateway until it is started
       start        Start a server of a running gateway that was stopped
+      logs         Show what a server of a running gateway wrote to stderr
+      events       Show what happened to the servers of a running gateway
       check        Validate a config without starting anything
+      add          Add a server to the config
+      remove       Take a server out of the config
       tools        List the tools of the servers
       call         Call one tool of one server
       calls        Show what became of tool calls, also of those under way when a gateway died
       pins         Show and approve what tools say about themselves
       policy       Ask what the allow and deny lists of the config say
+      completions  Print what a shell needs to complete words
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)
 

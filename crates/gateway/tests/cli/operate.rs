@@ -125,3 +125,17 @@ fn a_config_that_is_broken_meanwhile_does_not_keep_anybody_from_stopping_a_serve
     let named = operate(&sandbox, &running, &["start", "demo", "--config", "gripfast.toml"]);
     assert_eq!(named.code, Some(2), "unless it was named: {named}");
 }
+
+#[test]
+fn a_token_that_the_gateway_could_not_use() {
+    let sandbox = Sandbox::empty();
+    std::fs::create_dir_all(sandbox.path(STATE)).unwrap();
+    std::fs::write(sandbox.path(STATE).join("admin.token"), "short").unwrap();
+    let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo"]), @"
+    exit 6
+    --- stderr
+    error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `[DIR]/home/.local/state/gripfast/admin.token`
+      hint: this gateway could not use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more; remove it to have one made); mend or remove the file, and start the gateway anew; `--state-dir` names its directory
+    ");
+}

@@ -26,7 +26,7 @@ fn the_demo_shows_recovery_without_any_config_and_ends_well() {
 
 #[test]
 fn an_address_that_others_could_reach() {
-    let sandbox = Sandbox::with(&stdio("demo", &[]));
+    let sandbox = Sandbox::with(&(stdio("demo", &[]) + "lazy = true\n"));
     insta::assert_snapshot!(sandbox.run(&["serve", "--listen", "0.0.0.0:0"]), @"
     exit 1
     --- stderr
@@ -43,4 +43,15 @@ fn an_address_that_is_taken() {
     let ran = sandbox.run(&["serve", "--listen", &address]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("cannot listen on") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_gateway_logs_what_becomes_of_its_servers() {
+    let sandbox = Sandbox::with(&stdio("demo", &[]));
+    let mut serving = sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).spawn().unwrap();
+    let mut lines = BufReader::new(serving.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("INFO") && line.contains("demo") && line.contains("ready")));
+    kill_process(Pid::from_child(&serving), Signal::TERM).unwrap();
+    assert_eq!(serving.wait().unwrap().code(), Some(0));
 }

@@ -148,6 +148,17 @@ fn bad_demo_server_address() {
 }
 
 #[test]
+fn bad_listen_address() {
+    assert_snapshot!(refused(&["serve", "--listen", "foo"]), @"
+    exit 1
+    --- stderr
+    error: invalid value 'foo' for '--listen <ADDR:PORT>': expected an IP address and a port such as 127.0.0.1:[PORT]
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
 fn bad_demo_server_words() {
     let flags = [
         ["--era", "medieval"],

@@ -19,7 +19,7 @@ pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
 pub use gripfast_wire::{Era, ProtocolVersion};
 pub use inbox::{Inbox, Incoming, Surroundings};
 pub use process::Environment;
-pub use stderr::StderrRing;
+pub use stderr::{StderrLines, StderrRing};
 pub(crate) use target::TargetDialer;
 pub(crate) use underway::{CallEar, Entered, Underway};
 

@@ -2,12 +2,36 @@
 //! always among them.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The last stderr lines of one upstream; they outlive the child that wrote them.
 #[derive(Debug, Default)]
 pub struct StderrRing {
-    lines: Mutex<VecDeque<String>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: VecDeque<String>,
+    /// How many there were before the first of them.
+    gone: u64,
+}
+
+/// Lines out of a log that goes on, numbered from zero.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StderrLines {
+    /// The number of the first of these lines, or of the next one that will come.
+    pub first: u64,
+    /// The lines, oldest first.
+    pub lines: Vec<String>,
+}
+
+impl StderrLines {
+    /// The number of the line that comes after these.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.first + self.lines.len() as u64
+    }
 }
 
 impl StderrRing {
@@ -20,29 +44,57 @@ impl StderrRing {
     pub fn push(&self, line: &[u8]) {
         let cut = &line[..line.len().min(Self::LINE_BYTES)];
         let text = String::from_utf8_lossy(cut).trim_end().to_owned();
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == Self::LINES {
-            lines.pop_front();
+        let mut kept = self.kept();
+        if kept.lines.len() == Self::LINES {
+            kept.lines.pop_front();
+            kept.gone += 1;
         }
-        lines.push_back(text);
+        kept.lines.push_back(text);
     }
 
     /// The last `count` lines, oldest first.
     pub fn last(&self, count: usize) -> Vec<String> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = &self.kept().lines;
         lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
+    }
+
+    /// The lines from number `from` on, as far as they are kept. Whoever asks for those after the last ones it
+    /// got sees by `first` whether any were missed.
+    pub fn from(&self, from: u64) -> StderrLines {
+        let kept = self.kept();
+        let known = kept.gone + kept.lines.len() as u64;
+        let first = from.clamp(kept.gone, known);
+        let skipped = usize::try_from(first - kept.gone).unwrap_or(usize::MAX);
+        StderrLines { first, lines: kept.lines.iter().skip(skipped).cloned().collect() }
     }
 
     /// The last line that says something.
     pub fn last_words(&self) -> Option<String> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().rev().find(|line| !line.trim().is_empty()).cloned()
+        self.kept().lines.iter().rev().find(|line| !line.trim().is_empty()).cloned()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_follows_sees_each_line_once_and_what_was_missed() {
+        let ring = StderrRing::default();
+        assert_eq!(ring.from(0), StderrLines::default());
+        ["a", "b"].iter().for_each(|line| ring.push(line.as_bytes()));
+        let seen = ring.from(0);
+        assert_eq!((seen.first, seen.next(), seen.lines), (0, 2, vec!["a".to_owned(), "b".to_owned()]));
+        ring.push(b"c");
+        assert_eq!(ring.from(2), StderrLines { first: 2, lines: vec!["c".to_owned()] });
+        assert_eq!(ring.from(99), StderrLines { first: 3, lines: Vec::new() }, "of a later run, or nonsense");
+        (0..StderrRing::LINES).for_each(|_| ring.push(b"x"));
+        assert_eq!(ring.from(2).first, 3, "one was missed");
+    }
 
     #[test]
     fn g06_a_child_that_floods_stderr_costs_a_bounded_amount_of_memory() {

@@ -104,7 +104,7 @@ fn an_empty_list_of_servers() {
           |
         1 | { "mcpServers": {} }
           |   ^^^^^^^^^^^^
-          hint: put the servers under `mcpServers`
+          hint: add one to `mcpServers`: "NAME": { "command": "…" }, or with a `url`
     "#);
 }
 

@@ -5,10 +5,12 @@ mod content;
 mod json;
 mod progress;
 mod table;
+mod time;
 
 pub(crate) use content::Content;
 pub(crate) use progress::with_progress;
 pub(crate) use table::Table;
+pub(crate) use time::utc;
 
 use super::stop::Failure;
 use clap::builder::styling::{AnsiColor, Style};

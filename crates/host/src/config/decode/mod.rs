@@ -83,9 +83,17 @@ impl<'n> File<'n> {
         let clients = self.get("clients").map(|(key, node)| policy::clients(key, node, &mut problems));
         let servers = root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
         if servers.is_empty() && problems.errors.is_empty() {
-            let hint = match self.format {
-                Format::Toml => "add a table `[servers.NAME]` with a `command` or a `url`".to_owned(),
-                Format::Jsonc | Format::Yaml => format!("put the servers under `{}`", preferred(self.format)),
+            let hint = match (self.format, root) {
+                (Format::Toml, _) => "add a table `[servers.NAME]` with a `command` or a `url`".to_owned(),
+                (Format::Jsonc, Some((key, _))) => {
+                    format!("add one to `{}`: \"NAME\": {{ \"command\": \"…\" }}, or with a `url`", key.name)
+                }
+                (Format::Yaml, Some((key, _))) => {
+                    format!("add one to `{}`: a NAME, and under it a `command` or a `url`", key.name)
+                }
+                (Format::Jsonc | Format::Yaml, None) => {
+                    format!("put the servers under `{}`", preferred(self.format))
+                }
             };
             let at = root.map_or(self.at, |(key, _)| key.at);
             problems.warning(Diagnostic::warning("", at, "no servers in this file").with_hint(hint));

@@ -1,0 +1,155 @@
+//! `gripfast add` and `gripfast remove`: what they write, and what they refuse to write.
+
+use crate::sandbox::{Ran, Sandbox};
+use insta::assert_snapshot;
+
+const KEPT: &str = "\
+# ours
+[gateway]   # the gateway
+listen = '127.0.0.1:7331'
+
+[servers.old]
+# it was always there
+command = 'old'   # really
+";
+
+fn file(sandbox: &Sandbox) -> String {
+    std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap()
+}
+
+fn refused(sandbox: &Sandbox, words: &[&str]) -> Ran {
+    let before = std::fs::read(sandbox.path("gripfast.toml")).ok();
+    let ran = sandbox.run(words);
+    assert_ne!(ran.code, Some(0), "{ran}");
+    assert_eq!(std::fs::read(sandbox.path("gripfast.toml")).ok(), before, "nothing is written");
+    ran
+}
+
+#[test]
+fn a_server_is_added_and_everything_else_stays() {
+    let sandbox = Sandbox::with(KEPT);
+    let words = [
+        "add",
+        "files",
+        "--env",
+        "A=${env:B}",
+        "--env",
+        "C=d=e",
+        "--lazy",
+        "--",
+        "npx",
+        "-y",
+        "server",
+        "--x",
+    ];
+    assert_snapshot!(sandbox.run(&words), @"
+    exit 0
+    --- stderr
+    added `files` to `./gripfast.toml`
+    ");
+    let added = file(&sandbox).strip_prefix(KEPT).map(str::to_owned).expect("what was there stays as it was");
+    assert_snapshot!(added, @r#"
+    [servers.files]
+    command = "npx"
+    args = ["-y", "server", "--x"]
+    env = { A = "${env:B}", C = "d=e" }
+    lazy = true
+    "#);
+    let docs =
+        ["add", "docs", "--url", "https://example.com/mcp", "--header", "Authorization=Bearer ${env:T}"];
+    assert_eq!(sandbox.run(&docs).code, Some(0));
+    assert!(file(&sandbox).contains("[servers.docs]\nurl = \"https://example.com/mcp\"\nheaders = { Authorization = \"Bearer ${env:T}\" }\n"));
+    for name in ["files", "docs"] {
+        assert_eq!(sandbox.run(&["remove", name]).code, Some(0));
+    }
+    assert_eq!(file(&sandbox), KEPT);
+}
+
+#[test]
+fn the_first_server_makes_the_file() {
+    let sandbox = Sandbox::empty();
+    assert_snapshot!(sandbox.run(&["add", "a", "--", "sh"]), @"
+    exit 0
+    --- stderr
+    added `a` to `gripfast.toml`, which is new
+    ");
+    assert_eq!(file(&sandbox), "[servers.a]\ncommand = \"sh\"\n");
+    assert_eq!(sandbox.run(&["check"]).code, Some(0));
+}
+
+#[test]
+fn what_could_not_be_used_is_not_written() {
+    let sandbox = Sandbox::with(KEPT);
+    assert_snapshot!(refused(&sandbox, &["add", "a__b", "--", "sh"]), @"
+    exit 2
+    --- stderr
+    error: `__` cannot be in a name, because it separates server and tool
+     --> ./gripfast.toml:9:10 (servers.a__b)
+      |
+    9 | [servers.a__b]
+      |          ^^^^
+      hint: `a_b` would do
+
+    error: nothing was written to `./gripfast.toml`
+    ");
+    assert_snapshot!(refused(&sandbox, &["add", "a", "--url", "ftp://x"]), @r#"
+    exit 2
+    --- stderr
+    error: the scheme is `ftp`, expected `http` or `https`
+      --> ./gripfast.toml:10:7 (servers.a.url)
+       |
+    10 | url = "ftp://x"
+       |       ^^^^^^^^^
+       hint: for example "https://example.com/mcp"
+
+    error: nothing was written to `./gripfast.toml`
+    "#);
+    assert_snapshot!(refused(&sandbox, &["add", "old", "--", "sh"]), @"
+    exit 1
+    --- stderr
+    error: `./gripfast.toml` has a server `old` already
+      hint: `gripfast remove old` takes it out
+    ");
+    assert_snapshot!(refused(&sandbox, &["remove", "odl"]), @"
+    exit 1
+    --- stderr
+    error: no server `odl` in `./gripfast.toml`
+      hint: did you mean `old`?
+    ");
+    assert_eq!(refused(&sandbox, &["add", "a"]).code, Some(1), "neither command nor URL");
+    assert_eq!(refused(&sandbox, &["add", "a", "--url", "http://x", "--", "sh"]).code, Some(1), "both");
+}
+
+#[test]
+fn files_of_other_formats_are_not_edited() {
+    let sandbox = Sandbox::empty().file("mcp.json", "{}");
+    assert_snapshot!(sandbox.run(&["add", "a", "--config", "mcp.json", "--", "sh"]), @"
+    exit 1
+    --- stderr
+    error: `mcp.json` is not TOML, and only TOML is edited
+      hint: `gripfast import --write` makes a gripfast.toml out of it
+    ");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_rights_of_the_file_stay_and_a_new_one_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = Sandbox::with(KEPT);
+    let mode = || std::fs::metadata(sandbox.path("gripfast.toml")).unwrap().permissions().mode() & 0o777;
+    std::fs::set_permissions(sandbox.path("gripfast.toml"), PermissionsExt::from_mode(0o640)).unwrap();
+    assert_eq!(sandbox.run(&["add", "a", "--", "sh"]).code, Some(0));
+    assert_eq!(mode(), 0o640);
+    std::fs::remove_file(sandbox.path("gripfast.toml")).unwrap();
+    assert_eq!(sandbox.run(&["add", "a", "--", "sh"]).code, Some(0));
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = Sandbox::empty().run(&["completions", shell]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran}");
+        assert!(ran.stdout.contains("demo-server") && ran.stdout.contains("reconnect"), "{shell}");
+    }
+}

@@ -1,0 +1,122 @@
+//! `gripfast logs` and `gripfast events`: what there was, and what comes.
+
+use crate::running::Running;
+use crate::sandbox::{Ran, Sandbox, stdio};
+use insta::assert_snapshot;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout};
+
+/// A server that says two words and dies, and is given up soon.
+fn failing() -> (Sandbox, Running) {
+    let sandbox = Sandbox::empty();
+    let config = stdio("demo", &["--exit-at-start", "always"]) + "restart = { max = 1 }\n";
+    let running = Running::with(&sandbox, &config);
+    running.until("demo", "parked");
+    (sandbox, running)
+}
+
+fn ask(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
+    sandbox.run(&[words, &["--url", &running.url]].concat())
+}
+
+/// A verb that goes on; gone with this value.
+struct Following {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Following {
+    fn of(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Self {
+        let mut child = sandbox.command(&[words, &["--url", &running.url]].concat()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_last_lines_of_a_server_that_died() {
+    let (sandbox, running) = failing();
+    assert_snapshot!(ask(&sandbox, &running, &["logs", "demo"]), @"
+    exit 0
+    --- stdout
+    demo server: exiting at start, as told
+    demo server: exiting at start, as told
+    ");
+    assert_snapshot!(ask(&sandbox, &running, &["logs", "demo", "-n", "1", "-o", "json"]), @r#"
+    exit 0
+    --- stdout
+    {"server":"demo","number":1,"text":"demo server: exiting at start, as told"}
+    "#);
+}
+
+#[test]
+fn nothing_was_written() {
+    let sandbox = Sandbox::empty();
+    let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    assert_snapshot!(ask(&sandbox, &running, &["logs", "demo"]), @"
+    exit 0
+    --- stderr
+    `demo` has written nothing to stderr
+    ");
+    assert_snapshot!(ask(&sandbox, &running, &["logs", "dmeo"]), @"
+    exit 1
+    --- stderr
+    error: there is no server named `dmeo`
+      hint: did you mean `demo`?
+    ");
+}
+
+#[test]
+fn a_log_is_followed_across_the_death_of_its_server() {
+    let (sandbox, running) = failing();
+    let mut following = Following::of(&sandbox, &running, &["logs", "demo", "-f", "-n", "1"]);
+    let said = "demo server: exiting at start, as told";
+    assert_eq!(following.line(), said);
+    running.host.reconnect("demo").unwrap();
+    assert_eq!(following.line(), said, "of the next child");
+}
+
+#[test]
+fn the_last_events_in_their_order() {
+    let (sandbox, running) = failing();
+    let filters = vec![(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[TIME]")];
+    insta::with_settings!({ filters => filters }, {
+        assert_snapshot!(ask(&sandbox, &running, &["events"]), @"
+        exit 0
+        --- stdout
+        [TIME]  demo  went from idle to starting
+        [TIME]  demo  restarts, once within the window
+        [TIME]  demo  went from starting to parked: exited with code 1; it last said: demo server: exiting at start, as told
+        ");
+    });
+    let json = ask(&sandbox, &running, &["events", "demo", "-o", "json"]);
+    let first: serde_json::Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["server"], &first["kind"]), (&"demo".into(), &"state_changed".into()));
+}
+
+#[test]
+fn events_are_followed_and_none_is_told_twice() {
+    let sandbox = Sandbox::empty();
+    let running = Running::with(&sandbox, &stdio("demo", &[]));
+    running.until("demo", "ready");
+    let mut following = Following::of(&sandbox, &running, &["events", "-f"]);
+    let text = |line: String| line.split_once("  ").map(|(_, text)| text.to_owned()).unwrap_or_default();
+    assert_eq!(text(following.line()), "demo  went from idle to starting");
+    assert!(following.line().contains("offers something else"));
+    assert_eq!(text(following.line()), "demo  went from starting to ready");
+    running.host.stop("demo").unwrap();
+    assert_eq!(text(following.line()), "demo  went from ready to stopped");
+}
