@@ -1,7 +1,7 @@
 //! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries everything the server says,
 //! its first event names the address for our POSTs.
 
-use super::http::{Ask, Asked, EVENTS, Events, HttpClient, JSON, kind_of, refusal, without_secrets};
+use super::http::{Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, kind_of, refusal, without_secrets};
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::{FrameFate, Pending};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
@@ -23,7 +23,7 @@ use url::Url;
 pub(super) struct LegacySseLink {
     client: HttpClient,
     url: Url,
-    endpoint: Url,
+    endpoint: Arc<Address>,
     pending: Arc<Pending>,
     reader: AbortHandle,
 }
@@ -49,7 +49,8 @@ impl LegacySseLink {
     async fn greet(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, EVENTS);
-        let ask = Ask { method: Method::GET, url: url.clone(), headers, body: Bytes::new() };
+        let to = client.address(url.clone())?;
+        let ask = Ask { method: Method::GET, to, headers, body: Bytes::new() };
         let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
         if !response.status().is_success() {
             return Err(refusal(response, Asked::WithoutSession, During::Handshake).await.0.observed);
@@ -70,6 +71,7 @@ impl LegacySseLink {
                 }
             }
         };
+        let endpoint = client.address(endpoint)?;
         let pending = Arc::new(Pending::default());
         let reader = tokio::spawn(follow(events, Arc::clone(&pending), inbox)).abort_handle();
         Ok(Self { client, url, endpoint, pending, reader })
@@ -79,7 +81,7 @@ impl LegacySseLink {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
-        Ask { method: Method::POST, url: self.endpoint.clone(), headers, body: message.into() }
+        Ask { method: Method::POST, to: Arc::clone(&self.endpoint), headers, body: message.into() }
     }
 
     async fn deliver(&self, message: Vec<u8>, during: During) -> Result<(), Box<Trouble>> {

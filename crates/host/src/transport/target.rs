@@ -113,7 +113,7 @@ async fn open_url(
     let client = HttpClient::new(&url, header_map(headers, &world)?, tls_files(tls, &world)?)?;
     match route {
         Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
-        Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, surroundings))),
+        Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, surroundings)?)),
     }
 }
 

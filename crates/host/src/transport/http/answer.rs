@@ -9,7 +9,7 @@ use gripfast_wire::{Era, Outcome, sse};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use std::time::Duration;
 
 /// What kind of body a success carries.
@@ -61,7 +61,9 @@ pub(in crate::transport) async fn whole(
             None if rest.is_empty() => first = Some(data),
             None => rest.extend_from_slice(&data),
             Some(begin) => {
-                rest.reserve(begin.len() + data.len());
+                // What is still to come is known if the server said how long its answer is.
+                let more = body.size_hint().exact().and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
+                rest.reserve(begin.len() + data.len() + more.min(limit));
                 rest.extend_from_slice(&begin);
                 rest.extend_from_slice(&data);
             }

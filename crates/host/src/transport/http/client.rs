@@ -6,27 +6,36 @@ use crate::transport::target::TlsFiles;
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
-/// The HTTP client of one upstream.
+/// The HTTP client of one upstream. Cloning it is cheap.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     client: Client<Connector, Full<Bytes>>,
-    connector: Connector,
+    connector: Arc<Connector>,
     /// Sent with every request to the upstream's own origin.
-    headers: HeaderMap,
+    headers: Arc<HeaderMap>,
+}
+
+/// Where requests go, with all that can be known of it before there is one.
+pub(crate) struct Address {
+    pub(crate) url: Url,
+    uri: Uri,
+    /// What a proxy on the way wants to see.
+    proxy_authorization: Option<HeaderValue>,
 }
 
 /// One request, before the upstream's own headers.
 pub(crate) struct Ask {
     pub(crate) method: Method,
-    pub(crate) url: Url,
+    pub(crate) to: Arc<Address>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -46,29 +55,36 @@ impl HttpClient {
             .pool_idle_timeout(Self::IDLE_FOR)
             .pool_max_idle_per_host(Self::IDLE_CONNECTIONS)
             .build(connector.clone());
-        Ok(Self { client, connector, headers })
+        Ok(Self { client, connector: Arc::new(connector), headers: Arc::new(headers) })
+    }
+
+    /// An address for many requests.
+    pub(crate) fn address(&self, url: Url) -> Result<Arc<Address>, Observed> {
+        let uri = uri_of(&url)?;
+        let proxy_authorization = self.connector.proxy_authorization(&uri);
+        Ok(Arc::new(Address { url, uri, proxy_authorization }))
     }
 
     /// Sends a request and follows redirects, but never from https to http. Returns when the answer's head is there.
     pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Incoming>, Evidence> {
-        let home = ask.url.origin();
-        let mut own_headers = self.headers.clone();
+        let home = Arc::clone(&ask.to);
+        let mut own_headers = Some(&*self.headers);
         for _ in 0..=Self::REDIRECTS {
-            let response = self.send_once(&ask, &own_headers, during).await?;
-            let Some(next) = redirect(&response, &ask.url) else { return Ok(response) };
-            if ask.url.scheme() == "https" && next.scheme() != "https" {
+            let response = self.send_once(&ask, own_headers, during).await?;
+            let Some(next) = redirect(&response, &ask.to.url) else { return Ok(response) };
+            if ask.to.url.scheme() == "https" && next.scheme() != "https" {
                 let text = "it redirects from https to http, which is not followed".to_owned();
                 return Err(Evidence::unsent(during, Observed::BadConfig(text)));
             }
-            if next.origin() != home {
+            if next.origin() != home.url.origin() {
                 // Another origin is another party: it gets nothing that was meant for this one. The session's id
                 // stays, for it is whoever answered in the end that gave it.
                 for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
                     ask.headers.remove(&secret);
                 }
-                own_headers.clear();
+                own_headers = None;
             }
-            ask.url = next;
+            ask.to = self.address(next).map_err(|observed| Evidence::unsent(during, observed))?;
         }
         let text = format!("it redirects more than {} times", Self::REDIRECTS);
         Err(Evidence::unsent(during, Observed::BadConfig(text)))
@@ -77,20 +93,19 @@ impl HttpClient {
     async fn send_once(
         &self,
         ask: &Ask,
-        own_headers: &HeaderMap,
+        own_headers: Option<&HeaderMap>,
         during: During,
     ) -> Result<Response<Incoming>, Evidence> {
-        let uri = uri_of(&ask.url).map_err(|observed| Evidence::unsent(during, observed))?;
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.headers_mut() = ask.headers.clone();
-        for (name, value) in own_headers {
+        for (name, value) in own_headers.into_iter().flatten() {
             request.headers_mut().insert(name, value.clone());
         }
-        if let Some(auth) = self.connector.proxy_authorization(&uri) {
-            request.headers_mut().insert(PROXY_AUTHORIZATION, auth);
+        if let Some(auth) = &ask.to.proxy_authorization {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        *request.uri_mut() = uri;
+        *request.uri_mut() = ask.to.uri.clone();
         self.client.request(request).await.map_err(|error| {
             let (trouble, text) = trouble_in(&error);
             if error.is_connect() {

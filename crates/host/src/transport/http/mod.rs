@@ -7,7 +7,7 @@ mod connect;
 mod stream;
 
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
-pub(super) use client::{Ask, HttpClient};
+pub(super) use client::{Address, Ask, HttpClient};
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::{
@@ -29,7 +29,7 @@ use url::Url;
 /// A link to a Streamable HTTP endpoint.
 pub(super) struct HttpLink {
     client: HttpClient,
-    url: Url,
+    address: Arc<Address>,
     inbox: Inbox,
     max_message: usize,
 }
@@ -52,9 +52,10 @@ const LARGEST_BATCH: usize = 1000;
 const RESUMPTIONS: usize = 3;
 
 impl HttpLink {
-    pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Self {
+    pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
         let Surroundings { inbox, max_message, stderr: _ } = surroundings;
-        Self { client, url, inbox, max_message }
+        let address = client.address(url)?;
+        Ok(Self { client, address, inbox, max_message })
     }
 
     fn ask(&self, method: Method, session: &Session, accept: HeaderValue, body: Vec<u8>) -> Ask {
@@ -70,7 +71,7 @@ impl HttpLink {
         if let Some(version) = version.and_then(|version| HeaderValue::from_str(version.as_str()).ok()) {
             headers.insert(PROTOCOL_VERSION, version);
         }
-        Ask { method, url: self.url.clone(), headers, body: body.into() }
+        Ask { method, to: Arc::clone(&self.address), headers, body: body.into() }
     }
 
     async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Incoming>, Evidence> {
@@ -270,42 +271,47 @@ impl Link for HttpLink {
     }
 
     fn facts(&self) -> LinkFacts {
-        LinkFacts { pid: None, url: Some(without_secrets(&self.url)) }
+        LinkFacts { pid: None, url: Some(without_secrets(&self.address.url)) }
     }
 }
 
 /// What is owed to a legacy server when a caller loses interest: its disconnecting would not cancel
 /// anything there. In the modern era closing the stream says it all.
-struct Goodbye {
-    owed: Option<(HttpClient, Ask)>,
+struct Goodbye<'a> {
+    link: &'a HttpLink,
+    session: &'a Session,
+    id: u64,
+    owed: bool,
 }
 
-impl Goodbye {
-    fn owed_by(link: &HttpLink, session: &Session, request: &Outgoing) -> Self {
+impl<'a> Goodbye<'a> {
+    fn owed_by(link: &'a HttpLink, session: &'a Session, request: &Outgoing) -> Self {
         // The specification forbids cancelling a handshake.
-        let cancellable = session.era == Era::Legacy && request.during != During::Handshake;
-        let raw = RawValue::from_string(request.id.to_string()).ok().filter(|_| cancellable);
-        let owed = raw.and_then(|raw| {
-            let message = results::cancelled(Id::from_raw(&raw).ok()?, None);
-            Some((link.client.clone(), link.ask(Method::POST, session, JSON_OR_EVENTS, message)))
-        });
-        Self { owed }
+        let owed = session.era == Era::Legacy && request.during != During::Handshake;
+        Self { link, session, id: request.id, owed }
     }
 
     fn settled(&mut self) {
-        self.owed = None;
+        self.owed = false;
     }
 }
 
-impl Drop for Goodbye {
+impl Drop for Goodbye<'_> {
     fn drop(&mut self) {
-        let Some((client, ask)) = self.owed.take() else { return };
-        // A runtime that is shutting down has nobody left to tell it.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let _ = tokio::time::timeout(FAREWELL_WITHIN, client.send(ask, During::Call)).await;
-            });
+        if !self.owed {
+            return;
         }
+        let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
+        // A runtime that is shutting down has nobody left to tell it.
+        let (Ok(id), Ok(runtime)) = (Id::from_raw(&raw), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        let message = results::cancelled(id, None);
+        let ask = self.link.ask(Method::POST, self.session, JSON_OR_EVENTS, message);
+        let client = self.link.client.clone();
+        runtime.spawn(async move {
+            let _ = tokio::time::timeout(FAREWELL_WITHIN, client.send(ask, During::Call)).await;
+        });
     }
 }
 
