@@ -547,7 +547,10 @@ impl Host {
     }
 
     pub(crate) fn entry(&self, server: &str) -> Result<Arc<Entry>, CallError> {
-        let found = self.entries().into_iter().find(|entry| entry.name == server);
+        let found = {
+            let entries = self.inner.entries.read().unwrap_or_else(PoisonError::into_inner);
+            entries.iter().find(|entry| entry.name == server).cloned()
+        };
         found.ok_or_else(|| self.unknown_server(server))
     }
 

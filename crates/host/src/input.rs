@@ -7,7 +7,6 @@ use crate::upstream::Answer;
 use bytes::Bytes;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
-use gripfast_wire::results::ResultType;
 use gripfast_wire::{Outcome, RawValue, codes};
 
 /// How often a server may want more before whoever asks loses patience.
@@ -31,11 +30,11 @@ pub enum Collected {
 
 /// Collects from `listener` what `answer` wants; the request had these `params`.
 pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer) -> Collected {
-    let Outcome::Result(result) = answer.outcome() else { return Collected::NothingWanted };
-    let Ok(result) = Object::parse(result) else { return Collected::NothingWanted };
-    if !matches!(ResultType::read(&result), ResultType::InputRequired) {
+    if !answer.members().input_required {
         return Collected::NothingWanted;
     }
+    let Outcome::Result(result) = answer.outcome() else { return Collected::NothingWanted };
+    let Ok(result) = Object::parse(result) else { return Collected::NothingWanted };
     let mut responses = Patch::new();
     if let Some(requests) = result.object("inputRequests") {
         for (key, request) in requests.iter() {

@@ -71,4 +71,4 @@ pub use replace::Replaced;
 pub use status::{OwnInstances, ServerStatus};
 pub use subscribe::{SubscribeOptions, Subscribed, Subscription};
 pub use unlisted::Wanted;
-pub use upstream::Answer;
+pub use upstream::{Answer, Members};

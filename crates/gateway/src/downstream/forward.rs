@@ -2,7 +2,7 @@
 //! is given it on behalf of a legacy client, by asking again.
 
 use super::Gateway;
-use super::ask::{Asked, Fault, Told, raw};
+use super::ask::{Asked, Fault, Told};
 use gripfast::input::{self, Collected};
 use gripfast::wire::patch::NotAnObject;
 use gripfast::wire::{Era, codes};
@@ -51,7 +51,7 @@ impl Gateway {
         // A modern client has said in the request what it can be asked.
         let capabilities = match asked.era {
             Era::Modern => None,
-            Era::Legacy => Some(raw(&asked.client.abilities.to_capabilities())),
+            Era::Legacy => Some(asked.client.abilities.to_capabilities()),
         };
         let log_level = asked.client.level.said();
         for _ in 0..input::ROUNDS {

@@ -4,7 +4,6 @@
 use super::ask::{Fault, raw};
 use super::forward::{Output, PassedOn};
 use gripfast::wire::patch::{Object, Patch};
-use gripfast::wire::results::ResultType;
 use gripfast::wire::{Era, codes, schema};
 use gripfast::{CallError, Code, ErrorObject, Fate, RawValue};
 use serde_json::json;
@@ -16,11 +15,19 @@ pub(super) fn result(
     result: &RawValue,
     passed_on: &PassedOn,
 ) -> Result<Option<Box<RawValue>>, Fault> {
+    let has = passed_on.answer.members();
+    let differs = match era {
+        Era::Modern => !has.result_type || method == "resources/read",
+        Era::Legacy => has.result_type || has.freshness || has.structured_content,
+    };
+    if !differs {
+        return Ok(None);
+    }
     let Ok(object) = Object::parse(result) else { return Ok(None) };
     let patch = match era {
         Era::Modern => with_modern_members(method, &object),
         Era::Legacy => {
-            if matches!(ResultType::read(&object), ResultType::InputRequired) {
+            if has.input_required {
                 let text =
                     "the server asks for input in a way that this client's protocol version does not have";
                 return Err(Fault::new(codes::INTERNAL_ERROR, text));

@@ -12,15 +12,15 @@ use crate::ledger::OpenRow;
 use crate::transport::Listener;
 use crate::upstream::{Answer, Order, Origin, Upstream};
 use gripfast_core::catalog::Catalog;
-use gripfast_core::failure::recovery::{Safety, ToolHints};
+use gripfast_core::failure::recovery::Safety;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
+use gripfast_wire::RawValue;
 use gripfast_wire::era::meta;
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch};
-use gripfast_wire::{Outcome, RawValue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -214,13 +214,15 @@ fn settle(row: OpenRow, outcome: &Result<Answer, CallError>) {
 
 /// Whether calling the tool twice does harm. A tool that its server is known not to have is unknown.
 fn safety(entry: &Entry, upstream: &Upstream, tool: &str) -> Result<Safety, CallError> {
-    let listing = upstream.listing.borrow().clone();
-    let known_for_sure = listing.origin == Origin::Server && is_settled(upstream.state());
-    if listing.catalog.tool(tool).is_none() && known_for_sure {
-        return Err(unknown_tool(entry, listing.catalog, tool));
+    let (hints, origin) = {
+        let listing = upstream.listing.borrow();
+        (listing.catalog.tool(tool).map(|tool| tool.hints), listing.origin)
+    };
+    if hints.is_none() && origin == Origin::Server && is_settled(upstream.state()) {
+        let catalog = Arc::clone(&upstream.listing.borrow().catalog);
+        return Err(unknown_tool(entry, catalog, tool));
     }
-    let hints = listing.catalog.tool(tool).map_or_else(ToolHints::default, |tool| tool.hints);
-    Ok(Safety::of_tool(hints, entry.replay.rule_for(tool)))
+    Ok(Safety::of_tool(hints.unwrap_or_default(), entry.replay.rule_for(tool)))
 }
 
 /// Whether what is listed is what there is.
@@ -246,17 +248,4 @@ fn tool_name(order: &Order, server: &str) -> Result<String, CallError> {
         let text = "`tools/call` needs parameters with the `name` of a tool";
         CallError::new(Code::InvalidRequest, server, Fate::NotSent, text)
     })
-}
-
-impl Answer {
-    /// The result, or the server's error as its code and message.
-    ///
-    /// # Errors
-    /// The JSON-RPC error that the server answered with.
-    pub fn result(&self) -> Result<&RawValue, (i64, String)> {
-        match self.outcome() {
-            Outcome::Result(result) => Ok(result),
-            Outcome::Error(error) => Err((error.code, error.message.into_owned())),
-        }
-    }
 }

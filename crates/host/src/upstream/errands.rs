@@ -1,7 +1,8 @@
 //! Running errands: whatever the present session is to know and does not know yet is told to it, for as long
 //! as it lasts. What is due, and when again, is decided by `core::standing`.
 
-use super::exchange::{Answer, judge};
+use super::answer::Answer;
+use super::exchange::judge;
 use super::wishes::Told;
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Reply, Trouble};
@@ -10,10 +11,10 @@ use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Failure, Outcome as Fate, Sent};
 use gripfast_core::standing::{Ended, Errand, Offers, Way};
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
-use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::envelope;
 use gripfast_wire::patch::Patch;
 use gripfast_wire::subscriptions::{self, Filter};
-use gripfast_wire::{Era, Outcome, RawValue, RequestId, codes};
+use gripfast_wire::{Era, RawValue, codes};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -216,11 +217,9 @@ impl Upstream {
         ended: Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError>,
     ) -> Told {
         match ended {
-            Ok(Ok(reply)) => match Message::parse(&reply.message) {
-                Ok(Message::Response(response)) if matches!(response.outcome, Outcome::Error(_)) => {
-                    Told::Declined(Answer::new(reply.message, live.session.era))
-                }
-                Ok(_) | Err(_) => {
+            Ok(Ok(reply)) => match Answer::read(&reply.message, live.session.era) {
+                Some(answer) if answer.result().is_err() => Told::Declined(answer),
+                Some(_) | None => {
                     let text = "its stream of changes ended at once".to_owned();
                     Told::Missed(Failure::Lost(text), Fate::Refused)
                 }
@@ -237,16 +236,10 @@ impl Upstream {
             Sent::No => Fate::NotSent,
             Sent::Yes => Fate::Unknown,
         };
-        match (&failure, trouble.answer) {
-            (Failure::Declined(_), Some(message)) => {
-                return Told::Declined(Answer::new(message, live.session.era));
-            }
-            (Failure::Declined(text), None) => {
-                let id = RequestId::from(0);
-                let message = envelope::error_response(Some(id.as_id()), codes::INTERNAL_ERROR, text, None);
-                return Told::Declined(Answer::new(message.into(), live.session.era));
-            }
-            _ => {}
+        if let Failure::Declined(text) = &failure {
+            let answer = trouble.answer.and_then(|message| Answer::read(&message, live.session.era));
+            let own = || own_error(codes::INTERNAL_ERROR, text, live.session.era);
+            return Told::Declined(answer.unwrap_or_else(own));
         }
         self.report(live, &failure);
         Told::Missed(failure, fate)
@@ -293,8 +286,12 @@ async fn end_of(stream: &mut Option<Stream>) -> Result<Result<Reply, Box<Trouble
 
 /// What a stream that was opened without this resource says about it.
 fn not_acknowledged() -> Answer {
-    let id = RequestId::from(0);
     let text = "the server does not tell of changes of this resource";
-    let message = envelope::error_response(Some(id.as_id()), codes::INVALID_PARAMS, text, None);
-    Answer::new(message.into(), Era::Modern)
+    own_error(codes::INVALID_PARAMS, text, Era::Modern)
+}
+
+/// An error in the words of the protocol, for a server that found none.
+fn own_error(code: i64, text: &str, era: Era) -> Answer {
+    let message = envelope::error_response(None, code, text, None);
+    Answer::read(&message.into(), era).expect("an error response is a response")
 }

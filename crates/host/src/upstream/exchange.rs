@@ -1,11 +1,11 @@
 //! The way of one request to one upstream: admitted, written, answered, or judged and perhaps sent once
 //! more. The only place where a call waits.
 
+use super::answer::Answer;
 use super::call_watch::CallWatch;
 use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
-use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
@@ -20,7 +20,6 @@ use gripfast_wire::envelope::Message;
 use gripfast_wire::era::meta;
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
-use gripfast_wire::results::CallResult;
 use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,46 +43,6 @@ pub(crate) struct Order {
     pub(crate) log_level: Option<LogLevel>,
     /// The tool that it calls, by the server's own name.
     pub(crate) tool: Option<String>,
-}
-
-/// What a server answered: a result, or an error of its own.
-#[derive(Debug, Clone)]
-pub struct Answer {
-    message: Bytes,
-    era: Era,
-}
-
-impl Answer {
-    /// A response, which was parsed.
-    pub(super) fn new(message: Bytes, era: Era) -> Self {
-        Self { message, era }
-    }
-
-    /// The outcome in the server's own bytes.
-    pub fn outcome(&self) -> Outcome<'_> {
-        match Message::parse(&self.message) {
-            Ok(Message::Response(response)) => response.outcome,
-            Ok(_) | Err(_) => unreachable!("an answer is made of a response that was parsed"),
-        }
-    }
-
-    /// The era of the server that gave it.
-    pub fn era(&self) -> Era {
-        self.era
-    }
-
-    /// Whether the server says that it failed: with an error, or with the result of a tool that says so.
-    pub fn is_error(&self) -> bool {
-        matches!(self.outcome(), Outcome::Error(_)) || self.is_tool_error()
-    }
-
-    /// Whether it is the result of a tool that says it failed.
-    pub fn is_tool_error(&self) -> bool {
-        match self.outcome() {
-            Outcome::Result(result) => CallResult::read(result).is_ok_and(|result| result.is_error),
-            Outcome::Error(_) => false,
-        }
-    }
 }
 
 impl Upstream {
@@ -127,7 +86,7 @@ impl Upstream {
                 (Failure::TimedOut(waited), _) if *waited < patience.spent() / 2 => CallEnd::Abandoned,
                 _ => CallEnd::Failed(failure.clone()),
             });
-            let answer = trouble.answer.map(|message| Answer { message, era: live.session.era });
+            let answer = trouble.answer.and_then(|message| Answer::read(&message, live.session.era));
             if let (Failure::Declined(_), Some(answer)) = (&failure, &answer) {
                 return Ok(answer.clone());
             }
@@ -299,18 +258,20 @@ impl Upstream {
         };
         let id = self.mint_id();
         let params = order.params.as_deref();
+        let members = params.and_then(|params| Object::parse(params).ok());
+        let said = members.as_ref().and_then(|members| members.object("_meta"));
         let mut patch = match live.session.era {
-            Era::Modern => modern_context(live, order),
+            Era::Modern => modern_context(live, order, said.as_ref()),
             Era::Legacy => {
-                if brings_state(params) {
+                if brings_state(members.as_ref(), said.as_ref()) {
                     return Err(unusable(&"the `requestState` was not given out by this server"));
                 }
-                without_modern_context(params)
+                without_modern_context(said.as_ref())
             }
         };
         // Tokens are the callers' own and may collide; ours is the id, which does not.
-        if let Some(token) = progress_token(params) {
-            watch.restore(token);
+        if let Some(token) = said.as_ref().and_then(|said| said.get(meta::PROGRESS_TOKEN)) {
+            watch.restore(token.to_owned());
             patch = patch.set_owned(meta::PROGRESS_TOKEN, number(id));
         }
         let patched = if patch.is_empty() {
@@ -446,10 +407,10 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
         return Err(Evidence::sent(During::Call, observed).into());
     };
     let said = match response.outcome {
-        Outcome::Result(_) => return Ok(Answer { message: reply.message, era }),
+        outcome @ Outcome::Result(_) => return Ok(Answer::of(&outcome, era)),
         // Where there is no session none can be gone: whatever it says of sessions, it says of its own.
-        Outcome::Error(_) if live.route == Route::Stdio || era == Era::Modern => {
-            return Ok(Answer { message: reply.message, era });
+        outcome @ Outcome::Error(_) if live.route == Route::Stdio || era == Era::Modern => {
+            return Ok(Answer::of(&outcome, era));
         }
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
@@ -459,10 +420,8 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
 
 /// The context that a modern server wants in each request. What the caller says about itself stands; what
 /// it does not say is said for us.
-fn modern_context<'a>(live: &'a Live, order: &'a Order) -> Patch<'a> {
-    let params = order.params.as_deref().and_then(|params| Object::parse(params).ok());
-    let said = params.and_then(|params| params.object("_meta"));
-    let unsaid = |key| said.as_ref().is_none_or(|said| said.get(key).is_none());
+fn modern_context<'a>(live: &'a Live, order: &'a Order, said: Option<&Object<'_>>) -> Patch<'a> {
+    let unsaid = |key| said.is_none_or(|said| said.get(key).is_none());
     let context = &live.context;
     let mut patch = Patch::new().set_text(meta::PROTOCOL_VERSION, context.version.as_str());
     if unsaid(meta::CLIENT_CAPABILITIES) {
@@ -480,8 +439,7 @@ fn modern_context<'a>(live: &'a Live, order: &'a Order) -> Patch<'a> {
 
 /// A caller of the modern era says in each request what a legacy server was told in the handshake, and
 /// some servers take it for a contradiction.
-fn without_modern_context(params: Option<&RawValue>) -> Patch<'static> {
-    let said = params.and_then(|params| Object::parse(params).ok()).and_then(|params| params.object("_meta"));
+fn without_modern_context(said: Option<&Object<'_>>) -> Patch<'static> {
     let Some(said) = said else { return Patch::new() };
     let modern = [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES, meta::CLIENT_INFO, meta::LOG_LEVEL];
     let present = modern.into_iter().filter(|key| said.get(key).is_some());
@@ -490,15 +448,9 @@ fn without_modern_context(params: Option<&RawValue>) -> Patch<'static> {
 
 /// Whether a modern request goes on with something that its server is to have begun. A legacy server begins
 /// nothing of the kind, so it is somebody else's, or was tampered with.
-fn brings_state(params: Option<&RawValue>) -> bool {
-    let Some(params) = params.and_then(|params| Object::parse(params).ok()) else { return false };
-    let is_modern = params.object("_meta").is_some_and(|said| said.get(meta::PROTOCOL_VERSION).is_some());
-    is_modern && params.get("requestState").is_some()
-}
-
-fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
-    let meta = Object::parse(params?).ok()?.object("_meta")?;
-    meta.get(meta::PROGRESS_TOKEN).map(RawValue::to_owned)
+fn brings_state(params: Option<&Object<'_>>, said: Option<&Object<'_>>) -> bool {
+    let is_modern = said.is_some_and(|said| said.get(meta::PROTOCOL_VERSION).is_some());
+    is_modern && params.is_some_and(|params| params.get("requestState").is_some())
 }
 
 fn number(id: u64) -> Box<RawValue> {

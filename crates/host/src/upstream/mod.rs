@@ -4,6 +4,7 @@
 //! the catalog. `owner` is the one task that performs what the machine decides. `exchange` is the way of
 //! one request. Callers ask; they never repair.
 
+mod answer;
 mod answers;
 mod call_watch;
 mod catalog;
@@ -17,9 +18,9 @@ mod owner;
 mod second;
 mod wishes;
 
+pub use answer::{Answer, Members};
 pub(crate) use catalog::{Listing, Origin, tool_item};
 pub(crate) use dial::Verdict;
-pub use exchange::Answer;
 pub(crate) use exchange::Order;
 pub(crate) use home::{Home, Role};
 pub(crate) use wishes::{Followed, Following, Wishes};

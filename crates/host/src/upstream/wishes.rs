@@ -1,7 +1,8 @@
 //! What callers want this upstream to know whatever session it is in, with those who wait for it and those
 //! who hear of it. `core::standing` decides what is due; `errands` does it.
 
-use super::exchange::{Answer, Patience};
+use super::answer::Answer;
+use super::exchange::Patience;
 use super::{Hold, Upstream};
 use crate::transport::Listener;
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};

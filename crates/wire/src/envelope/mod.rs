@@ -340,8 +340,9 @@ impl From<scan::Fault> for Malformed {
 }
 
 impl<'a> ErrorObject<'a> {
-    /// Never fails: an error that cannot be read well is still an error, and somebody is waiting for it.
-    fn read(error: &'a RawValue) -> Self {
+    /// Reads an `error` member. Never fails: an error that cannot be read well is still an error, and somebody is
+    /// waiting for it.
+    pub fn read(error: &'a RawValue) -> Self {
         let unreadable = Self {
             raw: error,
             code: codes::INTERNAL_ERROR,

@@ -1,0 +1,141 @@
+//! What a server answered to a request. It is read once, when it comes; whoever handles it afterwards asks here.
+
+use bytes::Bytes;
+use gripfast_wire::envelope::{ErrorObject, Message};
+use gripfast_wire::patch::Object;
+use gripfast_wire::results::ResultType;
+use gripfast_wire::{Era, Outcome, RawValue};
+use std::sync::Arc;
+
+/// What a server answered: a result, or an error of its own. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    said: Arc<Said>,
+    era: Era,
+}
+
+#[derive(Debug)]
+enum Said {
+    Result(Box<RawValue>, Members),
+    Error(Box<RawValue>),
+}
+
+/// Which members a result has, of those that something is decided on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Members {
+    /// `isError`, and it is true: a tool says that it failed.
+    pub is_error: bool,
+    /// `resultType`, and it says that input is required first.
+    pub input_required: bool,
+    /// `resultType`, whatever it says.
+    pub result_type: bool,
+    /// `ttlMs` or `cacheScope`.
+    pub freshness: bool,
+    /// `structuredContent`.
+    pub structured_content: bool,
+}
+
+impl Answer {
+    /// The answer in a message, if it is one.
+    pub(crate) fn read(message: &Bytes, era: Era) -> Option<Self> {
+        let Ok(Message::Response(response)) = Message::parse(message) else { return None };
+        Some(Self::of(&response.outcome, era))
+    }
+
+    /// An answer that was read already.
+    pub(crate) fn of(outcome: &Outcome<'_>, era: Era) -> Self {
+        let said = match outcome {
+            Outcome::Result(result) => Said::Result((*result).to_owned(), Members::of(result)),
+            Outcome::Error(error) => Said::Error(error.raw.to_owned()),
+        };
+        Self { said: Arc::new(said), era }
+    }
+
+    /// The outcome in the server's own bytes.
+    pub fn outcome(&self) -> Outcome<'_> {
+        match &*self.said {
+            Said::Result(result, _) => Outcome::Result(result),
+            Said::Error(error) => Outcome::Error(ErrorObject::read(error)),
+        }
+    }
+
+    /// The result, or the server's error as its code and message.
+    ///
+    /// # Errors
+    /// The JSON-RPC error that the server answered with.
+    pub fn result(&self) -> Result<&RawValue, (i64, String)> {
+        match self.outcome() {
+            Outcome::Result(result) => Ok(result),
+            Outcome::Error(error) => Err((error.code, error.message.into_owned())),
+        }
+    }
+
+    /// Which members the result has, of those that something is decided on; none if it is an error.
+    pub fn members(&self) -> Members {
+        match &*self.said {
+            Said::Result(_, members) => *members,
+            Said::Error(_) => Members::default(),
+        }
+    }
+
+    /// The era of the server that gave it.
+    pub fn era(&self) -> Era {
+        self.era
+    }
+
+    /// Whether the server says that it failed: with an error, or with the result of a tool that says so.
+    pub fn is_error(&self) -> bool {
+        matches!(&*self.said, Said::Error(_)) || self.is_tool_error()
+    }
+
+    /// Whether it is the result of a tool that says it failed.
+    pub fn is_tool_error(&self) -> bool {
+        self.members().is_error
+    }
+}
+
+impl Members {
+    fn of(result: &RawValue) -> Self {
+        let Ok(result) = Object::parse(result) else { return Self::default() };
+        let has = |member| result.get(member).is_some();
+        Self {
+            is_error: result.flag("isError"),
+            input_required: matches!(ResultType::read(&result), ResultType::InputRequired),
+            result_type: has("resultType"),
+            freshness: has("ttlMs") || has("cacheScope"),
+            structured_content: has("structuredContent"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(message: &'static str) -> Answer {
+        Answer::read(&Bytes::from_static(message.as_bytes()), Era::Legacy).expect("it is a response")
+    }
+
+    #[test]
+    fn an_answer_says_what_the_server_said_and_what_is_in_it() {
+        let answer =
+            read(r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true,"n":1.0,"structured\u0043ontent":1}}"#);
+        assert_eq!(answer.result().unwrap().get(), r#"{"isError":true,"n":1.0,"structured\u0043ontent":1}"#);
+        assert!(answer.is_tool_error() && answer.is_error());
+        let members = Members { is_error: true, structured_content: true, ..Members::default() };
+        assert_eq!(answer.members(), members);
+        let asking = read(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","ttlMs":1}}"#);
+        assert!(asking.members().input_required && asking.members().freshness && !asking.is_error());
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"result":[1]}"#).members(), Members::default());
+    }
+
+    #[test]
+    fn an_error_keeps_its_code_its_text_and_all_its_bytes() {
+        let answer = read(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-3,"message":"no","x":[1e2]}}"#);
+        assert_eq!(answer.result().unwrap_err(), (-3, "no".to_owned()));
+        assert!(answer.is_error() && !answer.is_tool_error());
+        let Outcome::Error(error) = answer.outcome() else { panic!("{answer:?}") };
+        assert_eq!(error.raw.get(), r#"{"code":-3,"message":"no","x":[1e2]}"#);
+        assert!(Answer::read(&Bytes::from_static(b"{}"), Era::Legacy).is_none());
+    }
+}
