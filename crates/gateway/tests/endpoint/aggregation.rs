@@ -2,6 +2,7 @@
 
 use crate::client::{Legacy, Modern, call, names};
 use crate::scene::{PATIENCE, Scene, at, child, demo, demo_with, host_of};
+use gripfast::State;
 use gripfast_demo::Options;
 use serde_json::{Value, json};
 
@@ -61,6 +62,25 @@ async fn a_uri_that_two_servers_have_names_its_server_for_the_later_one() {
         let read = client.asks("resources/read", json!({ "uri": uri })).await;
         assert_eq!(read["result"]["contents"][0]["text"], content, "{read}");
     }
+}
+
+#[tokio::test]
+async fn the_list_of_a_hundred_lazy_servers_is_complete_at_once_and_starts_none_of_them() {
+    let server = demo().await;
+    let url = server.url();
+    let config = |lazy: &str| -> String {
+        (0..100).map(|number| at(&format!("s{number}"), &url, "legacy", &[lazy])).collect()
+    };
+    let scene = Scene::with(&config("lazy = false")).await;
+    let listed = Legacy::meets(&scene.http).await.asks("tools/list", json!({})).await;
+    assert_eq!(names(&listed, "tools", "name").len(), 900);
+    let met = server.initializes();
+    let scene = scene.restart(&config("lazy = true")).await;
+    let again = Legacy::meets(&scene.http).await.asks("tools/list", json!({})).await;
+    assert_eq!(again["result"], listed["result"]);
+    let states: Vec<State> = scene.host.status().iter().map(|server| server.supervision.state).collect();
+    assert_eq!(states, [State::Idle; 100]);
+    assert_eq!(server.initializes(), met);
 }
 
 /// Every page from the first one on, and how many there were.
