@@ -10,6 +10,7 @@
 )]
 
 mod behaviours;
+mod bench;
 mod chaos;
 mod layers;
 mod reference;
@@ -38,6 +39,11 @@ The chores of this project.
         Breaks servers under a live gateway and counts what its clients lose: a table, and the figures to reach.
         `cargo xtask chaos --write docs/recovery.md` renews that page; `cargo xtask chaos --help` says more. The same
         faults run in `cargo xtask test` with shorter waits.
+
+    cargo xtask bench [PART…] [--quick] [-o json] [--against COMMAND --url URL] [--before BINARY] [--write FILE]
+        Measures what gripfast costs, beside nginx in front of the same server and beside a bare pipe: tables, and the
+        figures to reach. `cargo xtask bench --write docs/performance.md` renews the sections of that page;
+        `cargo xtask bench --help` says more.
 
     cargo xtask layers
         Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
@@ -73,13 +79,14 @@ fn run(args: &[String]) -> Result<(), String> {
         return Ok(());
     };
     let asks_for_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
-    // Chaos has a help of its own.
-    if matches!(command.as_str(), "help" | "--help" | "-h") || (asks_for_help && command != "chaos") {
+    let has_help = matches!(command.as_str(), "bench" | "chaos");
+    if matches!(command.as_str(), "help" | "--help" | "-h") || (asks_for_help && !has_help) {
         print!("{HELP}");
         return Ok(());
     }
     match command.as_str() {
         "test" => test::run(&Workspace::find()?, &test::Options::parse(rest)?),
+        "bench" => bench::run(&Workspace::find()?, rest),
         "chaos" => chaos::run(&Workspace::find()?, rest),
         "layers" => {
             no_arguments(command, rest)?;

@@ -69,6 +69,23 @@ impl Workspace {
         command.args(args).current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).stdin(Stdio::null());
         command
     }
+
+    /// Builds the gateway and `package` as users would run them, and runs the latter on the former.
+    pub(crate) fn run_release(&self, chore: &str, package: &str, args: &[String]) -> Result<(), String> {
+        let build = ["build", "--release", "--package", "gripfast-gateway", "--package", package, "--bins"];
+        let built = self.cargo(&build).status().map_err(|error| format!("cannot run cargo: {error}"))?;
+        if !built.success() {
+            return Err(format!("cargo xtask {chore}: the build failed, see above"));
+        }
+        let binary = |name: &str| {
+            let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+            self.target.join("release").join(name)
+        };
+        let mut command = Command::new(binary(package));
+        command.arg("--gripfast").arg(binary("gripfast")).args(args).current_dir(&self.root);
+        let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("cargo xtask {chore}: {status}")) }
+    }
 }
 
 impl Package {

@@ -54,6 +54,12 @@ pub(super) const CRATES: &[CrateRule] = &[
         why: "chaos judges the gateway from outside, by its command line and by MCP, as it would judge any other",
     },
     CrateRule {
+        name: "gripfast-bench",
+        knows: &[],
+        outside: Outside::Any,
+        why: "the bench measures the gateway from outside, by its command line and by MCP, as it would any other",
+    },
+    CrateRule {
         name: "gripfast-testkit",
         knows: &[],
         outside: Outside::Any,

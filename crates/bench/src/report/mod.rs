@@ -1,0 +1,122 @@
+//! What came of a run: for people, for programs, and for the documentation.
+
+mod page;
+mod place;
+mod plot;
+mod table;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::args::Part;
+use crate::calls::Calls;
+use crate::figure::{self, Figure};
+use crate::lists::Lists;
+use crate::observing::Observing;
+use crate::scale::Scale;
+use crate::startup::Startup;
+use place::Place;
+
+/// Everything that came of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Where, when and by which command.
+    place: Place,
+    sections: Vec<Section>,
+}
+
+/// One part, and what was to be reached in it.
+#[derive(Debug, Serialize)]
+struct Section {
+    #[serde(flatten)]
+    measured: Measured,
+    figures: Vec<Figure>,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Measured {
+    Calls(Calls),
+    Lists(Lists),
+    Startup(Startup),
+    Observing(Observing),
+    Scale(Scale),
+}
+
+impl Report {
+    /// An empty one. Taken before the run, whose own load is not of interest.
+    pub(crate) fn begin() -> Self {
+        Self { place: Place::here(), sections: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, measured: Measured) {
+        let figures = match &measured {
+            Measured::Calls(calls) => figure::of_calls(calls),
+            Measured::Lists(lists) => figure::of_lists(lists),
+            Measured::Startup(startup) => figure::of_startup(startup),
+            Measured::Observing(observing) => figure::of_observing(observing),
+            Measured::Scale(scale) => figure::of_scale(scale),
+        };
+        self.sections.push(Section { measured, figures });
+    }
+
+    /// For programs.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// For people.
+    pub(crate) fn to_text(&self) -> String {
+        let section = |section: &Section| {
+            let figures = section.figures.iter().map(|Figure { goal, measured, met }| {
+                format!("{} {goal}\n       {measured}\n", if *met { "met   " } else { "MISSED" })
+            });
+            let tables: String = section.tables().iter().map(table::Table::to_text).collect();
+            format!("{tables}\n{}\n", figures.collect::<String>())
+        };
+        self.sections.iter().map(section).collect()
+    }
+
+    /// Renews the sections of a page, and the plots in the directory of the same name beside it.
+    pub(crate) fn write(&self, file: &Path) -> Result<()> {
+        let mut text = std::fs::read_to_string(file).unwrap_or_else(|_| page::EMPTY.to_owned());
+        for section in &self.sections {
+            text = page::with_section(&text, section.part().word(), &page::section(&self.place, section));
+            if let Measured::Scale(scale) = &section.measured {
+                let directory = file.with_extension("");
+                std::fs::create_dir_all(&directory)?;
+                for growth in &scale.growth {
+                    let name = format!("{}.svg", growth.over.word());
+                    std::fs::write(directory.join(name), plot::svg(growth))?;
+                }
+            }
+        }
+        std::fs::write(file, text)?;
+        Ok(())
+    }
+}
+
+impl Section {
+    fn part(&self) -> Part {
+        match &self.measured {
+            Measured::Calls(_) => Part::Calls,
+            Measured::Lists(_) => Part::Lists,
+            Measured::Startup(_) => Part::Startup,
+            Measured::Observing(_) => Part::Observing,
+            Measured::Scale(_) => Part::Scale,
+        }
+    }
+
+    fn tables(&self) -> Vec<table::Table> {
+        match &self.measured {
+            Measured::Calls(calls) => table::of_calls(calls),
+            Measured::Lists(lists) => vec![table::of_lists(lists)],
+            Measured::Startup(startup) => vec![table::of_startup(startup)],
+            Measured::Observing(observing) => vec![table::of_observing(observing)],
+            Measured::Scale(scale) => table::of_scale(scale),
+        }
+    }
+}

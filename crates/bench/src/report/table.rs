@@ -1,0 +1,205 @@
+//! The rows, side by side.
+
+use crate::calls::Calls;
+use crate::client::Era;
+use crate::lists::Lists;
+use crate::load::Sample;
+use crate::median;
+use crate::observing::Observing;
+use crate::scale::Scale;
+use crate::startup::Startup;
+
+/// A table whose first columns are words and whose others are numbers.
+pub(super) struct Table {
+    title: String,
+    words: usize,
+    lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(title: impl Into<String>, words: usize, head: &[&str]) -> Self {
+        let head = head.iter().map(|&name| name.to_owned()).collect();
+        Self { title: title.into(), words, lines: vec![head] }
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let columns = self.lines[0].len();
+        let width =
+            |column: usize| self.lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |cells: &Vec<String>| {
+            let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+                if column < self.words { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+            });
+            padded.collect::<Vec<_>>().join("  ") + "\n"
+        };
+        format!("\n{}\n{}", self.title, self.lines.iter().map(line).collect::<String>())
+    }
+
+    pub(super) fn to_markdown(&self) -> String {
+        let line = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let numbers = self.lines[0].len() - self.words;
+        let ruler = format!("|{}{}\n", "---|".repeat(self.words), "---:|".repeat(numbers));
+        let (head, body) = self.lines.split_first().expect("a table has a head");
+        format!("{}\n\n{}{ruler}{}\n", self.title, line(head), body.iter().map(line).collect::<String>())
+    }
+}
+
+pub(super) fn of_calls(calls: &Calls) -> Vec<Table> {
+    let head = [
+        "client",
+        "result",
+        "form",
+        "at once",
+        "way",
+        "p50 µs",
+        "p95",
+        "p99",
+        "calls/s",
+        "ms processor/1,000",
+    ];
+    let mut table = Table::new("Calls", 5, &head);
+    for row in &calls.rows {
+        for (lane, samples) in &row.lanes {
+            let case = row.case;
+            let era = match case.era {
+                Era::Legacy => "legacy",
+                Era::Modern => "modern",
+            };
+            let form = if case.events { "events" } else { "JSON" };
+            let mut cells =
+                [era, &size(case.bytes), form, &case.at_once.to_string(), lane].map(str::to_owned).to_vec();
+            cells.extend(figures(samples));
+            table.lines.push(cells);
+        }
+    }
+    let memory = &calls.memory;
+    let mut weights =
+        Table::new("Resident memory in MB (nginx: all its processes)", 1, &["when", "gripfast", "nginx"]);
+    let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+    let rows = [
+        ("idle, one upstream", memory.gripfast_idle, Some(memory.nginx_idle)),
+        ("after the calls above", memory.gripfast_loaded, Some(memory.nginx_loaded)),
+        ("after more results of 1 MB, 16 at a time", memory.gripfast_large[0], None),
+        ("after as many again", memory.gripfast_large[1], None),
+    ];
+    for (when, ours, theirs) in rows {
+        weights.lines.push(vec![when.to_owned(), mb(ours), theirs.map(mb).unwrap_or_default()]);
+    }
+    if let Some(other) = memory.other_loaded {
+        weights.lines.push(vec![
+            format!("the other gateway, after the calls above: {} MB", mb(other)),
+            String::new(),
+            String::new(),
+        ]);
+    }
+    vec![table, weights]
+}
+
+pub(super) fn of_lists(lists: &Lists) -> Table {
+    let title = format!(
+        "A list of {} tools ({} bytes): gripfast's catalog, and a file of nginx",
+        lists.tools, lists.bytes
+    );
+    let mut table =
+        Table::new(title, 2, &["at once", "from", "p50 µs", "p95", "p99", "lists/s", "ms processor/1,000"]);
+    for row in &lists.rows {
+        for (lane, samples) in &row.lanes {
+            let mut cells = vec![row.at_once.to_string(), (*lane).to_owned()];
+            cells.extend(figures(samples));
+            table.lines.push(cells);
+        }
+    }
+    table
+}
+
+pub(super) fn of_startup(startup: &Startup) -> Table {
+    let mut table = Table::new("From exec to the first `tools/list` that has everything", 1, &["what", "ms"]);
+    let Startup { nothing, lazy_servers, lazy, started, eager_servers, eager, one, .. } = startup;
+    let lines = [
+        ("`true`, which lists nothing".to_owned(), *nothing),
+        (
+            format!("{lazy_servers} lazy servers with a stored catalog, of which {started} were started"),
+            *lazy,
+        ),
+        ("one sample server that is started, nothing stored".to_owned(), *one),
+        (format!("{eager_servers} sample servers that are started, nothing stored"), *eager),
+    ];
+    table.lines.extend(lines.map(|(what, time)| vec![what, format!("{time:.1}")]));
+    table
+}
+
+pub(super) fn of_observing(observing: &Observing) -> Table {
+    let title =
+        format!("Calls that are written down, and calls that are not; {} at a time", observing.at_once);
+    let mut table =
+        Table::new(title, 1, &["ledger", "p50 µs", "p95", "p99", "calls/s", "ms processor/1,000"]);
+    for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(figures(samples));
+        table.lines.push(cells);
+    }
+    table
+}
+
+pub(super) fn of_scale(scale: &Scale) -> Vec<Table> {
+    let mut weights = Table::new("Memory", 1, &["what", "count", "KB each"]);
+    for (what, weight) in
+        [("idle legacy sessions", &scale.sessions), ("open streams, each with its session", &scale.streams)]
+    {
+        weights.lines.push(vec![
+            what.to_owned(),
+            weight.count.to_string(),
+            format!("{:.1}", weight.each / 1024.0),
+        ]);
+    }
+    let mut flat = Table::new(
+        "One call at a time, against a gateway with one of each",
+        1,
+        &["with", "p50", "processor"],
+    );
+    for row in &scale.flat {
+        flat.lines.push(vec![
+            row.what.clone(),
+            format!("{:.2} ×", row.ratio(|sample| sample.p50)),
+            format!("{:.2} ×", row.ratio(|sample| sample.processor)),
+        ]);
+    }
+    let mut tables = vec![weights, flat];
+    for growth in &scale.growth {
+        let over = growth.over.word();
+        let head = [over, "p50 µs", "ms processor/1,000 calls", "MB", "ms to the first full list"];
+        let mut table = Table::new(format!("Growth over {over}"), 0, &head);
+        for point in &growth.points {
+            table.lines.push(vec![
+                point.count.to_string(),
+                format!("{:.0}", point.call),
+                format!("{:.1}", point.processor),
+                format!("{:.1}", point.memory as f64 / 1e6),
+                point.ready.map(|ready| format!("{ready:.0}")).unwrap_or_default(),
+            ]);
+        }
+        tables.push(table);
+    }
+    tables
+}
+
+fn figures(samples: &[Sample]) -> [String; 5] {
+    let of = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure));
+    let processor = of(|sample| sample.processor);
+    [
+        format!("{:.0}", of(|sample| sample.p50)),
+        format!("{:.0}", of(|sample| sample.p95)),
+        format!("{:.0}", of(|sample| sample.p99)),
+        format!("{:.0}", of(|sample| sample.per_second)),
+        if processor > 0.0 { format!("{processor:.1}") } else { String::new() },
+    ]
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} KB", bytes / 1_000),
+        _ => format!("{} MB", bytes / 1_000_000),
+    }
+}

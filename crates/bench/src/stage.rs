@@ -1,0 +1,286 @@
+//! What is started for a measurement: the server behind, and what stands in front of it.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::client::{Address, Client, Era};
+use crate::process::{self, Process};
+use crate::{Cannot, Result};
+
+/// The server behind, over HTTP.
+#[derive(Debug)]
+pub(crate) struct Server {
+    _process: Process,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut process =
+            Process::start("the server behind", command.arg("--serve-http").stdout(Stdio::piped()))?;
+        let line = process.first_line()?;
+        let port = line.trim().parse().map_err(|error| Cannot::because("the port of the server", &error))?;
+        Ok(Self { _process: process, port })
+    }
+
+    /// Where it is, with nothing in between.
+    pub(crate) fn address(&self) -> Address {
+        Address { socket: local(self.port), path: "/mcp".to_owned(), prefix: "" }
+    }
+
+    /// A server of a config, with so many tools.
+    pub(crate) fn entry(&self, name: &str, tools: usize, era: Era) -> String {
+        let protocol = match era {
+            Era::Legacy => "legacy",
+            Era::Modern => "modern",
+        };
+        let port = self.port;
+        format!(
+            "[servers.{name}]\nurl = \"http://127.0.0.1:{port}/mcp?tools={tools}\"\ntransport = \"http\"\n\
+             protocol = \"{protocol}\"\n"
+        )
+    }
+}
+
+/// The command of the same server on its pipes.
+pub(crate) fn on_pipes(tools: usize) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--serve-pipes").arg(tools.to_string());
+    Ok(command)
+}
+
+/// The same as a server of a config.
+pub(crate) fn entry_on_pipes(name: &str, tools: usize) -> Result<String> {
+    let path = std::env::current_exe()?;
+    let path = path.display();
+    Ok(format!(
+        "[servers.{name}]\ncommand = \"{path}\"\nargs = [\"--serve-pipes\", \"{tools}\"]\nprotocol = \"legacy\"\n"
+    ))
+}
+
+/// A gripfast that runs.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    process: Process,
+    pub(crate) address: Address,
+    /// When it was started.
+    pub(crate) began: Instant,
+}
+
+/// What the tools of the first server are prefixed with.
+pub(crate) const FIRST: &str = "bench";
+const PREFIX: &str = "bench__";
+
+/// Where a gateway has its files. They go when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Home(TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(tempfile::tempdir()?))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Gateway {
+    /// Starts it with these servers, and waits until it listens.
+    pub(crate) fn start(gripfast: &Path, home: &Home, config: &str) -> Result<Self> {
+        let file = home.path().join("gripfast.toml");
+        fs::write(&file, config)?;
+        let log = File::create(home.path().join("log"))?;
+        let mut command = Command::new(gripfast);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--state-dir");
+        command.arg(home.path().join("state")).env("HOME", home.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let began = Instant::now();
+        let mut process = Process::start("gripfast", &mut command)?;
+        let line = process.first_line()?;
+        let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+        let socket = url.and_then(|url| url.split('/').next()).and_then(|socket| socket.parse().ok());
+        let socket = socket.ok_or_else(|| Cannot::because("gripfast's first line", &line))?;
+        let address = Address { socket, path: "/mcp".to_owned(), prefix: PREFIX };
+        Ok(Self { process, address, began })
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        vec![self.process.pid()]
+    }
+
+    pub(crate) fn resident(&self) -> u64 {
+        process::resident(&self.pids())
+    }
+
+    pub(crate) fn stop(self) -> Result<()> {
+        self.process.stop()
+    }
+}
+
+/// nginx, as a good operator would put it in front of an MCP server: connections to both sides are kept, and what the
+/// server says is passed on at once.
+#[derive(Debug)]
+pub(crate) struct Nginx {
+    process: Process,
+    _home: Home,
+    pub(crate) address: Address,
+}
+
+impl Nginx {
+    /// In front of `server`. `file` is served under its name with these bytes.
+    pub(crate) fn start(server: &Server, file: (&str, &[u8])) -> Result<Self> {
+        let home = Home::new()?;
+        let port = free_port()?;
+        let config = home.path().join("nginx.conf");
+        fs::create_dir(home.path().join("files"))?;
+        fs::write(home.path().join("files").join(file.0), file.1)?;
+        fs::write(&config, nginx_config(home.path(), port, server.port))?;
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(home.path()).arg("-c").arg(&config).arg("-e").arg(home.path().join("errors"));
+        let hint = "nginx (Debian's `nginx-light` has all that is needed)";
+        let process = Process::start(hint, command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        let address = Address { socket: local(port), path: "/mcp".to_owned(), prefix: "" };
+        wait_for(address.socket)?;
+        Ok(Self { process, _home: home, address })
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let master = self.process.pid();
+        let mut pids = process::children(master);
+        pids.push(master);
+        pids
+    }
+
+    pub(crate) fn resident(&self) -> u64 {
+        process::resident(&self.pids())
+    }
+}
+
+fn nginx_config(home: &Path, port: u16, server: u16) -> String {
+    let home = home.display();
+    // As root it would give its workers to somebody who may not read our files.
+    let user = if rustix::process::getuid().is_root() { "user root;\n" } else { "" };
+    let mut text = format!(
+        "{user}daemon off;\nworker_processes auto;\npid {home}/pid;\nerror_log {home}/errors;\n\
+         events {{ worker_connections 8192; }}\nhttp {{\naccess_log off;\ntcp_nodelay on;\nsendfile on;\n\
+         default_type application/json;\nkeepalive_timeout 1h;\nkeepalive_requests 1000000000;\n\
+         client_max_body_size 16m;\n"
+    );
+    for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
+        let _ = writeln!(text, "{kind}_temp_path {home}/{kind};");
+    }
+    let _ = write!(
+        text,
+        "upstream behind {{ server 127.0.0.1:{server}; keepalive 256; keepalive_requests 1000000000; }}\n\
+         server {{\nlisten 127.0.0.1:{port} backlog=4096;\nroot {home}/files;\nopen_file_cache max=16;\n\
+         location /mcp {{\nproxy_pass http://behind;\nproxy_http_version 1.1;\nproxy_set_header Connection \"\";\n\
+         proxy_buffering off;\nproxy_read_timeout 1h;\n}}\n}}\n}}\n"
+    );
+    text
+}
+
+/// Another gateway, given by its command and its URL.
+#[derive(Debug)]
+pub(crate) struct Other {
+    process: Process,
+    _home: Home,
+    pub(crate) address: Address,
+}
+
+impl Other {
+    /// `{url}` in `command` stands for the server behind, `{config}` for a file with `mcpServers` in which it is
+    /// called `bench`.
+    pub(crate) async fn start(command: &str, url: &str, server: &Server) -> Result<Self> {
+        let home = Home::new()?;
+        let config = home.path().join("servers.json");
+        let behind = format!("http://127.0.0.1:{}/mcp", server.port);
+        let entry = serde_json::json!({ "mcpServers": { FIRST: { "type": "http", "url": behind } } });
+        fs::write(&config, entry.to_string())?;
+        let line = command.replace("{url}", &behind).replace("{config}", &config.display().to_string());
+        let mut command = Command::new("/bin/sh");
+        let log = File::create(home.path().join("log"))?;
+        command.arg("-c").arg(format!("exec {line}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = Process::start("the other gateway", &mut command)?;
+        let bare = url.trim_start_matches("http://");
+        let (socket, path) = bare.split_once('/').unwrap_or((bare, "mcp"));
+        let socket =
+            socket.parse().map_err(|error| Cannot::because("the URL of the other gateway", &error))?;
+        wait_for(socket)?;
+        let address = Address { socket, path: format!("/{path}"), prefix: "" };
+        let prefix = prefix_at(&address).await?;
+        Ok(Self { process, _home: home, address: Address { prefix, ..address } })
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let first = self.process.pid();
+        let mut pids = process::children(first);
+        pids.push(first);
+        pids
+    }
+
+    pub(crate) fn resident(&self) -> u64 {
+        process::resident(&self.pids())
+    }
+}
+
+/// The prefix under which a gateway has the tools: one of those that gateways use.
+async fn prefix_at(address: &Address) -> Result<&'static str> {
+    let patience = Instant::now() + Duration::from_secs(30);
+    loop {
+        for prefix in ["", "bench__", "bench_", "bench-", "bench.", "bench/", "bench:"] {
+            let Ok(mut client) = Client::connect(&Address { prefix, ..address.clone() }, Era::Legacy).await
+            else {
+                continue;
+            };
+            let mut ready = client.ready(crate::client::Question::Give(100));
+            if client.ask(&mut ready).await.is_ok_and(|(_, bytes)| bytes > 100) {
+                return Ok(prefix);
+            }
+        }
+        if Instant::now() > patience {
+            return Err(Cannot::because("the other gateway", &"its tool `give` cannot be called"));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// So many clients, each with a connection of its own.
+pub(crate) async fn clients(address: &Address, era: Era, count: usize) -> Result<Vec<Client>> {
+    let mut clients = Vec::with_capacity(count);
+    for _ in 0..count {
+        clients.push(Client::connect(address, era).await?);
+    }
+    Ok(clients)
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn wait_for(socket: SocketAddr) -> Result<()> {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(socket).is_err() {
+        if Instant::now() > patience {
+            return Err(Cannot::because("waiting for a listener", &socket));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Our binary, where `cargo xtask bench` has built it.
+pub(crate) fn gripfast(given: &Path) -> Result<PathBuf> {
+    given.canonicalize().map_err(|error| Cannot::because(&given.display().to_string(), &error))
+}
