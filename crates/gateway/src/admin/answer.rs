@@ -5,6 +5,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTEN
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use gripfast::{CallError, Code};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A body of JSON.
@@ -64,20 +65,28 @@ impl From<CallError> for Refusal {
     }
 }
 
+/// Why a request was not served, as it is written.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Refused")]
+pub(super) struct RefusalView<'r> {
+    error: ErrorView<'r>,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Error")]
+struct ErrorView<'r> {
+    /// For programs.
+    code: &'r str,
+    /// For people: what failed and what happens next.
+    text: &'r str,
+    /// What to do about it.
+    hint: Option<&'r str>,
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Shape<'r> {
-            error: Part<'r>,
-        }
-        #[derive(Serialize)]
-        struct Part<'r> {
-            code: &'r str,
-            text: &'r str,
-            hint: Option<&'r str>,
-        }
-        let part = Part { code: self.code, text: &self.text, hint: self.hint.as_deref() };
-        let mut response = json(self.status, &Shape { error: part });
+        let error = ErrorView { code: self.code, text: &self.text, hint: self.hint.as_deref() };
+        let mut response = json(self.status, &RefusalView { error });
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -4,18 +4,21 @@
 use super::Admin;
 use super::answer::{Refusal, json};
 use super::view::{fine_millis, millis};
+use super::words;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use gripfast::config::suggest;
 use gripfast::ledger::{Calls, End, Keeps, LedgerStatus, Query, Row};
 use gripfast::{Fate, RawValue, Wall};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Calls out of the ledger, as programs see them.
-#[derive(Debug, Serialize)]
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "Calls")]
 pub struct CallsView {
     /// How the ledger of the gateway that was asked does; nothing if none was.
     ledger: Option<LedgerView>,
@@ -25,7 +28,8 @@ pub struct CallsView {
 }
 
 /// How a ledger does.
-#[derive(Debug, Serialize)]
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "Ledger")]
 pub(super) struct LedgerView {
     keeps: &'static str,
     calls: u64,
@@ -35,18 +39,22 @@ pub(super) struct LedgerView {
 
 /// One call. Times are milliseconds since the Unix epoch, spans are milliseconds; what is not known is null,
 /// and so is the outcome of a call under way.
-#[derive(Debug, Serialize)]
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "Call")]
 struct CallView {
     id: String,
     client: Option<String>,
     server: String,
     tool: String,
     sha256: Option<String>,
+    #[schemars(schema_with = "words::anything")]
     arguments: Option<Box<RawValue>>,
     started_ms: u64,
     ended_ms: Option<u64>,
     took_ms: Option<f64>,
+    #[schemars(schema_with = "words::outcomes")]
     outcome: Option<&'static str>,
+    #[schemars(schema_with = "words::codes")]
     code: Option<&'static str>,
     attempts: Option<u32>,
     replays: Option<u32>,

@@ -2,7 +2,9 @@
 //! a restart of the gateway begins anew.
 
 use super::view::millis;
+use super::words;
 use gripfast::{CallStats, Event, Host, UpstreamEvent};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,15 +35,16 @@ struct Past {
 }
 
 /// The state that began then.
-#[derive(Serialize, Clone, Debug, PartialEq)]
+#[derive(JsonSchema, Serialize, Clone, Debug, PartialEq)]
 struct Since {
     /// Milliseconds since the Unix epoch.
     at: u64,
+    #[schemars(schema_with = "words::states")]
     state: &'static str,
 }
 
 /// The calls of one minute.
-#[derive(Serialize, Clone, Debug, PartialEq)]
+#[derive(JsonSchema, Serialize, Clone, Debug, PartialEq)]
 struct Minute {
     /// Its end, in milliseconds since the Unix epoch.
     at: u64,
@@ -60,12 +63,14 @@ struct Counted {
 }
 
 /// The past as it is shown.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "History")]
 pub(super) struct HistoryView {
     servers: Vec<PastView>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Past")]
 struct PastView {
     name: String,
     states: Vec<Since>,

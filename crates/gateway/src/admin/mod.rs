@@ -1,7 +1,7 @@
 //! The admin API: what a running gateway tells about its servers, and the few things it can be asked to do
 //! about them. The command line, the dashboard and scripts all use these routes and nothing else.
 //!
-//! `view` says what status looks like, `journal` numbers what happens, `history` keeps a day, `token` and `guard` decide who may
+//! `operations` lists what can be asked, `openapi` describes it. `view` says what status looks like, `journal` numbers what happens, `history` keeps a day, `token` and `guard` decide who may
 //! act, `answer` is the only file that writes responses. Which address to listen on is not known here.
 
 mod answer;
@@ -9,13 +9,17 @@ mod calls;
 mod guard;
 mod history;
 mod journal;
+mod openapi;
+mod operations;
 mod pins;
 mod routes;
 mod token;
 mod tools;
 mod view;
+mod words;
 
 pub use calls::CallsView;
+pub use openapi::document;
 pub use pins::PinsView;
 pub use token::TOKEN_FILE;
 

@@ -5,28 +5,33 @@ use super::Admin;
 use super::answer::{Refusal, json};
 use super::guard;
 use super::view::millis;
+use super::words;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use gripfast::{CallError, Difference, Host, PinnedTool, Suspicion};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// The pins of all servers, as programs see them.
-#[derive(Debug, Serialize)]
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "Pins")]
 pub struct PinsView {
     servers: Vec<ServerPinsView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "ServerPins")]
 struct ServerPinsView {
     server: String,
     tools: Vec<PinView>,
 }
 
 /// One pinned tool. Times are milliseconds since the Unix epoch.
-#[derive(Debug, Serialize)]
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "Pin")]
 struct PinView {
     tool: String,
     /// `approved` or `changed`.
@@ -35,13 +40,16 @@ struct PinView {
     first_seen_ms: u64,
     approved_ms: Option<u64>,
     renamed_to: Option<String>,
+    #[schemars(schema_with = "words::objects")]
     differences: Vec<Difference>,
+    #[schemars(schema_with = "words::objects")]
     suspicions: Vec<Suspicion>,
 }
 
 /// What was approved.
-#[derive(Debug, Serialize)]
-struct ApprovedView {
+#[derive(JsonSchema, Debug, Serialize)]
+#[schemars(rename = "Approved")]
+pub(super) struct ApprovedView {
     server: String,
     approved: Vec<String>,
 }

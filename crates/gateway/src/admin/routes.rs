@@ -3,6 +3,7 @@
 use super::answer::{Refusal, json, text};
 use super::calls::LedgerView;
 use super::journal::Follower;
+use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
 use super::view::{DetailView, FleetView, LogView, UpstreamView, millis};
 use super::{Admin, guard};
@@ -13,7 +14,7 @@ use axum::extract::{Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::get;
 use gripfast::config::suggest;
 use gripfast::{CallError, Host, Kind, Principal};
 use std::convert::Infallible;
@@ -34,23 +35,10 @@ const ACTIONS: [(&str, Ask); 4] = [
 ];
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
-    let api = Router::new()
-        .route("/status", get(fleet))
-        .route("/upstreams/{name}", get(upstream))
-        .route("/upstreams/{name}/tools", get(tools))
-        .route("/upstreams/{name}/log", get(log))
-        .route("/upstreams/{name}/call", post(call))
-        .route("/upstreams/{name}/{action}", post(act))
-        .route("/pins", get(super::pins::all))
-        .route("/upstreams/{name}/pins", get(super::pins::of_server))
-        .route("/upstreams/{name}/pins/approve", post(super::pins::approve_all))
-        .route("/upstreams/{name}/pins/{tool}/approve", post(super::pins::approve_one))
-        .route("/policy/{client}/{server}/{tool}", get(policy))
-        .route("/history", get(history))
-        .route("/events", get(events))
-        .route("/calls", get(super::calls::calls))
-        .method_not_allowed_fallback(wrong_method)
-        .fallback(no_such_path);
+    let served = OPERATIONS
+        .iter()
+        .fold(Router::new(), |router, operation| router.route(operation.path, (operation.serve)()));
+    let api = served.method_not_allowed_fallback(wrong_method).fallback(no_such_path);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -72,7 +60,7 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
     Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", what))
 }
 
-async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
+pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
     let fleet = FleetView {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(admin.begun.elapsed()),
@@ -83,7 +71,7 @@ async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
     json(StatusCode::OK, &fleet)
 }
 
-async fn upstream(
+pub(super) async fn upstream(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
@@ -92,7 +80,7 @@ async fn upstream(
 }
 
 /// What a server wrote to stderr, from the line on that is asked for.
-async fn log(
+pub(super) async fn log(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
@@ -110,7 +98,7 @@ async fn log(
 }
 
 /// What a server is known to offer. Looking does not start it.
-async fn tools(
+pub(super) async fn tools(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
@@ -120,7 +108,7 @@ async fn tools(
 }
 
 /// Calls a tool for whoever has the token, as any client would.
-async fn call(
+pub(super) async fn call(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
@@ -132,12 +120,16 @@ async fn call(
         Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", format!("the body cannot be read: {error}"))
             .with_hint("send `{\"tool\": \"…\", \"arguments\": {…}}`")
     })?;
+    if wanted.arguments.as_ref().is_some_and(|arguments| !matches!(arguments.get().as_bytes(), [b'{', ..])) {
+        let text = "the arguments of a tool are an object";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", text));
+    }
     let answer = admin.host.call(&name, &wanted.tool, wanted.arguments).await.map_err(not_called)?;
     Ok(json(StatusCode::OK, &AnswerView::of(&answer)?))
 }
 
 /// What the lists say about a client and a tool.
-async fn policy(
+pub(super) async fn policy(
     State(admin): State<Arc<Admin>>,
     path: Result<Path<(String, String, String)>, PathRejection>,
 ) -> Result<Response, Refusal> {
@@ -147,11 +139,11 @@ async fn policy(
     Ok(json(StatusCode::OK, &DecisionView::of(&client, &server, &tool, &decision)))
 }
 
-async fn history(State(admin): State<Arc<Admin>>) -> Response {
+pub(super) async fn history(State(admin): State<Arc<Admin>>) -> Response {
     json(StatusCode::OK, &admin.history.view())
 }
 
-async fn act(
+pub(super) async fn act(
     State(admin): State<Arc<Admin>>,
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
@@ -167,7 +159,7 @@ async fn act(
 }
 
 /// What happens, as it happens. A client that comes back with `Last-Event-ID` gets what it missed.
-async fn events(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+pub(super) async fn events(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
     let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let follower = admin.journal.follow(last_seen);
     let frames = futures_util::stream::unfold((follower, admin), async |(mut follower, admin)| {
@@ -198,7 +190,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
 async fn no_such_path(uri: Uri) -> Refusal {
     let text = format!("the admin API has no `{}`", uri.path());
     Refusal::new(StatusCode::NOT_FOUND, "not_found", text)
-        .with_hint("there are `status`, `history`, `upstreams/NAME`, `pins`, `policy/CLIENT/SERVER/TOOL`, `calls` and `events` under `/api/v1`")
+        .with_hint("`/api/v1/openapi.json` describes what there is")
 }
 
 fn no_such_action(action: &str) -> Refusal {

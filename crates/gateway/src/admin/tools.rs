@@ -1,18 +1,22 @@
 //! What a server offers, and trying it.
 
 use super::answer::Refusal;
+use super::words;
 use axum::http::StatusCode;
 use gripfast::{Answer, CallError, Catalog, Code, Decision, RawValue};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The tools of one server, as far as they are known.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Tools")]
 pub(super) struct ToolsView<'c> {
     server: &'c str,
     tools: Vec<ToolView<'c>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Tool")]
 struct ToolView<'c> {
     name: &'c str,
     /// What it says about itself, in one word each.
@@ -22,12 +26,13 @@ struct ToolView<'c> {
     said: Said<'c>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Said<'c> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "words::anything")]
     input_schema: Option<&'c RawValue>,
 }
 
@@ -51,7 +56,8 @@ impl<'c> ToolsView<'c> {
 }
 
 /// What the lists say about a client and a tool.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Decision")]
 pub(super) struct DecisionView<'d> {
     client: &'d str,
     server: &'d str,
@@ -67,17 +73,20 @@ impl<'d> DecisionView<'d> {
 }
 
 /// A call to be made for whoever has the token.
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     pub(super) tool: String,
     #[serde(default)]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub(super) arguments: Option<Box<RawValue>>,
 }
 
 /// What the server answered.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Answer")]
 pub(super) struct AnswerView<'a> {
+    #[schemars(schema_with = "words::anything")]
     result: &'a RawValue,
 }
 

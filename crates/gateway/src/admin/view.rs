@@ -3,14 +3,17 @@
 //! of asking, `last_ok_ms`, `since_ms` and `session_age_ms` back from it.
 
 use super::calls::LedgerView;
+use super::words;
 use gripfast::transport::StderrLines;
 use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The whole fleet.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Fleet")]
 pub(super) struct FleetView {
     pub(super) version: &'static str,
     pub(super) uptime_ms: u64,
@@ -22,7 +25,8 @@ pub(super) struct FleetView {
 }
 
 /// What clients have at this moment; `docs/bounds.md` has the bounds.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Clients")]
 pub(crate) struct ClientsView {
     pub(crate) connections: usize,
     pub(crate) sessions: usize,
@@ -30,10 +34,13 @@ pub(crate) struct ClientsView {
 }
 
 /// One upstream in a line.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Upstream")]
 pub(super) struct UpstreamView {
     name: String,
+    #[schemars(schema_with = "words::states")]
     state: &'static str,
+    #[schemars(schema_with = "words::circuits")]
     circuit: &'static str,
     cause: Option<String>,
     next_attempt_ms: Option<u64>,
@@ -75,7 +82,8 @@ pub(super) struct UpstreamView {
 }
 
 /// One upstream with its recent past.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "UpstreamDetail")]
 pub(super) struct DetailView {
     #[serde(flatten)]
     upstream: UpstreamView,
@@ -84,7 +92,8 @@ pub(super) struct DetailView {
 }
 
 /// Lines that a server wrote to stderr, numbered from zero.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Log")]
 pub(super) struct LogView<'n> {
     server: &'n str,
     /// The number of the first of these lines.
@@ -101,7 +110,8 @@ impl<'n> LogView<'n> {
 }
 
 /// Something that happened.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Event")]
 pub(super) struct EventView {
     /// Milliseconds since the Unix epoch.
     at: u64,
@@ -116,7 +126,7 @@ pub(super) struct EventView {
 }
 
 /// What a kind of event carries besides its text.
-#[derive(Serialize, Default)]
+#[derive(JsonSchema, Serialize, Default)]
 struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<&'static str>,

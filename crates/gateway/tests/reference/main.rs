@@ -21,6 +21,12 @@ fn check(file: &str, wanted: &str) {
 }
 
 #[test]
+fn the_document_of_the_admin_api_is_up_to_date() {
+    let document = serde_json::to_string_pretty(&gripfast_gateway::admin::document()).unwrap();
+    check("openapi.json", &format!("{document}\n"));
+}
+
+#[test]
 fn the_page_of_metrics_is_up_to_date() {
     check("metrics.md", &gripfast_gateway::metrics::page());
 }

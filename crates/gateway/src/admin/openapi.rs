@@ -1,0 +1,154 @@
+//! The OpenAPI document of the admin API, made from the table of operations and from the types that are sent.
+
+use super::answer;
+use super::operations::{Answer, Method, OPERATIONS, Operation, Parameter, refused};
+use super::view::EventView;
+use axum::http::StatusCode;
+use axum::response::Response;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
+
+pub(super) async fn serve() -> Response {
+    answer::json(StatusCode::OK, &*DOCUMENT)
+}
+
+/// The document, in OpenAPI 3.1.
+pub fn document() -> Value {
+    let settings = || {
+        SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        })
+    };
+    let mut written = settings().for_serialize().into_generator();
+    let mut read = settings().for_deserialize().into_generator();
+    let mut paths = Map::new();
+    for operation in OPERATIONS {
+        let path = format!("/api/v1{}", operation.path);
+        let methods = paths.entry(path).or_insert_with(|| json!({}));
+        let method = match operation.method {
+            Method::Get => "get",
+            Method::Post => "post",
+        };
+        methods[method] = describe(operation, &mut written, &mut read);
+    }
+    // Told on a stream, whose frames have no schema of their own.
+    written.subschema_for::<EventView>();
+    let mut schemas = written.take_definitions(true);
+    schemas.extend(read.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "gripfast admin API",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What a running gateway tells about its servers, and what it can be asked to do. Reading is \
+                            open on loopback; acting needs the token in `STATE_DIR/admin.token`, and from a browser the \
+                            same origin.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn describe(operation: &Operation, written: &mut SchemaGenerator, read: &mut SchemaGenerator) -> Value {
+    let mut described = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "responses": responses(operation, written),
+    });
+    if !operation.parameters.is_empty() {
+        described["parameters"] = operation.parameters.iter().map(parameter).collect();
+    }
+    if let Some(body) = operation.body {
+        let content = json!({ "application/json": { "schema": body(read) } });
+        described["requestBody"] = json!({ "required": true, "content": content });
+    }
+    if operation.method == Method::Post {
+        described["security"] = json!([{ "token": [] }]);
+    }
+    described
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    match parameter {
+        Parameter::Path { name, text, words } => {
+            let schema = match words {
+                [] => json!({ "type": "string" }),
+                words => json!({ "type": "string", "enum": words }),
+            };
+            json!({ "name": name, "in": "path", "required": true, "description": text, "schema": schema })
+        }
+        Parameter::Query { name, text, schema } => {
+            json!({ "name": name, "in": "query", "description": text, "schema": schema() })
+        }
+        Parameter::Header { name, text } => {
+            json!({ "name": name, "in": "header", "description": text, "schema": { "type": "string" } })
+        }
+    }
+}
+
+fn responses(operation: &Operation, written: &mut SchemaGenerator) -> Value {
+    let mut responses = Map::new();
+    let (status, response) = match &operation.answer {
+        Answer::Json { status, text, schema } => {
+            (*status, content(text, "application/json", json!(schema(written))))
+        }
+        Answer::Events { text } => (200, content(text, "text/event-stream", json!({ "type": "string" }))),
+        Answer::Document => (200, content("The document.", "application/json", json!({ "type": "object" }))),
+    };
+    responses.insert(status.to_string(), response);
+    let guards: &[(u16, &str)] = match operation.method {
+        Method::Get => &[],
+        Method::Post => &[
+            (401, "The admin token is missing or wrong."),
+            (403, "A page of another origin, or a tool that is denied."),
+        ],
+    };
+    let refusals = operation.refusals.iter().map(|refused| (refused.status, refused.text));
+    for (status, text) in guards.iter().copied().chain(refusals) {
+        let schema = json!(refused(written));
+        responses.insert(status.to_string(), content(text, "application/json", schema));
+    }
+    Value::Object(responses)
+}
+
+fn content(text: &str, kind: &str, schema: Value) -> Value {
+    json!({ "description": text, "content": { kind: { "schema": schema } } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every `$ref` leads somewhere.
+    #[test]
+    fn what_the_document_refers_to_is_there() {
+        let document = document();
+        let mut refs = Vec::new();
+        gather(&document, &mut refs);
+        assert!(refs.len() > 10, "{refs:?}");
+        for reference in refs {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    fn gather(value: &Value, refs: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                refs.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| gather(value, refs));
+            }
+            Value::Array(items) => items.iter().for_each(|item| gather(item, refs)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
