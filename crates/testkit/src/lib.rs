@@ -1,5 +1,7 @@
-//! What the tests of gripfast share: real servers and clients, the official conformance suite, and how to start them.
+//! What the tests of gripfast share: real servers and clients, a browser, the official conformance suite, and how to
+//! start them.
 
+pub mod browser;
 pub mod clients;
 pub mod conformance;
 pub mod packages;

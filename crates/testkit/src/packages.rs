@@ -23,6 +23,8 @@ pub enum Package {
     Sqlite,
     /// npm `@modelcontextprotocol/inspector --cli …`, on a Node of its own where there is one.
     Inspector,
+    /// PyPI `schemathesis …`, which tries a web API in every way that its document allows, and in others.
+    Schemathesis,
 }
 
 impl Package {
@@ -46,6 +48,7 @@ impl Package {
             Self::Git => "mcp-server-git",
             Self::Sqlite => "mcp-server-sqlite",
             Self::Inspector => "inspector",
+            Self::Schemathesis => "schemathesis",
         }
     }
 
@@ -83,6 +86,7 @@ impl Package {
             ),
             Self::Time | Self::Git => beside_python("py-servers"),
             Self::Sqlite => beside_python("py-sqlite"),
+            Self::Schemathesis => beside_python("py-schemathesis"),
             Self::Inspector => {
                 let mut args = script(
                     "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js",
@@ -110,7 +114,8 @@ mod tests {
     /// Each says what it is when it is asked for help, which takes all of its packages.
     #[test]
     fn each_package_can_be_started() {
-        let packages = [Package::Time, Package::Git, Package::Sqlite, Package::Inspector];
+        let packages =
+            [Package::Time, Package::Git, Package::Sqlite, Package::Inspector, Package::Schemathesis];
         for package in packages.into_iter().filter(|package| package.require()) {
             let mut command = package.command(["--help"]).to_command();
             let said = command.stdin(Stdio::null()).output().unwrap();

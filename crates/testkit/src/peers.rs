@@ -391,9 +391,13 @@ fn kill_group(leader: &Child) {
 fn kill_group(_leader: &Child) {}
 
 pub(crate) fn is_in_path(program: &str) -> bool {
+    find_in_path(program).is_some()
+}
+
+pub(crate) fn find_in_path(program: &str) -> Option<PathBuf> {
     let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(&program).is_file())
+    std::env::split_paths(&path).map(|dir| dir.join(&program)).find(|path| path.is_file())
 }
 
 fn server_everything() -> PathBuf {

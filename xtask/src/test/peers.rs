@@ -21,6 +21,14 @@ struct Set {
     /// Under `crates/testkit/peers`: what decides the versions.
     from: &'static [&'static str],
     runtime: Runtime,
+    /// What the system itself has to have.
+    system: Option<Program>,
+}
+
+/// A program of the system's own, and Debian's name for it.
+struct Program {
+    names: &'static [&'static str],
+    package: &'static str,
 }
 
 /// A peer by its name in `GRIPFAST_MISSING_PEERS`, and by the variant of [`ENUMS`] that tests say.
@@ -30,7 +38,7 @@ struct Peer {
 }
 
 /// Where the variants are, in `testkit`.
-const ENUMS: [&str; 4] = ["Peer", "Package", "Client", "Suite"];
+const ENUMS: [&str; 5] = ["Peer", "Package", "Client", "Suite", "Browser"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
@@ -48,6 +56,7 @@ const SETS: &[Set] = &[
         ],
         from: &["package.json", "package-lock.json"],
         runtime: Runtime::Node,
+        system: None,
     },
     Set {
         dir: "conformance",
@@ -57,24 +66,28 @@ const SETS: &[Set] = &[
         ],
         from: &["conformance/package.json", "conformance/package-lock.json"],
         runtime: Runtime::Node,
+        system: None,
     },
     Set {
         dir: "py1",
         peers: &[Peer { name: "python-v1", variant: "PythonV1" }],
         from: &["requirements-v1.txt"],
         runtime: Runtime::Python,
+        system: None,
     },
     Set {
         dir: "py2",
         peers: &[Peer { name: "python-v2", variant: "PythonV2" }],
         from: &["requirements-v2.txt"],
         runtime: Runtime::Python,
+        system: None,
     },
     Set {
         dir: "inspector",
         peers: &[Peer { name: "inspector", variant: "Inspector" }],
         from: &["inspector/package.json", "inspector/package-lock.json"],
         runtime: Runtime::Node,
+        system: None,
     },
     Set {
         dir: "npm-servers",
@@ -84,6 +97,7 @@ const SETS: &[Set] = &[
         ],
         from: &["servers/package.json", "servers/package-lock.json"],
         runtime: Runtime::Node,
+        system: None,
     },
     Set {
         dir: "py-servers",
@@ -93,12 +107,31 @@ const SETS: &[Set] = &[
         ],
         from: &["requirements-servers.txt"],
         runtime: Runtime::Python,
+        system: None,
     },
     Set {
         dir: "py-sqlite",
         peers: &[Peer { name: "mcp-server-sqlite", variant: "Sqlite" }],
         from: &["requirements-sqlite.txt"],
         runtime: Runtime::Python,
+        system: None,
+    },
+    Set {
+        dir: "py-schemathesis",
+        peers: &[Peer { name: "schemathesis", variant: "Schemathesis" }],
+        from: &["requirements-schemathesis.txt"],
+        runtime: Runtime::Python,
+        system: None,
+    },
+    Set {
+        dir: "browser",
+        peers: &[Peer { name: "chromium", variant: "Chromium" }],
+        from: &["browser/package.json", "browser/package-lock.json"],
+        runtime: Runtime::Node,
+        system: Some(Program {
+            names: &["chromium", "chromium-browser", "google-chrome"],
+            package: "chromium",
+        }),
     },
 ];
 
@@ -176,6 +209,9 @@ fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
 
 impl Set {
     fn install(&self, workspace: &Workspace) -> Result<(), String> {
+        if let Some(program) = &self.system {
+            program.install()?;
+        }
         let fixtures = workspace.root.join("crates/testkit/peers");
         let dir = workspace.target.join("peers").join(self.dir);
         let stamp = dir.join("installed-from");
@@ -224,6 +260,33 @@ impl Set {
             _ => std::fs::create_dir_all(dir),
         };
         emptied.map_err(|error| format!("cannot empty {}: {error}", dir.display()))
+    }
+}
+
+impl Program {
+    /// Takes it from the system, or has Debian's package manager fetch it where that is there and may.
+    fn install(&self) -> Result<(), String> {
+        if self.is_there() {
+            return Ok(());
+        }
+        let apt = |args: &[&str]| {
+            quiet(Command::new("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive"))
+        };
+        let install = ["install", "--yes", "--no-install-recommends", self.package];
+        // Lists of packages that are missing or old are the usual cause.
+        let installed = apt(&install).or_else(|_| apt(&["update"]).and_then(|_| apt(&install)));
+        match installed {
+            Ok(_) if self.is_there() => Ok(()),
+            Ok(_) => Err(format!("`{}` was installed and is not in PATH", self.package)),
+            Err(why) => {
+                Err(format!("there is no `{}` in PATH, and it cannot be installed: {why}", self.names[0]))
+            }
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| self.names.iter().any(|name| dir.join(name).is_file()))
     }
 }
 

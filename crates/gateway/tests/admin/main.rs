@@ -6,6 +6,7 @@
 mod acting;
 mod calls;
 mod events;
+mod openapi;
 mod scene;
 mod status;
 mod tools;

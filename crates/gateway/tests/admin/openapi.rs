@@ -1,0 +1,61 @@
+//! The document that describes the API, and a stranger who believes it: Schemathesis asks for everything in it, rightly
+//! and wrongly, and holds each answer against it.
+
+use crate::scene::Scene;
+use axum::http::StatusCode;
+use gripfast_testkit::packages::Package;
+use std::process::Stdio;
+use std::time::Duration;
+
+#[tokio::test]
+async fn the_document_is_served() {
+    let scene = Scene::with("").await;
+    let answered = scene.get("/api/v1/openapi.json").await;
+    assert_eq!(answered.status, StatusCode::OK);
+    assert_eq!(answered.json(), gripfast_gateway::admin::document());
+}
+
+/// It asks for servers that there are and for one that there is not. A call may fail for the server's sake.
+const CONFIG: &str = r#"
+[parameters]
+"path.name" = ["demo", "nobody"]
+"path.server" = ["demo", "nobody"]
+
+[checks]
+not_a_server_error.expected-statuses = ["2xx", "4xx", "502", "504"]
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_is_answered_as_the_document_says() {
+    if !Package::Schemathesis.require() {
+        return;
+    }
+    let scene = Scene::ready().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("schemathesis.toml");
+    std::fs::write(&config, CONFIG).unwrap();
+    let (config, document) = (config.display().to_string(), format!("{}/api/v1/openapi.json", scene.base));
+    let bearer = format!("Authorization: Bearer {}", scene.token());
+    let command = Package::Schemathesis.command([
+        "--config-file",
+        &config,
+        "run",
+        &document,
+        // It has no end.
+        "--exclude-operation-id=events",
+        "--phases=examples,coverage,fuzzing",
+        "--max-examples=10",
+        "--generation-deterministic",
+        "--request-timeout=30",
+        "--no-color",
+        "--header",
+        &bearer,
+    ]);
+    let mut process = tokio::process::Command::new(command.program);
+    process.args(command.args).current_dir(folder.path()).stdin(Stdio::null()).kill_on_drop(true);
+    let said = tokio::time::timeout(Duration::from_secs(170), process.output()).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success(), "{text}{}", String::from_utf8_lossy(&said.stderr));
+    assert!(text.contains("Fuzzing"), "{text}");
+    scene.host.shutdown().await;
+}
