@@ -2,12 +2,14 @@
 
 import { draw, h } from "./dom.js";
 import { begin, model, onChange } from "./model.js";
+import { calls } from "./pages/calls.js";
 import { overview } from "./pages/overview.js";
 import { server } from "./pages/server.js";
 import { tryTool } from "./pages/try.js";
 
 const PAGES = [
   { path: "", title: "Overview", page: overview },
+  { path: "calls", title: "Calls", page: calls },
   { path: "try", title: "Try a tool", page: tryTool },
   { path: "server", title: null, page: server },
 ];

@@ -42,6 +42,7 @@ const ASSETS: &[Asset] = &[
     asset!("notices.js", SCRIPT),
     asset!("words.js", SCRIPT),
     asset!("pages/actions.js", SCRIPT),
+    asset!("pages/calls.js", SCRIPT),
     asset!("pages/overview.js", SCRIPT),
     asset!("pages/server.js", SCRIPT),
     asset!("pages/try.js", SCRIPT),

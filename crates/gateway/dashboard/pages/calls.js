@@ -1,0 +1,100 @@
+// The last calls as they are made, the newest first, and filters over them.
+
+import { read } from "../api.js";
+import { h } from "../dom.js";
+import { changed, model } from "../model.js";
+import { clock, count, span } from "../words.js";
+
+const LOOK_EVERY = 1000;
+const MOST = 200;
+const OUTCOMES = ["running", "done", "failed", "refused", "not_sent", "unknown"];
+
+export function calls() {
+  const filter = { server: "", outcome: "", tool: "" };
+  let told = null;
+  let problem = null;
+  let asked = 0;
+
+  async function look() {
+    const number = (asked += 1);
+    const query = new URLSearchParams({ limit: String(MOST) });
+    if (filter.server) query.set("server", filter.server);
+    if (filter.outcome === "unknown") query.set("unknown", "true");
+    try {
+      const answer = await read(`calls?${query}`);
+      // An answer to an older question, which came late.
+      if (number !== asked) return;
+      told = answer;
+      problem = null;
+    } catch (error) {
+      problem = error.message;
+    }
+    changed();
+  }
+
+  function choose(key) {
+    return (event) => {
+      filter[key] = event.target.value;
+      look();
+    };
+  }
+
+  const looking = setInterval(() => document.hidden || look(), LOOK_EVERY);
+  look();
+
+  return {
+    leave: () => clearInterval(looking),
+    draw: () => [
+      h("h1", {}, "Calls"),
+      h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
+        field("server", "Server", select("server", choose("server"), (model.fleet?.upstreams ?? []).map(({ name }) => name))),
+        field("outcome", "Outcome", select("outcome", choose("outcome"), OUTCOMES)),
+        field("tool", "Tool", h("input", { id: "tool", type: "search", "data-own": true, oninput: choose("tool") }))),
+      problem && h("p", { class: "bad" }, problem),
+      told && list(told, filter),
+    ],
+  };
+}
+
+function field(id, label, control) {
+  return h("span", {}, h("label", { for: id }, label), " ", control);
+}
+
+/** Mended from within, so that a server that is new can be chosen: what was chosen stays. */
+function select(id, chosen, words) {
+  return h("select", { id, onchange: chosen },
+    h("option", { value: "" }, "all"),
+    words.map((word) => h("option", { value: word, "data-key": word }, word.replace("_", " "))));
+}
+
+function list({ calls: rows, left_out: older, ledger }, filter) {
+  const shown = rows.filter((call) =>
+    (!filter.outcome || (call.outcome ?? "running") === filter.outcome) && call.tool.includes(filter.tool));
+  return [
+    ledger?.keeps === "off" && h("p", { class: "warn" }, "The ledger is off: nothing is noted down of calls."),
+    ledger?.cause && h("p", { class: "bad" }, `The ledger cannot be written: ${ledger.cause}`),
+    shown.length === 0 ? h("p", { class: "quiet" }, "None.") : table(shown),
+    older > 0 && h("p", { class: "quiet" }, `${count(older, "older call")} not shown; `, h("code", {}, "gripfast calls"), " lists them."),
+  ];
+}
+
+function table(rows) {
+  const head = ["Started", "Client", "Server", "Tool", "Outcome", "Took", "Tries", "What to do"];
+  return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Calls" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, rows.map(row))));
+}
+
+function row(call) {
+  const outcome = call.outcome ?? "running";
+  return h("tr", { "data-key": call.id, class: `outcome-${outcome}` },
+    h("td", {}, h("time", { datetime: new Date(call.started_ms).toISOString() }, clock(call.started_ms))),
+    h("td", {}, call.client ?? "–"),
+    h("td", {}, h("a", { href: `#/server/${encodeURIComponent(call.server)}` }, call.server)),
+    h("td", {}, call.tool),
+    h("td", { title: call.text }, outcome.replace("_", " "), call.code && h("span", { class: "quiet" }, ` ${call.code.replaceAll("_", " ")}`)),
+    h("td", { class: "number" }, call.took_ms === null ? "–" : span(call.took_ms)),
+    h("td", { class: "number" }, call.attempts === null ? "–" : String(call.attempts)),
+    h("td", { class: "hint" }, call.hint ?? ""));
+}

@@ -1,0 +1,215 @@
+// What a person does in the dashboard, and what they must see. `node drive.mjs STORY URL TOKEN PICTURES`; fails with
+// what was wrong.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const require = createRequire(join(process.env.PEER_MODULES, "package.json"));
+const { chromium } = require("playwright-core");
+const axe = require("axe-core");
+
+const [story, url, token, pictures] = process.argv.slice(2);
+/** A loaded machine is slow; nothing that works takes this long. */
+const PATIENCE = 30_000;
+
+const PAGES = {
+  overview: "#/",
+  server: "#/server/steady",
+  "broken-server": "#/server/broken",
+  calls: "#/calls",
+  try: "#/try",
+  "try-a-tool": "#/try/steady/add",
+  nobody: "#/server/nobody",
+};
+
+const STORIES = { crash, reconnect, form, calls, keyboard, pages, mistakes };
+
+const browser = await chromium.launch({
+  executablePath: process.env.PEER_CHROMIUM,
+  // In a container it runs as root, and /dev/shm is small.
+  args: ["--no-sandbox", "--disable-dev-shm-usage"],
+});
+try {
+  await STORIES[story]();
+} finally {
+  await browser.close();
+}
+
+async function crash() {
+  const page = await open("#/");
+  const row = page.getByRole("row", { name: /steady/ });
+  const ready = row.locator(".badge", { hasText: "ready" });
+  await ready.waitFor();
+  await page.evaluate(() => { window.wasHere = true; });
+  // It answers nothing: it dies first.
+  await act("upstreams/steady/call", { tool: "crash" });
+  const happened = page.getByRole("region", { name: "What happened since you look" });
+  await happened.getByText(/to reconnecting/).first().waitFor();
+  await happened.getByText(/is back after/).first().waitFor();
+  await ready.waitFor();
+  await row.getByRole("cell", { name: "1", exact: true }).first().waitFor();
+  assert.ok(await page.evaluate(() => window.wasHere), "the page was not loaded again");
+  await picture(page, "crash");
+  await page.done();
+}
+
+async function reconnect() {
+  const page = await open("#/server/steady");
+  const pid = page.locator("dd", { hasText: /^stdio, pid \d+/ });
+  const before = await pid.textContent();
+  await page.getByRole("button", { name: "Reconnect steady" }).click();
+  const dialog = page.getByRole("dialog", { name: "Admin token" });
+  // A wrong one is refused, and asked for again.
+  await dialog.getByLabel("Token").fill("not the token");
+  await dialog.getByRole("button", { name: "Use it" }).click();
+  await page.waitForFunction(() => document.querySelector("#token")?.value === "", { timeout: PATIENCE });
+  await picture(page, "token");
+  await dialog.getByLabel("Token").fill(token);
+  await dialog.getByRole("button", { name: "Use it" }).click();
+  await page.getByRole("status").getByText(/^steady is /).waitFor();
+  await page.waitForFunction((before) => {
+    const facts = [...document.querySelectorAll("dd")].map((fact) => fact.textContent);
+    return facts.some((fact) => /^stdio, pid \d+/.test(fact) && fact !== before);
+  }, before, { timeout: PATIENCE });
+  // The browser says so itself when it is refused.
+  page.expects(/401/);
+  await page.done();
+}
+
+async function form() {
+  const page = await open("#/try/steady/add");
+  await page.evaluate((token) => sessionStorage.setItem("gripfast.token", token), token);
+  await page.getByLabel("a *").fill("2");
+  await page.getByLabel("b *").fill("3");
+  await page.getByRole("button", { name: "Call add" }).click();
+  const answer = page.getByRole("heading", { name: "Answer" });
+  await answer.waitFor();
+  await page.locator("section pre").getByText("5").first().waitFor();
+  await picture(page, "form");
+  await page.getByRole("navigation", { name: "Tools" }).getByRole("link", { name: "fail", exact: true }).click();
+  await page.getByRole("button", { name: "Call fail" }).click();
+  await page.getByRole("heading", { name: "The tool says it failed" }).waitFor();
+  await page.done();
+}
+
+async function calls() {
+  const page = await open("#/calls");
+  await page.getByText("None.").waitFor();
+  await act("upstreams/steady/call", { tool: "add", arguments: { a: 1, b: 2 } });
+  await page.getByRole("row", { name: /steady add done/ }).waitFor();
+  await act("upstreams/steady/call", { tool: "crash" });
+  await page.getByRole("row", { name: /steady crash unknown/ }).waitFor();
+  await page.getByLabel("Outcome").selectOption("unknown");
+  await page.getByRole("row", { name: /steady add done/ }).waitFor({ state: "detached" });
+  await page.getByRole("row", { name: /steady crash unknown/ }).waitFor();
+  await page.getByLabel("Outcome").selectOption("");
+  await page.getByLabel("Tool").fill("ad");
+  await page.getByRole("row", { name: /steady crash/ }).waitFor({ state: "detached" });
+  await page.getByRole("row", { name: /steady add done/ }).waitFor();
+  await page.done();
+}
+
+async function keyboard() {
+  const page = await open("#/");
+  await page.keyboard.press("Tab");
+  await page.getByRole("link", { name: "Skip to the content" }).and(page.locator(":focus")).waitFor();
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "page");
+  // The first thing there is: what needs attention, with its page.
+  await page.keyboard.press("Tab");
+  await page.getByRole("link", { name: "broken" }).first().and(page.locator(":focus")).waitFor();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: /broken/ }).waitFor();
+  // What changes does not take the focus away.
+  await page.getByRole("button", { name: "Reconnect broken" }).focus();
+  await act("upstreams/steady/call", { tool: "crash" });
+  await page.waitForResponse((response) => response.url().endsWith("/api/v1/status"), { timeout: PATIENCE });
+  await page.getByRole("button", { name: "Reconnect broken" }).and(page.locator(":focus")).waitFor();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog", { name: "Admin token" }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.id), "token");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  page.expects(/401/);
+  await page.done();
+}
+
+async function pages() {
+  await act("upstreams/steady/call", { tool: "add", arguments: { a: 1, b: 2 } });
+  await act("upstreams/steady/call", { tool: "crash" });
+  for (const scheme of ["light", "dark"]) {
+    for (const [name, hash] of Object.entries(PAGES)) {
+      const page = await open(hash, scheme);
+      await page.getByRole("heading", { level: 1 }).waitFor();
+      await picture(page, `${name}-${scheme}`);
+      const troubles = await axeSays(page);
+      assert.deepEqual(troubles, [], `${name}, ${scheme}`);
+      if (name === "nobody") page.expects(/404/);
+      await page.done();
+    }
+  }
+}
+
+async function mistakes() {
+  const page = await open("#/");
+  await page.evaluate(() => {
+    console.error("this is a mistake");
+    const script = document.createElement("script");
+    script.textContent = "window.ran = true";
+    const button = document.createElement("button");
+    document.body.append(script, button);
+  });
+  assert.equal(await page.evaluate(() => window.ran), undefined, "the policy lets no inline script run");
+  assert.ok((await axeSays(page)).some(({ id }) => id === "button-name"), "a button without a name is found");
+  await assert.rejects(page.done(), /this is a mistake[^]*Content Security Policy/);
+}
+
+/** What of a page would stop somebody with a screen reader, a keyboard or weak eyes. */
+async function axeSays(page) {
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(() => window.axe.run());
+  return violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, help, nodes }) => ({ id, help, where: nodes.map(({ html }) => html.slice(0, 200)) }));
+}
+
+/** A page that remembers what went wrong on it. */
+async function open(hash, scheme = "light") {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme: scheme });
+  page.setDefaultTimeout(PATIENCE);
+  const said = [];
+  const expected = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) said.push(message.text());
+  });
+  page.on("pageerror", (error) => said.push(error.stack));
+  page.on("requestfailed", (request) => {
+    // Streams and questions under way end with their page.
+    const { errorText } = request.failure();
+    if (errorText !== "net::ERR_ABORTED") said.push(`${request.url()}: ${errorText}`);
+  });
+  page.expects = (pattern) => expected.push(pattern);
+  page.done = async () => {
+    await page.close();
+    const unexpected = said.filter((text) => !expected.some((pattern) => pattern.test(text)));
+    assert.deepEqual(unexpected, [], "the console is silent");
+  };
+  await page.goto(`${url}/${hash}`);
+  await page.getByText("● live").waitFor();
+  return page;
+}
+
+async function picture(page, name) {
+  await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
+}
+
+/** Asks the gateway for something, as a program with the token would. */
+async function act(path, body) {
+  const answer = await fetch(`${url}/api/v1/${path}`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return answer.text();
+}

@@ -1,0 +1,65 @@
+//! The dashboard in a real Chromium, over a gateway that serves: what a person sees and does there. The stories
+//! themselves are told in `drive.mjs`; screenshots are left under `target/browser`.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod scene;
+
+use gripfast_testkit::browser::Browser;
+use scene::Scene;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fleet_shows_a_crash_and_the_recovery_live() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("crash").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_button_reconnects_a_server_once_the_token_is_given() {
+    if Browser::Chromium.require() {
+        let scene = Scene::set().await;
+        let before = scene.pid("steady");
+        scene.plays("reconnect").await;
+        assert_ne!(scene.pid("steady"), before, "it has another process");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_calls_a_tool() {
+    if Browser::Chromium.require() {
+        let scene = Scene::set().await;
+        scene.plays("form").await;
+        assert_eq!(scene.host.status_of("steady").unwrap().calls.calls, 2, "one that adds, one that fails");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_shown_as_they_are_made_and_can_be_filtered() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("calls").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_can_be_used_without_a_mouse() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("keyboard").await;
+    }
+}
+
+/// No message on the console, no violation of the content policy, nothing serious for axe; light and dark.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_is_clean_in_light_and_dark() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("pages").await;
+    }
+}
+
+/// The page has to be able to tell its own mistakes, or the test above would always pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mistake_on_a_page_is_found() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("mistakes").await;
+    }
+}

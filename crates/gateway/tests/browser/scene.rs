@@ -1,0 +1,91 @@
+//! A gateway that serves a few demo servers, and a browser in front of it.
+
+use gripfast::config::Config;
+use gripfast::{Host, State};
+use gripfast_gateway::admin::TOKEN_FILE;
+use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::server::{Server, Settings};
+use gripfast_testkit::browser::Browser;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// A browser takes its time on a machine that compiles.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Scene {
+    pub(crate) host: Host,
+    url: String,
+    state: tempfile::TempDir,
+}
+
+impl Scene {
+    /// With `steady`, which is well, and `broken`, which cannot be started.
+    pub(crate) async fn set() -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let host = Host::builder().state_dir(Some(state.path().to_owned())).build();
+        let program = env!("CARGO_BIN_EXE_gripfast");
+        let config = format!(
+            "[servers.steady]\ncommand = {program:?}\nargs = ['demo-server']\n\
+             [servers.broken]\ncommand = 'no-such-program'\n"
+        );
+        for server in Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers {
+            host.spawn(&server.name, server.spec.unwrap()).unwrap();
+        }
+        let settings = Settings {
+            listen: ([127, 0, 0, 1], 0).into(),
+            state_dir: Some(state.path().to_owned()),
+            terms: Terms::default(),
+        };
+        let server = Server::bind(host.clone(), &settings).await.unwrap();
+        let url = format!("http://{}", server.address().unwrap());
+        // It ends with the test's runtime.
+        tokio::spawn(server.serve(std::future::pending()));
+        host.catalog("steady", PATIENCE).await.unwrap();
+        let scene = Self { host, url, state };
+        scene.until("steady", State::Ready).await;
+        scene.until("broken", State::ConfigError).await;
+        scene
+    }
+
+    /// Has the browser act out one story. What it has to say goes to the test's output.
+    pub(crate) async fn plays(&self, story: &str) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.mjs");
+        let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../browser");
+        std::fs::create_dir_all(&pictures).unwrap();
+        let token = std::fs::read_to_string(self.state.path().join(TOKEN_FILE)).unwrap();
+        let pictures = pictures.display().to_string();
+        let command = Browser::Chromium.script(&script, [story, &self.url, token.trim(), &pictures]);
+        let mut process = tokio::process::Command::new(command.program);
+        process.args(command.args).envs(command.env).stdin(Stdio::null()).kill_on_drop(true);
+        let played = tokio::time::timeout(PATIENCE, process.output()).await.unwrap().unwrap();
+        assert!(
+            played.status.success(),
+            "{story}: {}\n{}{}",
+            played.status,
+            String::from_utf8_lossy(&played.stdout),
+            String::from_utf8_lossy(&played.stderr)
+        );
+        self.until("steady", State::Ready).await;
+    }
+
+    pub(crate) fn pid(&self, server: &str) -> Option<u32> {
+        self.host.status_of(server).unwrap().pid
+    }
+
+    async fn until(&self, server: &str, state: State) {
+        let mut events = self.host.events();
+        let reached = async {
+            let there = || {
+                let supervision = self.host.status_of(server).unwrap().supervision;
+                supervision.state == state && !supervision.replacing
+            };
+            while !there() {
+                events.recv().await.unwrap();
+            }
+        };
+        if tokio::time::timeout(PATIENCE, reached).await.is_err() {
+            panic!("`{server}` was never {state:?}: {:?}", self.host.status_of(server).unwrap());
+        }
+    }
+}
