@@ -71,13 +71,13 @@ impl Connections {
             // Small answers must not wait for more to send.
             let _ = stream.set_nodelay(true);
             let peer = Peer::at(address.ip());
-            match self.shares.take(peer, 1) {
+            match self.shares.take(&peer, 1) {
                 Ok(share) => {
                     let connection = serve(stream, peer, self.router.clone(), leaving.clone());
                     all.spawn(until_cut(cut.clone(), share, connection));
                 }
                 Err(_) => {
-                    if let Ok(share) = turned_away.take(Peer::default(), 1) {
+                    if let Ok(share) = turned_away.take(&Peer::default(), 1) {
                         all.spawn(until_cut(cut.clone(), share, turn_away(stream)));
                     }
                 }
@@ -97,7 +97,7 @@ async fn until_cut(cut: CancellationToken, _share: Share, connection: impl Futur
 
 async fn serve(stream: TcpStream, peer: Peer, router: Router, leaving: CancellationToken) {
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(peer.clone());
         router.clone().call(request)
     });
     let connection = http1::Builder::new()

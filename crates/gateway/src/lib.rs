@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+pub mod auth;
 mod connections;
 mod dashboard;
 pub mod downstream;

@@ -1,12 +1,15 @@
 //! The process around a gateway: it listens, serves until it is told to stop, and leaves in order.
 
 use crate::admin::{Admin, ClientsView};
+use crate::auth::Access;
 use crate::connections::Connections;
 use crate::dashboard;
 use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
 use crate::metrics;
 use crate::shares::Shares;
+use axum::middleware::from_fn_with_state;
 use gripfast::Host;
+use gripfast::config::AccessConfig;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +28,8 @@ pub struct Settings {
     pub state_dir: Option<PathBuf>,
     /// The terms under which clients are served.
     pub terms: Terms,
+    /// Who may use it.
+    pub access: AccessConfig,
 }
 
 /// A gateway that listens and does not serve yet.
@@ -40,7 +45,7 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 pub enum CannotListen {
     /// Everybody on the network could use all servers.
-    #[error("`{0}` is not a loopback address, and there is no client authentication yet")]
+    #[error("`{0}` is not a loopback address, and clients do not have to show who they are")]
     NotLoopback(SocketAddr),
     /// The operating system refuses.
     #[error("cannot listen on `{address}`")]
@@ -51,6 +56,9 @@ pub enum CannotListen {
         #[source]
         source: io::Error,
     },
+    /// Nobody could show who they are.
+    #[error("clients cannot be told apart")]
+    Access(#[source] io::Error),
     /// Neither key nor token can be kept or made.
     #[error("the state directory cannot be used")]
     State(#[source] io::Error),
@@ -66,7 +74,9 @@ impl Server {
     /// See [`CannotListen`].
     pub async fn bind(host: Host, settings: &Settings) -> Result<Self, CannotListen> {
         let address = settings.listen;
-        if !address.ip().is_loopback() {
+        let state_dir = settings.state_dir.as_deref();
+        let access = Access::of(&settings.access, state_dir).map_err(CannotListen::Access)?;
+        if access.is_none() && !address.ip().is_loopback() {
             return Err(CannotListen::NotLoopback(address));
         }
         let refused = |source| CannotListen::Refused { address, source };
@@ -75,22 +85,25 @@ impl Server {
         let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         let limits = settings.terms.limits;
         let shares = Shares::new(limits.connections_per_client as usize, limits.connections as usize);
-        let admin =
-            Admin::new(host.clone(), settings.state_dir.as_deref()).map_err(CannotListen::State)?.counting({
-                let (gateway, connections) = (Arc::clone(&gateway), shares.clone());
-                move || {
-                    let Census { sessions, in_flight } = gateway.census();
-                    ClientsView { connections: connections.taken(), sessions, in_flight }
-                }
-            });
+        let admin = Admin::new(host.clone(), state_dir).map_err(CannotListen::State)?.counting({
+            let (gateway, connections) = (Arc::clone(&gateway), shares.clone());
+            move || {
+                let Census { sessions, in_flight } = gateway.census();
+                ClientsView { connections: connections.taken(), sessions, in_flight }
+            }
+        });
         let admin = Arc::new(admin);
-        let guard = Guard::loopback(bound);
-        let router = gateway
-            .router()
-            .merge(Arc::clone(&admin).router())
+        let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
+        let endpoint = match access {
+            Some(access) => gateway.router().layer(from_fn_with_state(access, Access::admit)),
+            None => gateway.router(),
+        };
+        let readable = Arc::clone(&admin).router().merge(metrics::router(host.clone(), Arc::clone(&gateway)));
+        let router = readable
+            .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
             .merge(dashboard::router())
-            .merge(metrics::router(host.clone(), Arc::clone(&gateway)))
-            .layer(guard.layer());
+            .merge(endpoint)
+            .layer(Guard::new(bound, public).layer());
         Ok(Self { host, listener, connections: Connections { router, shares }, gateway, admin })
     }
 

@@ -1,21 +1,40 @@
 //! Who has how much of something of which there is only so much: one client is stopped before it has
 //! everything, and everybody before the machine has nothing left.
 
+use gripfast::Principal;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A client, as far as it can be told from others: without authentication, its address. All programs of
-/// this machine are one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Peer(IpAddr);
+/// A client, as far as it can be told from others: by what it has shown, and before that, or where nobody
+/// has to show anything, by its address. All programs of this machine are one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// Whoever is at this address.
+    At(IpAddr),
+    /// Whoever has shown to be this.
+    Is(Principal),
+}
 
 impl Peer {
     /// Whoever connects from this address.
     pub(crate) fn at(address: IpAddr) -> Self {
         match address.to_canonical() {
             local if local.is_loopback() => Self::default(),
-            address => Self(address),
+            address => Self::At(address),
+        }
+    }
+
+    /// Whether it is a program of this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// On whose behalf it calls.
+    pub(crate) fn principal(&self) -> Principal {
+        match self {
+            Self::At(_) => Principal::local(),
+            Self::Is(principal) => principal.clone(),
         }
     }
 }
@@ -23,7 +42,7 @@ impl Peer {
 /// This machine.
 impl Default for Peer {
     fn default() -> Self {
-        Self(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        Self::At(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 }
 
@@ -63,8 +82,8 @@ impl Shares {
     }
 
     /// Takes something for a client, who has it for as long as the answer lives.
-    pub(crate) fn take(&self, peer: Peer, amount: usize) -> Result<Share, Exhausted> {
-        let mut share = Share { of: Arc::clone(&self.inner), peer, amount: 0 };
+    pub(crate) fn take(&self, peer: &Peer, amount: usize) -> Result<Share, Exhausted> {
+        let mut share = Share { of: Arc::clone(&self.inner), peer: peer.clone(), amount: 0 };
         share.grow(amount)?;
         Ok(share)
     }
@@ -101,7 +120,7 @@ impl Share {
         }
         taken.all += amount;
         if has + amount > 0 {
-            taken.each.insert(self.peer, has + amount);
+            taken.each.insert(self.peer.clone(), has + amount);
         }
         drop(taken);
         self.amount += amount;
@@ -117,7 +136,7 @@ impl Drop for Share {
         if left == 0 {
             taken.each.remove(&self.peer);
         } else {
-            taken.each.insert(self.peer, left);
+            taken.each.insert(self.peer.clone(), left);
         }
     }
 }
@@ -139,12 +158,12 @@ mod tests {
     #[test]
     fn one_client_is_stopped_before_it_has_everything_and_everybody_before_nothing_is_left() {
         let shares = Shares::new(2, 3);
-        let mine = [shares.take(peer(1), 1).unwrap(), shares.take(peer(1), 1).unwrap()];
-        assert_eq!(shares.take(peer(1), 1).unwrap_err(), Exhausted::ByClient);
-        let theirs = shares.take(peer(2), 1).unwrap();
-        assert_eq!(shares.take(peer(3), 1).unwrap_err(), Exhausted::ByAll);
+        let mine = [shares.take(&peer(1), 1).unwrap(), shares.take(&peer(1), 1).unwrap()];
+        assert_eq!(shares.take(&peer(1), 1).unwrap_err(), Exhausted::ByClient);
+        let theirs = shares.take(&peer(2), 1).unwrap();
+        assert_eq!(shares.take(&peer(3), 1).unwrap_err(), Exhausted::ByAll);
         drop(mine);
-        assert!(shares.take(peer(3), 1).is_ok());
+        assert!(shares.take(&peer(3), 1).is_ok());
         drop(theirs);
         assert_eq!((shares.taken(), shares.inner.lock().each.len()), (0, 0), "nobody is remembered");
     }
@@ -152,7 +171,7 @@ mod tests {
     #[test]
     fn a_share_that_cannot_grow_keeps_what_it_has_and_gives_all_of_it_back() {
         let shares = Shares::new(10, 10);
-        let mut share = shares.take(peer(1), 0).unwrap();
+        let mut share = shares.take(&peer(1), 0).unwrap();
         share.grow(8).unwrap();
         assert_eq!(share.grow(3), Err(Exhausted::ByClient));
         share.grow(2).unwrap();

@@ -48,6 +48,11 @@ impl Refusal {
         self
     }
 
+    pub(super) fn without_hint(mut self) -> Self {
+        self.hint = None;
+        self
+    }
+
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -20,7 +20,7 @@ pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
         .with_hint("open the gateway's own page, or use the command line"));
     }
     let Some(offered) = text(headers, &AUTHORIZATION).and_then(bearer) else {
-        return Err(unauthorized(token, "operating a server needs the admin token"));
+        return Err(unauthorized(token, "this needs the admin token"));
     };
     if token.matches(offered) { Ok(()) } else { Err(unauthorized(token, "this is not the admin token")) }
 }

@@ -23,6 +23,10 @@ pub use openapi::document;
 pub use pins::PinsView;
 pub use token::TOKEN_FILE;
 
+use crate::shares::Peer;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use gripfast::Host;
 use history::History;
 use journal::Journal;
@@ -90,7 +94,52 @@ impl Admin {
         routes::router(self)
     }
 
+    /// Lets those read who are on this machine, and others if they have the token.
+    pub(crate) async fn let_read(State(admin): State<Arc<Self>>, request: Request, next: Next) -> Response {
+        let is_here = request.extensions().get::<Peer>().is_none_or(Peer::is_here);
+        let is_open = is_here || matches!(request.uri().path(), "/healthz" | "/readyz");
+        match guard::admit(request.headers(), &admin.token) {
+            // Where the token is concerns nobody elsewhere.
+            Err(refusal) if !is_open => refusal.without_hint().into_response(),
+            Ok(()) | Err(_) => next.run(request).await,
+        }
+    }
+
     fn serves(&self) -> bool {
         self.serving.load(Ordering::Acquire) && !self.leaving.is_cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use http::header::AUTHORIZATION;
+    use tower_service::Service;
+
+    #[tokio::test]
+    async fn others_read_only_with_the_token() {
+        let state = tempfile::tempdir().unwrap();
+        let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
+        let token = std::fs::read_to_string(state.path().join(TOKEN_FILE)).unwrap();
+        let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+        let router: Router = admin.router().layer(layer);
+        let read = async |from: [u8; 4], path: &str, token: Option<&str>| {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            request.extensions_mut().insert(Peer::at(from.into()));
+            if let Some(token) = token {
+                request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+            }
+            router.clone().call(request).await.unwrap().status().as_u16()
+        };
+        let (here, elsewhere) = ([127, 0, 0, 1], [192, 0, 2, 1]);
+        assert_eq!(read(here, "/api/v1/status", None).await, 200);
+        assert_eq!(read(elsewhere, "/api/v1/status", None).await, 401);
+        assert_eq!(read(elsewhere, "/api/v1/status", Some("a guess")).await, 401);
+        assert_eq!(read(elsewhere, "/api/v1/status", Some(token.trim())).await, 200);
+        assert_eq!(read(elsewhere, "/healthz", None).await, 200);
     }
 }

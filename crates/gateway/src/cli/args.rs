@@ -98,6 +98,8 @@ pub(crate) enum Verb {
     /// Ask what the allow and deny lists of the config say
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Make, list and remove the keys by which clients get in
+    Keys(KeysArgs),
     /// Print what a shell needs to complete words
     Completions(CompletionsArgs),
     /// Run the built-in sample MCP server, well-behaved or not
@@ -444,6 +446,45 @@ pub(crate) struct CallsArgs {
     /// the state directory]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A key stands for whoever it was made for: what that client may do, how much of it, and its sessions go by the \
+name. Only a digest is kept, in the state directory; a running gateway notices by itself. Keys are asked for \
+where the config says so:
+  [gateway]
+  auth = { keys = true }
+
+Examples:
+  gripfast keys add laptop
+  gripfast keys ls
+  gripfast keys rm laptop")]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    pub(crate) verb: KeysVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysVerb {
+    /// Make a key and print it; it is not shown again
+    Add {
+        /// Whose it is
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List whose keys there are
+    Ls {
+        /// How to print them
+        #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+        output: Form,
+    },
+    /// Remove a key: whoever has it is not let in any more
+    Rm {
+        /// Whose it is
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
 }
 
 fn limit(typed: &str) -> Result<usize, String> {

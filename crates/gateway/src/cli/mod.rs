@@ -20,6 +20,7 @@ mod events;
 mod exit;
 mod fleet;
 mod gateway;
+mod keys;
 mod log;
 mod logs;
 mod operate;
@@ -69,6 +70,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Pins(args) => pins::run(&cli.global, args, &mut screen),
         Verb::Policy(args) => policy::run(&cli.global, args, &mut screen),
         Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
+        Verb::Keys(args) => keys::run(&cli.global, args, &mut screen),
         Verb::Completions(args) => completions::run(args, &mut screen),
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),
     };

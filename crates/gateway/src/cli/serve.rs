@@ -26,7 +26,7 @@ Examples:
   gripfast serve --config gripfast.toml
   gripfast serve --listen 127.0.0.1:0        picks a port and prints it")]
 pub(crate) struct ServeArgs {
-    /// Where to listen; only loopback addresses [default: `gateway.listen`, 127.0.0.1:7331]
+    /// Where to listen; without `gateway.auth` only loopback addresses [default: `gateway.listen`, 127.0.0.1:7331]
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 
@@ -97,6 +97,7 @@ impl Plan {
             listen: listen.unwrap_or(self.gateway.listen),
             state_dir: self.state_dir.clone(),
             terms: Terms::from(&self.gateway),
+            access: self.gateway.access.clone(),
         }
     }
 }
@@ -151,7 +152,11 @@ fn cannot(error: &CannotListen) -> Failure {
     };
     let failure = Failure::new(Exit::General, text);
     match error {
-        CannotListen::NotLoopback(_) => failure.with_hint("listen on 127.0.0.1 or [::1]"),
+        CannotListen::NotLoopback(_) => failure.with_hint(
+            "`gripfast keys add NAME` makes a key, and `auth = { keys = true }` in the table `gateway` asks for one; \
+             or listen on 127.0.0.1 or [::1]",
+        ),
+        CannotListen::Access(_) => failure.with_hint("see `auth` in the table `gateway` of the config"),
         CannotListen::Refused { .. } => failure.with_hint(
             "another gateway may listen there: `gripfast status` asks it; `--listen` takes another port",
         ),

@@ -36,7 +36,7 @@ impl Received {
     /// A message that came by another way than a body.
     pub(super) fn here(shares: &Shares, bytes: Bytes) -> Result<Self, Overload> {
         let peer = Peer::default();
-        let memory = shares.take(peer, bytes.len()).map_err(no_memory)?;
+        let memory = shares.take(&peer, bytes.len()).map_err(no_memory)?;
         Ok(Self { bytes, peer, memory: Arc::new(memory) })
     }
 
@@ -62,7 +62,7 @@ impl Admitted {
 impl Gateway {
     /// Lets a request in, for as long as the answer lives, unless too many are under way.
     pub(super) fn admit(&self, received: &Received) -> Result<Admitted, Overload> {
-        let slot = self.in_flight.take(received.peer, 1);
+        let slot = self.in_flight.take(&received.peer, 1);
         let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are under way"))?;
         let Received { bytes, memory, peer: _ } = received.clone();
         Ok(Admitted { body: bytes, _memory: memory, _slot: slot })
@@ -102,7 +102,7 @@ enum Failed {
 
 async fn collect(shares: &Shares, peer: Peer, mut body: Body) -> Result<Received, Failed> {
     let mut bytes = next(&mut body).await?.unwrap_or_default();
-    let mut share = shares.take(peer, bytes.len()).map_err(Failed::NoMemory)?;
+    let mut share = shares.take(&peer, bytes.len()).map_err(Failed::NoMemory)?;
     let mut whole: Option<BytesMut> = None;
     let mut length = bytes.len();
     while let Some(more) = next(&mut body).await? {
@@ -180,7 +180,7 @@ mod tests {
     async fn what_there_is_no_memory_for_is_refused_and_nothing_is_held() {
         let shares = Shares::new(100, 150);
         assert_eq!(status_of(&shares, Body::from_stream(pieces(6, 20))).await, 429);
-        let other = shares.take(Peer::at([192, 0, 2, 1].into()), 100).unwrap();
+        let other = shares.take(&Peer::at([192, 0, 2, 1].into()), 100).unwrap();
         assert_eq!(status_of(&shares, Body::from_stream(pieces(3, 20))).await, 503);
         drop(other);
         assert_eq!((status_of(&shares, Body::from_stream(pieces(3, 20))).await, shares.taken()), (200, 0));

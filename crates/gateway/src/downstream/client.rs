@@ -102,6 +102,7 @@ impl LeastSevere {
 mod tests {
     use super::super::presence::without_session;
     use super::*;
+    use gripfast::Principal;
 
     fn message(level: &str) -> String {
         format!(
@@ -111,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_client_hears_what_is_severe_enough_and_everything_before_it_says_so() {
-        let client = Client::with(Abilities::default(), without_session(Abilities::default()));
+        let client =
+            Client::with(Abilities::default(), without_session(Principal::local())(Abilities::default()));
         assert!(client.wants(message("debug").as_bytes()));
         client.level.set(LogLevel::Warning);
         assert!(!client.wants(message("notice").as_bytes()));
@@ -126,7 +128,10 @@ mod tests {
         let asked = |meta: &str| {
             let context = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
             let params = format!(r#"{{"_meta":{{{context}{meta}}}}}"#);
-            Client::of_request(Some(&RawValue::from_string(params).unwrap()), without_session)
+            Client::of_request(
+                Some(&RawValue::from_string(params).unwrap()),
+                without_session(Principal::local()),
+            )
         };
         let silent = asked("");
         assert!(!silent.wants(message("emergency").as_bytes()));

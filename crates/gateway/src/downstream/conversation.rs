@@ -14,6 +14,7 @@ use super::questions::{Abilities, Questions};
 use super::refusal::Overload;
 use super::respond;
 use super::suspended::Step;
+use crate::shares::Peer;
 use bytes::Bytes;
 use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
@@ -56,8 +57,8 @@ const MOST_LISTENING: usize = 16;
 const DRAIN_FOR: Duration = Duration::from_secs(10);
 
 impl Conversation {
-    pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>) -> Self {
-        let presence = Presence::begin(&gateway.host);
+    pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>, peer: &Peer) -> Self {
+        let presence = Presence::begin(&gateway.host, peer.principal());
         let abilities = Abilities::default();
         Self {
             gateway,

@@ -1,5 +1,5 @@
-//! Who may speak to a listener without authentication: programs of this machine, not web pages that a
-//! browser was tricked into sending here.
+//! Under which names a listener may be addressed: its own, so that no web page can send a browser here under a
+//! name that it has pointed at us.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,17 +13,21 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Guard {
     names: Arc<Vec<String>>,
+    /// Whether any IP address will do: a name that was pointed at us is none.
+    addresses: bool,
 }
 
 impl Guard {
-    /// Loopback names only, and the address it listens on.
-    pub fn loopback(listen: std::net::SocketAddr) -> Self {
+    /// Loopback names, the address it listens on, and what the operator says that clients call it. One that
+    /// listens for other machines does not know all of its addresses, and may be called by any.
+    pub fn new(listen: std::net::SocketAddr, public: Option<&str>) -> Self {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()];
         names.push(match listen.ip() {
             std::net::IpAddr::V4(ip) => ip.to_string(),
             std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         });
-        Self { names: Arc::new(names) }
+        names.extend(public.map(str::to_owned));
+        Self { names: Arc::new(names), addresses: !listen.ip().is_loopback() }
     }
 
     /// Turns others away before anything looks at their request.
@@ -45,18 +49,31 @@ impl Guard {
             .to_str()
             .ok()
             .and_then(|origin| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")));
-        if known.is_some_and(|authority| self.knows(authority)) {
+        // A page at an address is ours only at the address that this request is for.
+        if known.is_some_and(|authority| self.names(authority) || Some(authority) == host) {
             return None;
         }
         Some("the Origin header names another site")
     }
 
     fn knows(&self, authority: &str) -> bool {
-        let name = match authority.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            Some(_) | None => authority,
+        let is_address = || {
+            let name = name_in(authority);
+            let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            inner.unwrap_or(name).parse::<std::net::IpAddr>().is_ok()
         };
-        self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        self.names(authority) || (self.addresses && is_address())
+    }
+
+    fn names(&self, authority: &str) -> bool {
+        self.names.iter().any(|known| known.eq_ignore_ascii_case(name_in(authority)))
+    }
+}
+
+fn name_in(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => authority,
     }
 }
 
@@ -88,7 +105,11 @@ mod tests {
     use super::*;
 
     fn refused(host: &str, origin: Option<&str>) -> bool {
-        let guard = Guard::loopback("127.0.0.1:7331".parse().unwrap());
+        refused_at("127.0.0.1:7331", None, host, origin)
+    }
+
+    fn refused_at(listen: &str, public: Option<&str>, host: &str, origin: Option<&str>) -> bool {
+        let guard = Guard::new(listen.parse().unwrap(), public);
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().unwrap());
         if let Some(origin) = origin {
@@ -107,5 +128,16 @@ mod tests {
         assert!(refused("127.0.0.1.evil.example:7331", None));
         assert!(refused("localhost", Some("https://evil.example")));
         assert!(refused("localhost", Some("null")));
+        assert!(refused("192.0.2.7:7331", None), "nobody else can reach it");
+    }
+
+    #[test]
+    fn g05_a_listener_for_other_machines_goes_by_its_addresses_and_its_public_name() {
+        let refused = |host, origin| refused_at("0.0.0.0:7331", Some("mcp.example.com"), host, origin);
+        assert!(!refused("192.0.2.7:7331", None) && !refused("[2001:db8::7]:7331", None));
+        assert!(!refused("mcp.example.com", Some("https://mcp.example.com")));
+        assert!(!refused("192.0.2.7:7331", Some("http://192.0.2.7:7331")));
+        assert!(refused("evil.example:7331", None), "a name that was pointed at us");
+        assert!(refused("192.0.2.7:7331", Some("http://192.0.2.8")) && refused("192.0.2.7", Some("null")));
     }
 }

@@ -25,12 +25,12 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, sse};
-use gripfast::{Principal, RawValue};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
 
 async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let peer = head.extensions.get::<Peer>().copied().unwrap_or_default();
+    let peer = head.extensions.get::<Peer>().cloned().unwrap_or_default();
     match head.method {
         Method::POST => match body::read(&gateway.bodies, peer, body).await {
             Ok(body) => post(&gateway, &head.headers, &body).await,
@@ -65,8 +65,8 @@ async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         },
         // The modern era has neither streams to open nor sessions to end.
         Method::GET | Method::DELETE if says_modern(&head.headers) => not_allowed("POST"),
-        Method::GET => get(&gateway, &head.headers, peer).await,
-        Method::DELETE => match find_session(&gateway, &head.headers, peer).await {
+        Method::GET => get(&gateway, &head.headers, &peer).await,
+        Method::DELETE => match find_session(&gateway, &head.headers, &peer).await {
             Ok(session) => {
                 gateway.sessions.end(session.session()).await;
                 plain(StatusCode::OK, "")
@@ -139,9 +139,9 @@ async fn post_legacy(
     if let Message::Request(request) = message
         && request.method == "initialize"
     {
-        return initialize(gateway, request.id, request.params, body.peer).await;
+        return initialize(gateway, request.id, request.params, &body.peer).await;
     }
-    let in_use = match find_session(gateway, headers, body.peer).await {
+    let in_use = match find_session(gateway, headers, &body.peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -206,7 +206,7 @@ fn notice(session: &Session, notification: &envelope::Notification<'_>) {
 }
 
 async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> Response {
-    let in_use = match find_session(gateway, headers, body.peer).await {
+    let in_use = match find_session(gateway, headers, &body.peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -261,13 +261,13 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Receiv
     Some(outbox)
 }
 
-async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: Peer) -> Response {
+async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &Peer) -> Response {
     let wanted = params.and_then(|params| InitializeParams::read(params).ok());
     let Some(wanted) = wanted else {
         let fault = Fault::new(codes::INVALID_PARAMS, "`initialize` needs parameters");
         return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
     };
-    let (version, result) = gateway.initialize(&wanted.version, &Principal::local()).await;
+    let (version, result) = gateway.initialize(&wanted.version, &peer.principal()).await;
     let abilities = Abilities::read(wanted.capabilities);
     let session = match gateway.sessions.begin(&version, abilities, peer, gateway.herald.marks()) {
         Ok(session) => session,
@@ -281,7 +281,7 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
 }
 
 /// The GET stream of a legacy session: what changed since the client was last told, and what changes.
-async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: Peer) -> Response {
+async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Response {
     let in_use = match find_session(gateway, headers, peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
@@ -397,7 +397,7 @@ pub(super) async fn changed_or_due(
 }
 
 /// The session that a request belongs to, in use by it.
-async fn find_session(gateway: &Gateway, headers: &HeaderMap, peer: Peer) -> Result<InUse, Box<Response>> {
+async fn find_session(gateway: &Gateway, headers: &HeaderMap, peer: &Peer) -> Result<InUse, Box<Response>> {
     let refuse = |status, text: &str| {
         let fault = Fault::new(-32600, text);
         Box::new(wire(respond::error(Era::Legacy, None, &fault), status))

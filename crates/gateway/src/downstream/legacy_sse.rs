@@ -13,6 +13,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use gripfast::Principal;
 use gripfast::wire::sse;
 use http::StatusCode;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -24,7 +25,14 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 /// The clients with an open stream, by the number in their address.
 #[derive(Default)]
-struct Clients(Mutex<HashMap<String, mpsc::Sender<Received>>>);
+struct Clients(Mutex<HashMap<String, Connected>>);
+
+/// A client, and the way to whoever takes what it says.
+#[derive(Clone)]
+struct Connected {
+    principal: Principal,
+    to_gateway: mpsc::Sender<Received>,
+}
 
 #[derive(Clone)]
 struct Shared {
@@ -46,7 +54,8 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
 }
 
 async fn open(State(shared): State<Shared>, request: Request) -> Response {
-    let share = match shared.shares.take(peer(&request), 1) {
+    let peer = peer(&request);
+    let share = match shared.shares.take(&peer, 1) {
         Ok(share) => share,
         Err(exhausted) => {
             return refusal::overloaded(None, &Overload::new(exhausted, "streams of HTTP+SSE are open"));
@@ -62,10 +71,15 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
     });
     let (to_client, from_gateway) = mpsc::channel::<Bytes>(QUEUED);
     let (to_gateway, mut from_client) = mpsc::channel::<Received>(QUEUED);
-    shared.clients.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), to_gateway);
+    shared
+        .clients
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(id.clone(), Connected { principal: peer.principal(), to_gateway });
     let gateway = Arc::clone(&shared.gateway);
     tokio::spawn(async move {
-        let mut conversation = Conversation::new(gateway, to_client);
+        let mut conversation = Conversation::new(gateway, to_client, &peer);
         while let Some(message) = from_client.recv().await {
             conversation.take(&message).await;
         }
@@ -98,13 +112,16 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let id = query.split('&').find_map(|pair| pair.strip_prefix("sessionId=")).unwrap_or_default();
     let client = shared.clients.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
-    let Some(client) = client else { return plain(StatusCode::NOT_FOUND, "Could not find session\n") };
     let peer = peer(&request);
+    // Somebody else's is nobody's.
+    let Some(client) = client.filter(|client| client.principal == peer.principal()) else {
+        return plain(StatusCode::NOT_FOUND, "Could not find session\n");
+    };
     let message = match body::read(&shared.gateway.bodies, peer, request.into_body()).await {
         Ok(message) => message,
         Err(refusal) => return *refusal,
     };
-    match client.try_send(message) {
+    match client.to_gateway.try_send(message) {
         Ok(()) => plain(StatusCode::ACCEPTED, "Accepted"),
         Err(TrySendError::Full(_)) => refusal::overloaded(None, &Overload::of_session("messages wait")),
         Err(TrySendError::Closed(_)) => plain(StatusCode::NOT_FOUND, "Could not find session\n"),
@@ -112,7 +129,7 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
 }
 
 fn peer(request: &Request) -> Peer {
-    request.extensions().get().copied().unwrap_or_default()
+    request.extensions().get().cloned().unwrap_or_default()
 }
 
 /// A client whose stream ended is gone: its address leads nowhere any more.

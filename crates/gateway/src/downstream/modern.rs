@@ -16,11 +16,11 @@ use super::suspended::{Inputs, ModernEar, Step, Suspended};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use gripfast::RawValue;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::headers::{Mirrored, ParamHeaders};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{Era, Id, RequestId, codes, sse};
+use gripfast::{Principal, RawValue};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 
@@ -35,9 +35,9 @@ pub(super) async fn post(
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
     if request.method == "subscriptions/listen" {
-        return listen(gateway, request.id, request.params);
+        return listen(gateway, request.id, request.params, body.peer.principal());
     }
-    match begin_or_resume(gateway, request, body, presence::without_session) {
+    match begin_or_resume(gateway, request, body, presence::without_session(body.peer.principal())) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
         Err(NotBegun::NoRoom(overload)) => refusal::overloaded(Some(request.id), &overload),
         Err(NotBegun::Fault(fault)) => {
@@ -97,7 +97,7 @@ pub(super) fn begin_or_resume(
     body: &Received,
     who: impl FnOnce(Abilities) -> gripfast::Client,
 ) -> Result<Suspended, NotBegun> {
-    match resumed(gateway, request.params).map_err(NotBegun::Fault)? {
+    match resumed(gateway, request.params, &body.peer.principal()).map_err(NotBegun::Fault)? {
         Some(call) => Ok(call),
         None => begin(gateway, request, body, who).map_err(NotBegun::NoRoom),
     }
@@ -114,16 +114,20 @@ fn begin(
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
     let call = spawn_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client);
-    Ok(Suspended::new(outbox, inputs, call))
+    Ok(Suspended::new(outbox, inputs, call, body.peer.principal()))
 }
 
 /// The call that this request brings input for. A state that is not ours is the server's own business.
-fn resumed(gateway: &Gateway, params: Option<&RawValue>) -> Result<Option<Suspended>, Fault> {
+fn resumed(
+    gateway: &Gateway,
+    params: Option<&RawValue>,
+    principal: &Principal,
+) -> Result<Option<Suspended>, Fault> {
     let params = params.and_then(|params| Object::parse(params).ok());
     let Some(params) = params else { return Ok(None) };
     let state = params.text("requestState");
     let Some(number) = state.and_then(|state| gateway.sessions.open_state(&state)) else { return Ok(None) };
-    let Some(call) = gateway.waiting.take(number) else {
+    let Some(call) = gateway.waiting.take(number, principal) else {
         let text = "the call that waited for this input has ended; begin it again";
         return Err(Fault::new(codes::INVALID_PARAMS, text));
     };
@@ -205,12 +209,13 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
 }
 
 /// The stream of a modern client that listens. It ends with an answer when the gateway does.
-fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Response {
-    let begin = Stage::Opening(Arc::clone(gateway), id.to_request_id(), params.map(RawValue::to_owned));
+fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, principal: Principal) -> Response {
+    let client = Client::of_request(params, presence::without_session(principal)).at_servers;
+    let (id, params) = (id.to_request_id(), params.map(RawValue::to_owned));
+    let begin = Stage::Opening(Arc::clone(gateway), id, params, client);
     let events = futures_util::stream::unfold(begin, |stage| async move {
         match stage {
-            Stage::Opening(gateway, id, params) => {
-                let client = Client::of_request(params.as_deref(), presence::without_session).at_servers;
+            Stage::Opening(gateway, id, params, client) => {
                 let listening = Listening::begin(&gateway, &id, params.as_deref(), client).await;
                 let hello = sse::Writer::message(&listening.acknowledged());
                 Some((hello.into(), Stage::Open(gateway, listening)))
@@ -237,7 +242,7 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>) -> Resp
 
 /// How far a stream of changes has come.
 enum Stage {
-    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>),
+    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, gripfast::Client),
     Open(Arc<Gateway>, Listening),
     Over,
 }
@@ -255,7 +260,8 @@ mod tests {
             Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
         let outbox = Arc::new(Outbox::default());
         let working = tokio::spawn(std::future::pending::<()>());
-        let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working.abort_handle());
+        let call =
+            Suspended::new(Arc::clone(&outbox), Arc::default(), working.abort_handle(), Principal::local());
         let response = deliver(&gateway, RequestId::from(1), call).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut body = response.into_body();

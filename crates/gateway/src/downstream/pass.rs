@@ -3,6 +3,7 @@
 
 use super::questions::Abilities;
 use super::seal::Seal;
+use gripfast::Principal;
 use gripfast::wire::ProtocolVersion;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub(crate) struct Pass {
     /// How long it may be idle, in seconds. A longer time in the config of today does not bring back what
     /// was over by the config of then, and may be forgotten since.
     i: u64,
+    /// Whose it is, by name. Nobody's in particular is everybody's on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    p: Option<String>,
 }
 
 /// What is remembered of a session that is not in memory.
@@ -46,7 +50,18 @@ impl Pass {
         let (v, n) = (version.as_str().to_owned(), random()?);
         // A part of a second that is cut off would end a session before its time.
         let i = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
-        Some(Self { v, n, a: abilities, c: wall.as_secs(), i })
+        Some(Self { v, n, a: abilities, c: wall.as_secs(), i, p: None })
+    }
+
+    /// The same for a session of `principal`.
+    pub(crate) fn of(mut self, principal: &Principal) -> Self {
+        self.p = (*principal != Principal::local()).then(|| principal.name().to_owned());
+        self
+    }
+
+    /// Whether it is a session of `principal`. Whoever got hold of another's id cannot use it.
+    pub(crate) fn is_of(&self, principal: &Principal) -> bool {
+        self.p.as_deref().unwrap_or(Principal::LOCAL) == principal.name()
     }
 
     pub(crate) fn seal(&self, seal: &Seal) -> Option<String> {
@@ -122,6 +137,17 @@ mod tests {
         let opened = Pass::open(&pass().seal(&seal).unwrap(), &seal).unwrap();
         assert_eq!((opened.created(), opened.version()), (at(0), ProtocolVersion::LATEST_LEGACY));
         assert!(Pass::open("made up", &seal).is_none());
+    }
+
+    #[test]
+    fn an_id_is_of_one_principal_and_of_no_other() {
+        let seal = Seal::of_this_process().unwrap();
+        let open = |pass: Pass| Pass::open(&pass.seal(&seal).unwrap(), &seal).unwrap();
+        let (alice, bob) = (Principal::named("alice"), Principal::named("bob"));
+        let hers = open(pass().of(&alice));
+        assert!(hers.is_of(&alice) && !hers.is_of(&bob) && !hers.is_of(&Principal::local()));
+        let anybodys = open(pass());
+        assert!(anybodys.is_of(&Principal::local()) && !anybodys.is_of(&alice));
     }
 
     #[test]

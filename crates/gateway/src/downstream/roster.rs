@@ -50,20 +50,20 @@ impl Roster {
             return Ok(Enrolled { session: Arc::clone(known), gone: Vec::new() });
         }
         let mut gone = Vec::new();
-        if self.count(session.peer) >= self.each {
-            gone = self.make_room(session.peer, now);
+        if self.count(&session.peer) >= self.each {
+            gone = self.make_room(&session.peer, now);
             if gone.is_empty() {
                 return Err(Exhausted::ByClient);
             }
         } else if self.len() >= self.all {
-            let most = self.counts.iter().max_by_key(|(_, count)| **count).map(|(peer, _)| *peer);
-            gone = most.map(|peer| self.make_room(peer, now)).unwrap_or_default();
+            let most = self.counts.iter().max_by_key(|(_, count)| **count).map(|(peer, _)| peer.clone());
+            gone = most.map(|peer| self.make_room(&peer, now)).unwrap_or_default();
             if gone.is_empty() {
                 return Err(Exhausted::ByAll);
             }
         }
         let session = Arc::new(session);
-        *self.counts.entry(session.peer).or_default() += 1;
+        *self.counts.entry(session.peer.clone()).or_default() += 1;
         self.sessions.insert(Arc::clone(&session.id), Arc::clone(&session));
         Ok(Enrolled { session, gone })
     }
@@ -86,15 +86,15 @@ impl Roster {
         ids.iter().filter_map(|id| self.strike(id)).collect()
     }
 
-    fn count(&self, peer: Peer) -> usize {
-        self.counts.get(&peer).copied().unwrap_or_default()
+    fn count(&self, peer: &Peer) -> usize {
+        self.counts.get(peer).copied().unwrap_or_default()
     }
 
     /// Strikes a part of the client's sessions that nobody uses, those that were unused for longest.
-    fn make_room(&mut self, peer: Peer, now: Now) -> Vec<Arc<Session>> {
+    fn make_room(&mut self, peer: &Peer, now: Now) -> Vec<Arc<Session>> {
         let mut idle: Vec<(u64, Arc<str>)> = self
             .iter()
-            .filter(|session| session.peer == peer && session.idle_for(now).is_some())
+            .filter(|session| session.peer == *peer && session.idle_for(now).is_some())
             .map(|session| (session.used(), Arc::clone(&session.id)))
             .collect();
         let part = (self.count(peer) / Self::PART + 1).min(idle.len());

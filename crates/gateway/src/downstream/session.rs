@@ -98,7 +98,7 @@ impl Session {
         now: Now,
     ) -> Self {
         let (questions, get_streams) = (Arc::<Questions>::default(), Arc::<GetStreams>::default());
-        let (presence, abilities) = (Presence::begin(&common.host), pass.abilities());
+        let (presence, abilities) = (Presence::begin(&common.host, peer.principal()), pass.abilities());
         let mut client = Client::with(abilities, presence.client(abilities));
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
             way: Arc::clone(&get_streams),
@@ -185,7 +185,7 @@ impl Session {
         let now = self.common.clock.now();
         let mut state = self.lock();
         state.running.remove(id);
-        state.note_ends(now, &self.common.kept, self.peer);
+        state.note_ends(now, &self.common.kept, &self.peer);
     }
 
     /// The client cancels one of its calls.
@@ -208,7 +208,7 @@ impl Session {
         let number = state.next_stream;
         state.next_stream += 1;
         state.streams.push_back(Kept { number, outbox, ended: None });
-        state.note_ends(now, &self.common.kept, self.peer);
+        state.note_ends(now, &self.common.kept, &self.peer);
         number
     }
 
@@ -255,7 +255,7 @@ impl Session {
 
 impl State {
     /// Notes which streams have ended. What there is no memory for is not kept.
-    fn note_ends(&mut self, now: Now, memory: &Shares, peer: Peer) {
+    fn note_ends(&mut self, now: Now, memory: &Shares, peer: &Peer) {
         for kept in self.streams.iter_mut().filter(|kept| kept.ended.is_none()) {
             let share = kept.outbox.end().and_then(|bytes| memory.take(peer, bytes).ok());
             kept.ended = share.map(|share| (millis(now.mono), share));

@@ -71,13 +71,14 @@ impl Sessions {
         &self,
         version: &ProtocolVersion,
         abilities: Abilities,
-        peer: Peer,
+        peer: &Peer,
         told: Marks,
     ) -> Result<Arc<Session>, NoSession> {
         let now = self.common.clock.now();
         let pass = Pass::new(version, abilities, now.wall, self.idle).ok_or(NoSession::NoEntropy)?;
+        let pass = pass.of(&peer.principal());
         let id = pass.seal(&self.seal).ok_or(NoSession::NoEntropy)?;
-        self.keep(Session::new(id.into(), pass, peer, told, &self.common, now), now)
+        self.keep(Session::new(id.into(), pass, peer.clone(), told, &self.common, now), now)
     }
 
     /// The session of this id: in memory, or opened from the id itself. What the client of the latter was
@@ -85,11 +86,11 @@ impl Sessions {
     pub(crate) async fn find(
         &self,
         id: &str,
-        peer: Peer,
+        peer: &Peer,
         told: impl FnOnce() -> Marks,
     ) -> Result<Arc<Session>, NoSession> {
         let now = self.common.clock.now();
-        let Some(session) = self.in_memory(id, now) else {
+        let Some(session) = self.in_memory(id, peer, now) else {
             return self.open(id, peer, told, now).await;
         };
         if session.is_due(now, self.noted_every()) {
@@ -164,9 +165,10 @@ impl Sessions {
         self.lock().len()
     }
 
-    fn in_memory(&self, id: &str, now: Now) -> Option<Arc<Session>> {
+    fn in_memory(&self, id: &str, peer: &Peer, now: Now) -> Option<Arc<Session>> {
         let mut roster = self.lock();
-        let session = roster.get(id)?;
+        // Whoever got hold of another's id does not even keep it from being idle.
+        let session = roster.get(id).filter(|session| session.pass.is_of(&peer.principal()))?;
         if self.is_over(session, now) {
             // Another process may have seen it since; that is asked of those who remember.
             let over = roster.strike(id);
@@ -182,16 +184,18 @@ impl Sessions {
     async fn open(
         &self,
         id: &str,
-        peer: Peer,
+        peer: &Peer,
         told: impl FnOnce() -> Marks,
         now: Now,
     ) -> Result<Arc<Session>, NoSession> {
-        let pass = Pass::open(id, &self.seal).ok_or(NoSession::Unknown)?;
+        let pass = Pass::open(id, &self.seal).filter(|pass| pass.is_of(&peer.principal()));
+        let pass = pass.ok_or(NoSession::Unknown)?;
         let (asked, idle) = (pass.clone(), self.idle);
         if self.ask(move |recall| recall.opens(&asked, now.wall, idle)).await != Some(true) {
             return Err(NoSession::Unknown);
         }
-        let session = self.keep(Session::new(id.into(), pass, peer, told(), &self.common, now), now)?;
+        let session =
+            self.keep(Session::new(id.into(), pass, peer.clone(), told(), &self.common, now), now)?;
         // Its client may have ended it while we asked.
         if self.recall.ended_here(&session.pass) {
             self.forget(&session);
@@ -271,11 +275,11 @@ mod tests {
 
     fn begin(sessions: &Sessions) -> Arc<Session> {
         let version = ProtocolVersion::V2025_06_18;
-        sessions.begin(&version, Abilities::default(), Peer::default(), Marks::default()).unwrap()
+        sessions.begin(&version, Abilities::default(), &Peer::default(), Marks::default()).unwrap()
     }
 
     async fn find(sessions: &Sessions, id: &str) -> Option<Arc<Session>> {
-        sessions.find(id, Peer::default(), Marks::default).await.ok()
+        sessions.find(id, &Peer::default(), Marks::default).await.ok()
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use super::Gateway;
 use super::body::{LARGEST, Received};
 use super::conversation::Conversation;
+use crate::shares::Peer;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let (out, queue) = mpsc::channel(QUEUED);
     let writer = tokio::spawn(write(output, queue));
-    let mut conversation = Conversation::new(Arc::clone(gateway), out);
+    let mut conversation = Conversation::new(Arc::clone(gateway), out, &Peer::default());
     let mut input = BufReader::new(input);
     loop {
         let mut line = Vec::new();

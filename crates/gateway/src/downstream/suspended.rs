@@ -6,6 +6,7 @@
 use super::client::Client;
 use super::outbox::Outbox;
 use bytes::Bytes;
+use gripfast::Principal;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::Object;
@@ -24,11 +25,18 @@ pub(crate) struct Suspended {
     /// How much of the outbox the client has seen.
     pub(crate) place: usize,
     call: AbortHandle,
+    /// Whose it is.
+    principal: Principal,
 }
 
 impl Suspended {
-    pub(crate) fn new(outbox: Arc<Outbox>, inputs: Arc<Inputs>, call: AbortHandle) -> Self {
-        Self { outbox, inputs, place: 0, call }
+    pub(crate) fn new(
+        outbox: Arc<Outbox>,
+        inputs: Arc<Inputs>,
+        call: AbortHandle,
+        principal: Principal,
+    ) -> Self {
+        Self { outbox, inputs, place: 0, call, principal }
     }
 
     /// Waits for what comes next. Giving up on waiting loses nothing.
@@ -216,7 +224,7 @@ impl Waiting {
         let patience = tokio::spawn(async move {
             tokio::time::sleep(ANSWER_WITHIN + GRACE).await;
             if let Some(waiting) = waiting.upgrade() {
-                drop(take(&waiting, number));
+                drop(take(&waiting, |held| held.number == number));
             }
         });
         let held = Held { number, call, _patience: AbortOnDropHandle::new(patience) };
@@ -228,15 +236,15 @@ impl Waiting {
         drop(oldest);
     }
 
-    /// Gives a call back to its client.
-    pub(crate) fn take(&self, number: u64) -> Option<Suspended> {
-        take(&self.0, number)
+    /// Gives a call back to its client. Somebody else's is nobody's.
+    pub(crate) fn take(&self, number: u64, principal: &Principal) -> Option<Suspended> {
+        take(&self.0, |held| held.number == number && held.call.principal == *principal)
     }
 }
 
-fn take(waiting: &Mutex<VecDeque<Held>>, number: u64) -> Option<Suspended> {
+fn take(waiting: &Mutex<VecDeque<Held>>, is_it: impl Fn(&Held) -> bool) -> Option<Suspended> {
     let mut waiting = lock(waiting);
-    let at = waiting.iter().position(|held| held.number == number)?;
+    let at = waiting.iter().position(is_it)?;
     waiting.remove(at).map(|held| held.call)
 }
 
@@ -260,7 +268,7 @@ mod tests {
         let ear = ModernEar {
             outbox: Arc::clone(&outbox),
             inputs: Arc::clone(&inputs),
-            client: Client::with(abilities, without_session(abilities)),
+            client: Client::with(abilities, without_session(Principal::local())(abilities)),
         };
         let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
         let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
@@ -268,7 +276,7 @@ mod tests {
             let _end = end;
             std::future::pending::<()>().await;
         });
-        (Suspended::new(Arc::clone(&outbox), inputs, call.abort_handle()), outbox, answer)
+        (Suspended::new(Arc::clone(&outbox), inputs, call.abort_handle(), Principal::local()), outbox, answer)
     }
 
     #[tokio::test(start_paused = true)]
@@ -282,7 +290,7 @@ mod tests {
         assert_eq!(begun.elapsed(), ANSWER_WITHIN);
         assert_eq!(outbox.answer().await, None, "the call itself is cancelled");
         assert!(begun.elapsed() <= ANSWER_WITHIN + GRACE + Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert!(waiting.take(7).is_none());
+        assert!(waiting.take(7, &Principal::local()).is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -290,7 +298,7 @@ mod tests {
         let waiting = Waiting::default();
         let (call, outbox, _answer) = suspended();
         waiting.hold(7, call);
-        let call = waiting.take(7).unwrap();
+        let call = waiting.take(7, &Principal::local()).unwrap();
         tokio::time::sleep(ANSWER_WITHIN * 2).await;
         outbox.finish(Some(Bytes::from_static(b"answer")));
         assert_eq!(call.outbox.answer().await.unwrap(), "answer");
@@ -304,7 +312,9 @@ mod tests {
         for number in 1..=Waiting::MOST as u64 {
             waiting.hold(number, suspended().0);
         }
-        assert!(waiting.take(0).is_none() && waiting.take(1).is_some());
+        assert!(
+            waiting.take(0, &Principal::local()).is_none() && waiting.take(1, &Principal::local()).is_some()
+        );
         assert_eq!(outbox.answer().await, None);
     }
 
@@ -314,7 +324,7 @@ mod tests {
         let inputs = Arc::clone(&call.inputs);
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = Abilities::read(Some(&can));
-        let client = Client::with(abilities, without_session(abilities));
+        let client = Client::with(abilities, without_session(Principal::local())(abilities));
         let ear = ModernEar { outbox: Arc::default(), inputs: Arc::clone(&inputs), client };
         let asking = async {
             tokio::time::sleep(A_MOMENT / 2).await;

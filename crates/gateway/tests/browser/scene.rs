@@ -36,6 +36,7 @@ impl Scene {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
             terms: Terms::default(),
+            access: gripfast::config::AccessConfig::default(),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         let url = format!("http://{}", server.address().unwrap());

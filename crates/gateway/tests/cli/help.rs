@@ -36,6 +36,7 @@ fn overview() {
       calls        Show what became of tool calls, also of those under way when a gateway died
       pins         Show and approve what tools say about themselves
       policy       Ask what the allow and deny lists of the config say
+      keys         Make, list and remove the keys by which clients get in
       completions  Print what a shell needs to complete words
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)

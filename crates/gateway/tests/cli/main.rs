@@ -10,6 +10,7 @@ mod check;
 mod demo_server;
 mod edit;
 mod help;
+mod keys;
 mod logs;
 mod operate;
 mod pins;

@@ -30,8 +30,8 @@ fn an_address_that_others_could_reach() {
     insta::assert_snapshot!(sandbox.run(&["serve", "--listen", "0.0.0.0:0"]), @"
     exit 1
     --- stderr
-    error: `0.0.0.0:0` is not a loopback address, and there is no client authentication yet
-      hint: listen on 127.0.0.1 or [::1]
+    error: `0.0.0.0:0` is not a loopback address, and clients do not have to show who they are
+      hint: `gripfast keys add NAME` makes a key, and `auth = { keys = true }` in the table `gateway` asks for one; or listen on 127.0.0.1 or [::1]
     ");
 }
 

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod aggregation;
 mod apps;
 mod bad_clients;

@@ -1,7 +1,7 @@
 //! A gateway in this process, on a port, in front of a host with the servers of a config.
 
 use crate::client::Http;
-use gripfast::config::Config;
+use gripfast::config::{Config, GatewayConfig};
 use gripfast::{Host, State};
 use gripfast_demo::{Options, RunningServer};
 use gripfast_gateway::downstream::Terms;
@@ -46,6 +46,7 @@ impl Scene {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
             terms: terms_of(config),
+            access: gateway_of(config).access,
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         let http = Http::at(&server.address().unwrap().to_string());
@@ -57,6 +58,11 @@ impl Scene {
             server.serve(stopped).await.unwrap();
         });
         Self { host, http, state, stop: Some(stop), serving }
+    }
+
+    /// Where it keeps what outlives it.
+    pub(crate) fn state_dir(&self) -> &Path {
+        self.state.path()
     }
 
     /// Ends this gateway and starts another one with the same state directory, as an upgrade would.
@@ -119,7 +125,11 @@ pub(crate) async fn pass(time: Duration) {
 
 /// The terms that a config sets for clients.
 fn terms_of(config: &str) -> Terms {
-    Terms::from(&Config::parse(config, Path::new("gripfast.toml")).unwrap().gateway)
+    Terms::from(&gateway_of(config))
+}
+
+fn gateway_of(config: &str) -> GatewayConfig {
+    Config::parse(config, Path::new("gripfast.toml")).unwrap().gateway
 }
 
 /// A host with the servers of a config.

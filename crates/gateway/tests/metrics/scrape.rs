@@ -1,7 +1,7 @@
 //! What a scraper gets from a gateway with a demo server behind it.
 
 use gripfast::Host;
-use gripfast::config::Config;
+use gripfast::config::{AccessConfig, Config};
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{Server, Settings};
 use http_body_util::{BodyExt, Empty};
@@ -29,6 +29,7 @@ impl Scene {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
             terms: Terms::default(),
+            access: AccessConfig::default(),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
         let url = format!("http://{}/metrics", server.address().unwrap());

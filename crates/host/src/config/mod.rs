@@ -6,6 +6,7 @@
 //! connected. A mistake in the file as a whole is a [`ConfigError`]; a mistake inside one server's table is
 //! kept in its [`ServerEntry`] and stops nobody else.
 
+mod access;
 mod decode;
 mod diagnostic;
 mod formats;
@@ -17,6 +18,7 @@ mod spec;
 pub mod suggest;
 mod template;
 
+pub use access::AccessConfig;
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{ConfigError, Places};
 pub use lookup::{Lookup, ProcessEnvironment};

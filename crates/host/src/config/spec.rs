@@ -1,6 +1,7 @@
 //! What a config says, once it has been understood: the gateway's own settings and one spec per server.
 //! Everything here is checked and has its defaults filled in; only templates wait until a server is connected.
 
+use super::access::AccessConfig;
 use super::template::Template;
 use crate::ledger::LedgerOptions;
 pub use crate::pins::PinMode;
@@ -15,8 +16,8 @@ use url::Url;
 /// The table `gateway`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayConfig {
-    /// Where the gateway listens. Anything but a loopback address lets other machines in. Default
-    /// `127.0.0.1:7331`; port 0 picks a free one.
+    /// Where the gateway listens. Anything but a loopback address lets other machines in, and needs `auth`.
+    /// Default `127.0.0.1:7331`; port 0 picks a free one.
     pub listen: SocketAddr,
     /// Where tokens, pins and catalogs are kept. Default: the platform's state directory.
     pub state_dir: Option<PathBuf>,
@@ -41,6 +42,8 @@ pub struct GatewayConfig {
     /// 16 MiB, which are about thirty thousand calls. Too small, and yesterday's calls are gone; too large,
     /// and reading it takes seconds.
     pub ledger: LedgerOptions,
+    /// Who may use it, in the keys `public_url` and `auth`.
+    pub access: AccessConfig,
 }
 
 impl Default for GatewayConfig {
@@ -52,6 +55,7 @@ impl Default for GatewayConfig {
             session_idle_timeout: Duration::from_secs(3600),
             limits: ClientLimits::default(),
             ledger: LedgerOptions::default(),
+            access: AccessConfig::default(),
         }
     }
 }
@@ -64,7 +68,7 @@ pub struct ClientLimits {
     /// open, but streams that could have been picked up again are lost. Too small, and that happens to
     /// clients that are still there; too large, and memory (about 2 KB each). Default 20 000.
     pub sessions: u32,
-    /// Of these, sessions of one client, told by its address; all programs of this machine are one client.
+    /// Of these, sessions of one client: whoever showed the same key, or without `auth` all of this machine.
     /// Beyond it its own sessions make room, not those of others. Default 10 000.
     pub sessions_per_client: u32,
     /// Requests that are not answered yet. Beyond it they are refused with 503. Too small, and busy clients

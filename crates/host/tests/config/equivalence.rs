@@ -16,6 +16,8 @@ session_idle_timeout = "30m"
 limits = { sessions = 500 }
 ledger = "arguments"
 ledger_size = "1MiB"
+public_url = "https://mcp.example.com"
+auth = { keys = true }
 
 [servers.github]
 command = "npx"
@@ -56,7 +58,8 @@ const IN_JSON: &str = r#"{
   // Comments and trailing commas are fine.
   "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
     "session_idle_timeout": "30m", "limits": { "sessions": 500 },
-    "ledger": "arguments", "ledger_size": "1MiB" },
+    "ledger": "arguments", "ledger_size": "1MiB",
+    "public_url": "https://mcp.example.com", "auth": { "keys": true } },
   "mcpServers": {
     "github": {
       "command": "npx",
@@ -97,7 +100,8 @@ const IN_JSON: &str = r#"{
 
 const IN_YAML: &str = r#"
 gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
-  limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB }
+  limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB,
+  public_url: "https://mcp.example.com", auth: { keys: true } }
 mcp_servers:
   github:
     command: npx
@@ -155,6 +159,9 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!(config.gateway.startup_wait, Duration::from_secs(3));
     assert_eq!(config.gateway.session_idle_timeout, Duration::from_secs(1800));
     assert_eq!(config.gateway.limits, ClientLimits { sessions: 500, ..ClientLimits::default() });
+    let access = &config.gateway.access;
+    assert_eq!(access.public_url.as_ref().map(|url| url.as_str()), Some("https://mcp.example.com/"));
+    assert!(access.keys);
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));

@@ -375,3 +375,32 @@ fn a_gateway_that_is_no_table() {
           |              ^^^^
     "#);
 }
+
+#[test]
+fn an_address_for_clients_that_is_none() {
+    let text = r#"[gateway]
+public_url = "mcp.example.com"
+auth = { keys = "often", key = true }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected the URL that clients use
+         --> gripfast.toml:2:14 (gateway.public_url)
+          |
+        2 | public_url = "mcp.example.com"
+          |              ^^^^^^^^^^^^^^^^^
+          hint: for example "https://mcp.example.com", without `/mcp`
+
+        error: expected true or false, found a string
+         --> gripfast.toml:3:17 (gateway.auth.keys)
+          |
+        3 | auth = { keys = "often", key = true }
+          |                 ^^^^^^^
+
+        error: unknown key `key`
+         --> gripfast.toml:3:26 (gateway.auth.key)
+          |
+        3 | auth = { keys = "often", key = true }
+          |                          ^^^
+          hint: did you mean `keys`?
+    "#);
+}

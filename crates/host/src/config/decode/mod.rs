@@ -2,6 +2,7 @@
 //! are, what else stands in it. An error here is an error of the file; an error inside a server's table is
 //! kept as that server's and never stops the others.
 
+mod access;
 mod fields;
 mod policy;
 mod server;
@@ -254,6 +255,7 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     if let Some(size) = size.and_then(|field| field.size(64 << 10..=1 << 30, problems)) {
         gateway.ledger.size = size;
     }
+    gateway.access = access::access(&mut fields, problems);
     fields.finish(problems);
     gateway
 }

@@ -1,0 +1,87 @@
+//! `gripfast keys`: who may use the gateway. A key is shown once, when it is made; what is kept are digests.
+
+use super::args::{Form, Global, KeysArgs, KeysVerb};
+use super::config;
+use super::exit::Exit;
+use super::render::{Screen, Table};
+use super::status::span;
+use super::stop::{Failure, Stop};
+use gripfast::config::suggest;
+use gripfast_gateway::auth::keys::{self, Key, NoKey};
+use serde_json::json;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Makes, lists or removes keys in the state directory, which a running gateway looks at by itself.
+pub(crate) fn run(global: &Global, args: &KeysArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let directory = config::state_dir_of_gateway(global)?.ok_or_else(no_directory)?;
+    match &args.verb {
+        KeysVerb::Add { name } => add(&directory, name, screen)?,
+        KeysVerb::Ls { output } => list(&directory, *output, screen)?,
+        KeysVerb::Rm { name } => remove(&directory, name, screen)?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn add(directory: &Path, name: &str, screen: &mut Screen) -> Result<(), Stop> {
+    let key = keys::add(directory, name).map_err(|error| match &error {
+        NoKey::BadName(_) => Failure::new(Exit::General, error.to_string()).with_hint(
+            "up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine",
+        ),
+        NoKey::Taken(name) => Failure::new(Exit::General, error.to_string())
+            .with_hint(format!("`gripfast keys rm {name}` removes it")),
+        NoKey::TooMany => Failure::new(Exit::General, error.to_string()),
+        NoKey::Io(cause) => unusable(directory, cause),
+    })?;
+    screen.line(&key)?;
+    screen.talk(&format!(
+        "This is the key of `{name}`; it is not shown again. Clients send it as `Authorization: Bearer`, and \
+         `auth = {{ keys = true }}` in the table `gateway` of the config asks for one."
+    ))?;
+    Ok(())
+}
+
+fn list(directory: &Path, output: Form, screen: &mut Screen) -> Result<(), Stop> {
+    let keys = keys::list(directory).map_err(|error| unusable(directory, &error))?;
+    match output {
+        Form::Json => {
+            let shown = |key: &Key| json!({ "name": key.name, "created_ms": key.created * 1000 });
+            screen.json(&json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() }))?;
+        }
+        Form::Text if keys.is_empty() => screen.talk("no keys; `gripfast keys add NAME` makes one")?,
+        Form::Text => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let mut table = Table::new(["NAME", "MADE"]);
+            for key in &keys {
+                table.row([&key.name, &format!("{} ago", span(now.saturating_sub(key.created) * 1000))]);
+            }
+            screen.line(&table.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(directory: &Path, name: &str, screen: &mut Screen) -> Result<(), Stop> {
+    if keys::remove(directory, name).map_err(|error| unusable(directory, &error))? {
+        screen.talk(&format!("the key of `{name}` is good for nothing from now on"))?;
+        return Ok(());
+    }
+    let known = keys::list(directory).map_err(|error| unusable(directory, &error))?;
+    let hint = match suggest::nearest(name, known.iter().map(|key| key.name.as_str())) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "`gripfast keys ls` lists them".to_owned(),
+    };
+    Err(Failure::new(Exit::General, format!("there is no key `{name}`")).with_hint(hint).into())
+}
+
+fn unusable(directory: &Path, cause: &io::Error) -> Failure {
+    let path: PathBuf = directory.join(keys::FILE);
+    Failure::new(Exit::General, format!("`{}` cannot be used: {cause}", path.display()))
+        .with_hint("`--state-dir` names another directory")
+}
+
+fn no_directory() -> Failure {
+    Failure::new(Exit::General, "there is no state directory to keep keys in")
+        .with_hint("`--state-dir` names one")
+}
