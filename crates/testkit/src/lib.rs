@@ -1,6 +1,7 @@
 //! What the tests of gripfast share: real servers and clients, a browser, the official conformance suite, and how to
 //! start them.
 
+pub mod authority;
 pub mod browser;
 pub mod clients;
 pub mod conformance;

@@ -1,0 +1,392 @@
+//! An authorization server of our own, and a small MCP server that takes its tokens: strict where real ones are strict,
+//! and unkind on demand.
+//!
+//! Refresh tokens are good for one use. Who shows one for the second time is taken for a thief, and everything that came
+//! of the same login ends: that is what a race between two processes costs with a real server. Access tokens end when
+//! their time is over, or when a test says so.
+
+mod mcp;
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{RawQuery, State};
+use axum::http::header::{AUTHORIZATION, LOCATION};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use url::{Url, form_urlencoded};
+
+/// How it behaves.
+#[derive(Debug, Clone)]
+pub struct Manners {
+    /// How long an access token is good, as it says.
+    pub lasts: Duration,
+    /// Whether a refused request is told where to go (`WWW-Authenticate`).
+    pub challenges: bool,
+    /// Whether a refresh answers with a new refresh token.
+    pub rotates: bool,
+    /// The scope without which `tools/call` is refused.
+    pub call_scope: Option<&'static str>,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self { lasts: Duration::from_secs(3600), challenges: true, rotates: true, call_scope: None }
+    }
+}
+
+/// The server, listening on the loopback interface. Dropping it ends it.
+#[derive(Debug)]
+pub struct Authority {
+    url: String,
+    books: Arc<Books>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// The secret of the client `robot`, which may have tokens without a person.
+pub const ROBOT_SECRET: &str = "robots-have-secrets";
+
+#[derive(Debug)]
+struct Books {
+    url: String,
+    manners: Manners,
+    pages: Mutex<Pages>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    last_number: u64,
+    clients: HashMap<String, String>,
+    codes: HashMap<String, Code>,
+    access: HashMap<String, Token>,
+    refresh: HashMap<String, Token>,
+    /// Refresh tokens that were used, with the login they came of.
+    spent: HashMap<String, u64>,
+    failures_due: usize,
+    redirects_to: Option<String>,
+    counts: Counts,
+    shown: Vec<String>,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Refresh tokens that were exchanged.
+    pub refreshes: usize,
+    /// Refreshes that were answered with a 500.
+    pub failed_refreshes: usize,
+    /// Refresh tokens that were shown a second time; each ends a login.
+    pub thefts: usize,
+    /// Tokens that a client had by its own secret.
+    pub by_secret: usize,
+    /// Calls that were carried out.
+    pub calls: usize,
+    /// Requests that were refused for want of a token.
+    pub refused: usize,
+}
+
+#[derive(Debug)]
+struct Code {
+    client: String,
+    redirect: String,
+    challenge: String,
+    scopes: String,
+}
+
+#[derive(Debug, Clone)]
+struct Token {
+    login: u64,
+    client: String,
+    scopes: String,
+    ends: Option<Instant>,
+}
+
+impl Authority {
+    /// Starts it on a free port.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub async fn start(manners: Manners) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("there is a free port");
+        let address = listener.local_addr().expect("it has an address");
+        let url = format!("http://127.0.0.1:{}", address.port());
+        let books = Arc::new(Books { url: url.clone(), manners, pages: Mutex::default() });
+        let router = Router::new()
+            .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
+            .route("/.well-known/oauth-authorization-server", get(metadata))
+            .route("/register", post(register))
+            .route("/authorize", get(authorize))
+            .route("/token", post(token))
+            .route("/mcp", post(mcp::answer).get(mcp::no_stream).delete(mcp::no_stream))
+            .with_state(Arc::clone(&books));
+        let task = tokio::spawn(async move {
+            axum::serve(listener, router).await.expect("it serves until it is dropped");
+        });
+        Self { url, books, task }
+    }
+
+    /// The MCP endpoint.
+    #[must_use]
+    pub fn mcp(&self) -> String {
+        format!("{}/mcp", self.url)
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.books.pages().counts
+    }
+
+    /// Every secret that it has given out.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        let pages = self.books.pages();
+        let given = pages.access.keys().chain(pages.refresh.keys()).chain(pages.spent.keys());
+        given.cloned().chain([ROBOT_SECRET.to_owned()]).collect()
+    }
+
+    /// Everything that was ever shown in an `Authorization` header.
+    #[must_use]
+    pub fn shown(&self) -> Vec<String> {
+        self.books.pages().shown.clone()
+    }
+
+    /// All access tokens end now, before their time.
+    pub fn end_tokens(&self) {
+        self.books.pages().access.clear();
+    }
+
+    /// The next so many refreshes are answered with a 500.
+    pub fn fail_refreshes(&self, count: usize) {
+        self.books.pages().failures_due = count;
+    }
+
+    /// From now on `/mcp` sends everybody there.
+    pub fn redirect(&self, elsewhere: &str) {
+        self.books.pages().redirects_to = Some(elsewhere.to_owned());
+    }
+
+    /// All logins end now, as if a person had withdrawn them.
+    pub fn end_logins(&self) {
+        let mut pages = self.books.pages();
+        pages.access.clear();
+        pages.refresh.clear();
+    }
+}
+
+/// What a browser does with the address of a login, where the person agrees to everything: it goes there, and is sent
+/// back to whoever asked. Returns where it was sent.
+///
+/// # Panics
+///
+/// If it is not sent anywhere.
+pub async fn visit(url: &str) -> String {
+    let url = Url::parse(url).expect("it is an address");
+    let host = url.host_str().expect("it has a host");
+    let port = url.port_or_known_default().expect("it has a port");
+    let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
+    let mut browser = TcpStream::connect((host, port)).await.expect("somebody listens there");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n");
+    browser.write_all(request.as_bytes()).await.expect("it takes a request");
+    let mut answer = String::new();
+    browser.read_to_string(&mut answer).await.expect("it answers");
+    let location = answer.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+    });
+    location.unwrap_or_else(|| panic!("{url} leads nowhere: {answer}"))
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Books {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a client gets: an access token, and a refresh token if a person is behind it.
+    fn grant(&self, pages: &mut Pages, grant: Token, refreshable: bool) -> Value {
+        let access = pages.name("access");
+        let ends = Some(Instant::now() + self.manners.lasts);
+        pages.access.insert(access.clone(), Token { ends, ..grant.clone() });
+        let mut answer = json!({
+            "access_token": access,
+            "token_type": "Bearer",
+            "expires_in": self.manners.lasts.as_secs(),
+            "scope": grant.scopes,
+        });
+        if refreshable {
+            let refresh = pages.name("refresh");
+            pages.refresh.insert(refresh.clone(), grant);
+            answer["refresh_token"] = refresh.into();
+        }
+        answer
+    }
+}
+
+impl Pages {
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn name(&mut self, what: &str) -> String {
+        format!("{what}-{}-of-the-authority", self.number())
+    }
+}
+
+async fn resource_metadata(State(books): State<Arc<Books>>) -> Response {
+    axum_json(&json!({ "resource": format!("{}/mcp", books.url), "authorization_servers": [books.url] }))
+}
+
+async fn metadata(State(books): State<Arc<Books>>) -> Response {
+    let url = &books.url;
+    axum_json(&json!({
+        "issuer": url,
+        "authorization_endpoint": format!("{url}/authorize"),
+        "token_endpoint": format!("{url}/token"),
+        "registration_endpoint": format!("{url}/register"),
+        "response_types_supported": ["code"],
+        "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+        "authorization_response_iss_parameter_supported": true,
+    }))
+}
+
+async fn register(State(books): State<Arc<Books>>, body: Bytes) -> Response {
+    let wanted: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let Some(redirect) = wanted["redirect_uris"][0].as_str() else {
+        return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri");
+    };
+    let mut pages = books.pages();
+    let client = pages.name("client");
+    pages.clients.insert(client.clone(), redirect.to_owned());
+    let answer = json!({
+        "client_id": client,
+        "redirect_uris": [redirect],
+        "client_name": wanted["client_name"],
+        "token_endpoint_auth_method": "none",
+    });
+    (StatusCode::CREATED, axum_json(&answer)).into_response()
+}
+
+/// The person at the browser agrees at once.
+async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -> Response {
+    let asked = pairs(query.unwrap_or_default().as_bytes());
+    let of = |key: &str| asked.get(key).cloned().unwrap_or_default();
+    let mut pages = books.pages();
+    let known = pages.clients.get(&of("client_id")).cloned();
+    if known.as_deref() != Some(&*of("redirect_uri")) || of("response_type") != "code" {
+        return refused(StatusCode::BAD_REQUEST, "unauthorized_client");
+    }
+    if of("code_challenge_method") != "S256" || of("resource") != format!("{}/mcp", books.url) {
+        return refused(StatusCode::BAD_REQUEST, "invalid_request");
+    }
+    let code = pages.name("code");
+    let noted = Code {
+        client: of("client_id"),
+        redirect: of("redirect_uri"),
+        challenge: of("code_challenge"),
+        scopes: of("scope"),
+    };
+    let Ok(mut back) = Url::parse(&noted.redirect) else {
+        return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri");
+    };
+    back.query_pairs_mut()
+        .append_pair("code", &code)
+        .append_pair("state", &of("state"))
+        .append_pair("iss", &books.url);
+    pages.codes.insert(code, noted);
+    (StatusCode::FOUND, [(LOCATION, back.to_string())]).into_response()
+}
+
+async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes) -> Response {
+    let asked = pairs(&body);
+    let of = |key: &str| asked.get(key).cloned().unwrap_or_default();
+    let mut pages = books.pages();
+    if of("resource") != format!("{}/mcp", books.url) {
+        return refused(StatusCode::BAD_REQUEST, "invalid_target");
+    }
+    match of("grant_type").as_str() {
+        "authorization_code" => {
+            let Some(code) = pages.codes.remove(&of("code")) else {
+                return refused(StatusCode::BAD_REQUEST, "invalid_grant");
+            };
+            let proof = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(of("code_verifier")));
+            if proof != code.challenge
+                || of("redirect_uri") != code.redirect
+                || of("client_id") != code.client
+            {
+                return refused(StatusCode::BAD_REQUEST, "invalid_grant");
+            }
+            let login = pages.number();
+            let grant = Token { login, client: code.client, scopes: code.scopes, ends: None };
+            axum_json(&books.grant(&mut pages, grant, true))
+        }
+        "refresh_token" => refresh(&books, &mut pages, &of("refresh_token"), &of("client_id")),
+        "client_credentials" => {
+            let secret = BASE64_STANDARD.encode(format!("robot:{ROBOT_SECRET}"));
+            let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.to_str().ok());
+            if shown != Some(&format!("Basic {secret}")) {
+                return refused(StatusCode::UNAUTHORIZED, "invalid_client");
+            }
+            pages.counts.by_secret += 1;
+            let login = pages.number();
+            let grant = Token { login, client: "robot".to_owned(), scopes: of("scope"), ends: None };
+            axum_json(&books.grant(&mut pages, grant, false))
+        }
+        _ => refused(StatusCode::BAD_REQUEST, "unsupported_grant_type"),
+    }
+}
+
+fn refresh(books: &Books, pages: &mut Pages, shown: &str, client: &str) -> Response {
+    if pages.failures_due > 0 {
+        pages.failures_due -= 1;
+        pages.counts.failed_refreshes += 1;
+        return (StatusCode::INTERNAL_SERVER_ERROR, "out of order").into_response();
+    }
+    if let Some(login) = pages.spent.get(shown).copied() {
+        pages.counts.thefts += 1;
+        pages.access.retain(|_, token| token.login != login);
+        pages.refresh.retain(|_, token| token.login != login);
+        return refused(StatusCode::BAD_REQUEST, "invalid_grant");
+    }
+    let Some(grant) = pages.refresh.get(shown).filter(|token| token.client == client).cloned() else {
+        return refused(StatusCode::BAD_REQUEST, "invalid_grant");
+    };
+    pages.counts.refreshes += 1;
+    if books.manners.rotates {
+        pages.refresh.remove(shown);
+        pages.spent.insert(shown.to_owned(), grant.login);
+    }
+    axum_json(&books.grant(pages, grant, books.manners.rotates))
+}
+
+fn pairs(form: &[u8]) -> HashMap<String, String> {
+    form_urlencoded::parse(form).into_owned().collect()
+}
+
+fn refused(status: StatusCode, error: &str) -> Response {
+    (status, axum_json(&json!({ "error": error }))).into_response()
+}
+
+fn axum_json(value: &Value) -> Response {
+    ([("content-type", "application/json")], value.to_string()).into_response()
+}
