@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod catalog;
+pub mod credential;
 pub mod event;
 pub mod failure;
 pub mod ids;

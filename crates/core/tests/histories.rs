@@ -50,6 +50,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         Just(expired()),
         Just(Failure::CredentialRefused("HTTP 401".into())),
         Just(Failure::Busy { retry_after: Some(Duration::from_secs(9)), text: "HTTP 429".into() }),
+        Just(Failure::BeyondScope("HTTP 403".into())),
         Just(Failure::ServerFault("HTTP 500".into())),
         Just(Failure::Nonsense("not JSON".into())),
         Just(Failure::Outdated("HTTP 400: Mcp-Param-Region is missing".into())),

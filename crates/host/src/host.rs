@@ -1,5 +1,6 @@
 //! The host: upstreams by name, and the verbs over them.
 
+use crate::auth::Credential;
 use crate::client::{Client, Principal};
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     feed: Feed,
     store: Arc<dyn Store>,
     ledger: Ledger,
+    /// The state directory whose logins are used.
+    logins: Option<PathBuf>,
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
     pub(crate) entries: RwLock<Vec<Arc<Entry>>>,
@@ -80,6 +83,7 @@ pub struct HostBuilder {
     state_dir: Option<PathBuf>,
     store: Option<Arc<dyn Store>>,
     ledger: LedgerOptions,
+    logins: Option<PathBuf>,
     client: Option<(String, String)>,
     capabilities: Option<serde_json::Value>,
     guard: Option<Guard>,
@@ -98,6 +102,13 @@ impl HostBuilder {
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// The state directory whose logins are used, if it is another than [`HostBuilder::state_dir`] or there is none.
+    #[must_use]
+    pub fn logins_of(mut self, directory: Option<PathBuf>) -> Self {
+        self.logins = directory;
         self
     }
 
@@ -160,6 +171,7 @@ impl HostBuilder {
                 feed: Feed::new(),
                 store,
                 ledger,
+                logins: self.logins.or(self.state_dir),
                 client_info: client_info.into(),
                 capabilities: capabilities.into(),
                 entries: RwLock::default(),
@@ -301,7 +313,7 @@ impl Host {
             pins: spec.pins,
             client_info: Arc::clone(&self.inner.client_info),
             capabilities: Arc::clone(&self.inner.capabilities),
-            dialer: dialer.unwrap_or_else(|| Arc::new(TargetDialer::new(spec.target.clone()))),
+            dialer: dialer.unwrap_or_else(|| self.dialer(name, spec)),
             shelf: Shelf::new(Arc::clone(&self.inner.store), name, &fingerprint(&spec.target)),
         }
     }
@@ -317,6 +329,12 @@ impl Host {
             spec: Some(spec),
             kind,
         }
+    }
+
+    fn dialer(&self, name: &str, spec: &ServerSpec) -> Arc<dyn Dialer> {
+        let logins = self.inner.logins.as_deref();
+        let credential = Credential::of(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
+        Arc::new(TargetDialer::new(spec.target.clone(), credential))
     }
 
     fn add(&self, entry: Entry) -> Result<(), SpawnError> {

@@ -27,6 +27,7 @@
 
 #![warn(missing_docs)]
 
+pub mod auth;
 mod call;
 mod client;
 mod clock;

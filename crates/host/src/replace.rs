@@ -114,6 +114,7 @@ impl Host {
 fn difference(before: &ServerSpec, after: &ServerSpec) -> Option<Revision> {
     let as_before = ServerSpec {
         target: before.target.clone(),
+        oauth: before.oauth.clone(),
         protocol: before.protocol,
         max_message: before.max_message,
         ..after.clone()

@@ -161,23 +161,19 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         title: "Credentials",
         behaviours: &[
-            later(
-                TRUST,
+            promised(
                 "E01",
                 "A 401 causes one refresh for all callers, then one replay of each refused request",
             ),
-            later(
-                TRUST,
+            promised(
                 "E02",
                 "A token that somebody else rotated is adopted; a failed refresh never loses credentials",
             ),
-            later(
-                TRUST,
+            promised(
                 "E03",
                 "When a person is needed the answer says so and how; after the login the server revives by itself",
             ),
-            later(
-                TRUST,
+            promised(
                 "E04",
                 "OAuth 2.1 in full, tokens refreshed ahead of expiry and stored privately; static headers and tokens as well",
             ),

@@ -194,6 +194,13 @@ impl CallError {
             )
             .hint(status_hint),
             Failure::CredentialRefused(_) => Self::needs_login(server, &failure.to_string(), outcome),
+            Failure::BeyondScope(_) => Self::new(
+                Code::NeedsLogin,
+                server,
+                outcome,
+                format!("upstream `{server}` wants a login that allows more, for this request ({failure})"),
+            )
+            .hint(format!("run `gripfast login {server}`, which asks for it; its other tools work")),
             Failure::Busy { retry_after, .. } => Self::new(
                 Code::Overloaded,
                 server,
@@ -293,6 +300,7 @@ mod tests {
             Failure::TimedOut(Duration::from_secs(300)),
             Failure::SessionExpired("HTTP 404".into()),
             Failure::CredentialRefused("HTTP 401".into()),
+            Failure::BeyondScope("HTTP 403".into()),
             Failure::Busy { retry_after: Some(Duration::from_secs(9)), text: "HTTP 429".into() },
             Failure::ServerFault("HTTP 500".into()),
             Failure::Nonsense("not JSON".into()),

@@ -13,6 +13,7 @@ pub fn classify(evidence: &Evidence) -> Failure {
         }
         Observed::BadConfig(text) => Failure::Blocked(BlockCause::BadConfig(text.clone())),
         Observed::SpawnFailed(text) => Failure::Unreachable(format!("could not be started: {text}")),
+        Observed::NoToken(text) => Failure::Unreachable(format!("its login could not be renewed: {text}")),
         Observed::Dial { trouble, text } => Failure::Unreachable(dial(*trouble, text)),
         Observed::Closed(text) => lost(evidence, text.clone()),
         Observed::Exited { code, signal, last_words } => {
@@ -77,6 +78,7 @@ fn http(during: During, answer: &HttpAnswer) -> Failure {
             (During::Handshake, Some(_)) => Failure::CredentialRefused(said(answer)),
             (During::Handshake, None) => refused_or_foreign(during, answer),
             // One tool may want more than our credential allows; the others work.
+            (During::Call, Some(challenge)) if wants_more(challenge) => Failure::BeyondScope(said(answer)),
             (During::Call | During::Probe, _) => Failure::Declined(said(answer)),
         },
         429 => Failure::Busy { retry_after: answer.retry_after, text: said(answer) },
@@ -86,6 +88,11 @@ fn http(during: During, answer: &HttpAnswer) -> Failure {
         408 | 425 | 500..=599 => Failure::ServerFault(said(answer)),
         _ => refused_or_foreign(during, answer),
     }
+}
+
+/// Whether a challenge asks for a wider grant, in the one word that RFC 6750 has for it.
+fn wants_more(challenge: &str) -> bool {
+    challenge.to_lowercase().contains("insufficient_scope")
 }
 
 /// A 3xx or 4xx without a special meaning: with a JSON-RPC error the server declines, without one
@@ -258,6 +265,9 @@ mod tests {
             })
         };
         assert!(matches!(call(forbidden()), Failure::Declined(_)));
+        let wider = Some(r#"Bearer error="insufficient_scope", scope="write""#.to_owned());
+        let wider = HttpAnswer { status: 403, challenge: wider, ..HttpAnswer::default() };
+        assert!(matches!(call(Observed::Http(wider)), Failure::BeyondScope(_)));
         let handshake = classify(&Evidence::sent(During::Handshake, forbidden()));
         assert!(matches!(handshake, Failure::CredentialRefused(_)));
     }

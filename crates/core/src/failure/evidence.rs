@@ -63,6 +63,8 @@ pub enum Observed {
         /// What the system said.
         text: String,
     },
+    /// No token could be had for the request, for a reason that may pass.
+    NoToken(String),
     /// The peer closed, reset or cut an established connection or pipe.
     Closed(String),
     /// The child process ended.

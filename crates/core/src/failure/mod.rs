@@ -29,6 +29,8 @@ pub enum Failure {
     SessionExpired(String),
     /// The server refused our credential.
     CredentialRefused(String),
+    /// The server wants a wider grant for this request than our credential has. The others work.
+    BeyondScope(String),
     /// The server asked for patience before doing anything.
     Busy {
         /// How much patience, if it said so.
@@ -84,6 +86,7 @@ impl fmt::Display for Failure {
             | Self::Lost(text)
             | Self::SessionExpired(text)
             | Self::CredentialRefused(text)
+            | Self::BeyondScope(text)
             | Self::ServerFault(text)
             | Self::Nonsense(text)
             | Self::Outdated(text)

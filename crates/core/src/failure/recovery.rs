@@ -130,6 +130,7 @@ pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replay
             Sent::No => Next::GiveUp(Outcome::NotSent),
             Sent::Yes => Next::GiveUp(Outcome::Unknown),
         },
+        Failure::BeyondScope(_) => refused,
         Failure::Declined(_) => Next::GiveUp(Outcome::Failed),
         Failure::Blocked(_) => Next::GiveUp(Outcome::NotSent),
     }
@@ -143,6 +144,7 @@ pub fn fate_of(failure: &Failure, sent: Sent) -> Option<Outcome> {
             Sent::Yes,
             Failure::SessionExpired(_)
             | Failure::CredentialRefused(_)
+            | Failure::BeyondScope(_)
             | Failure::Busy { .. }
             | Failure::Outdated(_),
         ) => Some(Outcome::Refused),
@@ -264,6 +266,7 @@ mod tests {
             Just(Failure::TimedOut(Duration::from_secs(1))),
             Just(Failure::SessionExpired(String::new())),
             Just(Failure::CredentialRefused(String::new())),
+            Just(Failure::BeyondScope(String::new())),
             Just(Failure::Busy { retry_after: None, text: String::new() }),
             Just(Failure::ServerFault(String::new())),
             Just(Failure::Nonsense(String::new())),
@@ -284,6 +287,7 @@ mod tests {
                     failure,
                     Failure::SessionExpired(_)
                         | Failure::CredentialRefused(_)
+                        | Failure::BeyondScope(_)
                         | Failure::Busy { .. }
                         | Failure::Outdated(_)
                 );

@@ -100,6 +100,10 @@ pub(crate) enum Verb {
     Policy(PolicyVerb),
     /// Make, list and remove the keys by which clients get in
     Keys(KeysArgs),
+    /// Let gripfast use a server in your name, by a browser
+    Login(LoginArgs),
+    /// Forget the login of a server
+    Logout(LogoutArgs),
     /// Print what a shell needs to complete words
     Completions(CompletionsArgs),
     /// Run the built-in sample MCP server, well-behaved or not
@@ -485,6 +489,35 @@ pub(crate) enum KeysVerb {
         #[arg(value_name = "NAME")]
         name: String,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints the address at which you log in, opens it in a browser ($BROWSER, or what the platform has), and waits \
+for the browser to come back. The login is kept in the state directory, for you alone, and used and renewed by \
+every gripfast with the same state directory; one that runs already notices by itself.
+
+Exit codes: 0 logged in, 3 not, 2 the config is wrong, 1 the server takes no login.
+
+Examples:
+  gripfast login notion
+  gripfast login notion --no-browser     on a machine without one: open the address elsewhere, and paste the
+                                         address at which that browser ends")]
+pub(crate) struct LoginArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Start no browser, and take the address at which one came back from stdin too
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogoutArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
 }
 
 fn limit(typed: &str) -> Result<usize, String> {

@@ -8,7 +8,7 @@ use super::args::{CallArgs, Form, Global};
 use super::client::{self, Asked, Called, Client};
 use super::config;
 use super::exit::Exit;
-use super::fleet::{runtime, with_host};
+use super::fleet::{Means, runtime, with_host};
 use super::render::{Content, Screen, with_progress};
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
@@ -92,9 +92,9 @@ fn call(
         Err(failure) => return Ok(Err(failure)),
     };
     let what = format!("`{server}`");
-    let state_dir = opened.state_dir(global);
     let abilities = args.accept_defaults.then(defaults::capabilities);
-    with_host(state_dir, abilities, &[(server.as_str(), spec)], async |host| {
+    let means = Means { state_dir: opened.state_dir(global), abilities, ..Means::default() };
+    with_host(means, &[(server.as_str(), spec)], async |host| {
         let answer = with_progress(screen, &what, ask(host, args, arguments)).await?;
         let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);
         match if refused { unknown_tool(host, server, tool).await } else { None } {

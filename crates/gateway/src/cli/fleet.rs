@@ -14,20 +14,31 @@ use tokio::runtime::Runtime;
 /// After an orderly shutdown only helpers are left, and they are not worth waiting for.
 pub(crate) const LEFTOVERS: Duration = Duration::from_millis(100);
 
-/// Hosts `servers`, with what `state_dir` knows about them, while `work` goes on. `abilities` are what servers may ask on
-/// the way to an answer, if anything. All of them are gone when this returns.
+/// What a host knows and can.
+#[derive(Default)]
+pub(crate) struct Means {
+    /// Where it finds what is known about the servers, and keeps what it learns.
+    pub(crate) state_dir: Option<PathBuf>,
+    /// The state directory whose logins it uses, if it has none of its own.
+    pub(crate) logins_of: Option<PathBuf>,
+    /// What servers may ask on the way to an answer, if anything.
+    pub(crate) abilities: Option<Value>,
+}
+
+/// Hosts `servers` while `work` goes on. All of them are gone when this returns.
 pub(crate) fn with_host<T>(
-    state_dir: Option<PathBuf>,
-    abilities: Option<Value>,
+    means: Means,
     servers: &[(&str, &ServerSpec)],
     work: impl AsyncFnOnce(&Host) -> T,
 ) -> Result<T, Stop> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut signals = Signals::listen().map_err(no_runtime)?;
-        let mut builder =
-            Host::builder().state_dir(state_dir).client_info("gripfast", env!("CARGO_PKG_VERSION"));
-        if let Some(abilities) = abilities {
+        let mut builder = Host::builder()
+            .state_dir(means.state_dir)
+            .logins_of(means.logins_of)
+            .client_info("gripfast", env!("CARGO_PKG_VERSION"));
+        if let Some(abilities) = means.abilities {
             builder = builder.capabilities(abilities);
         }
         let host = builder.build();

@@ -28,6 +28,8 @@ pub(crate) fn start(verb: &Verb, screen: &mut Screen) {
             EnvFilter::new(usual(verb))
         }
     };
+    // What the SDK says about a login in detail holds the code that the browser brought.
+    let filter = filter.add_directive("rmcp=warn".parse().expect("it is a directive"));
     let at_a_terminal = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

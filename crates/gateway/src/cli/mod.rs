@@ -22,6 +22,7 @@ mod fleet;
 mod gateway;
 mod keys;
 mod log;
+mod login;
 mod logs;
 mod operate;
 mod pins;
@@ -71,6 +72,8 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Policy(args) => policy::run(&cli.global, args, &mut screen),
         Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
         Verb::Keys(args) => keys::run(&cli.global, args, &mut screen),
+        Verb::Login(args) => login::run(&cli.global, args, &mut screen),
+        Verb::Logout(args) => login::forget(&cli.global, args, &mut screen),
         Verb::Completions(args) => completions::run(args, &mut screen),
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),
     };

@@ -5,7 +5,7 @@ use super::args::{Form, Global, ToolsArgs};
 use super::client::{Asked, Client, Offer, known};
 use super::config::{self, Opened};
 use super::exit::Exit;
-use super::fleet::{runtime, with_host};
+use super::fleet::{Means, runtime, with_host};
 use super::render::{Screen, Table, plural, with_progress};
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What one server offers, or why that is not known.
@@ -52,7 +53,7 @@ pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Res
             let opened = config::open(global, screen)?;
             match chosen(&opened, args) {
                 Ok(entries) => {
-                    let rows = list(args, &entries, screen)?;
+                    let rows = list(args, &entries, opened.state_dir(global), screen)?;
                     tell(&rows, &opened.path.display().to_string(), args, screen)
                 }
                 Err(failure) => Err(unknown(failure, args.output, screen)?),
@@ -126,6 +127,7 @@ fn unknown(failure: Failure, form: Form, screen: &mut Screen) -> Result<Stop, St
 fn list<'c>(
     args: &ToolsArgs,
     entries: &[&'c ServerEntry],
+    logins_of: Option<PathBuf>,
     screen: &mut Screen,
 ) -> Result<Vec<Row<'c>>, Stop> {
     let usable: Vec<(&'c str, Result<&'c ServerSpec, Failure>)> =
@@ -136,8 +138,9 @@ fn list<'c>(
         HashMap::new()
     } else {
         let what = plural(hosted.len(), "server");
-        // Without a state directory: a stored catalog would answer for a server that cannot be reached.
-        let discovered = with_host(None, None, &hosted, async |host| {
+        // Without a state directory of its own: a stored catalog would answer for a server that cannot be reached.
+        let means = Means { logins_of, ..Means::default() };
+        let discovered = with_host(means, &hosted, async |host| {
             with_progress(screen, &what, host.discover(args.wait)).await
         })?;
         discovered.into_iter().map(|discovered| (discovered.server, discovered.catalog)).collect()

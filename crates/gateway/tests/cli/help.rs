@@ -37,6 +37,8 @@ fn overview() {
       pins         Show and approve what tools say about themselves
       policy       Ask what the allow and deny lists of the config say
       keys         Make, list and remove the keys by which clients get in
+      login        Let gripfast use a server in your name, by a browser
+      logout       Forget the login of a server
       completions  Print what a shell needs to complete words
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)

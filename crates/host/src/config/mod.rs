@@ -24,8 +24,8 @@ pub use load::{ConfigError, Places};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
 pub use spec::{
-    ClientLimits, EndpointError, GatewayConfig, Isolation, PinMode, ProtocolChoice, ReplayRules, ServerSpec,
-    Target, TlsSpec, UrlTransport, endpoint,
+    ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, OAuthSpec, PinMode, ProtocolChoice,
+    ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport, endpoint,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 

@@ -106,6 +106,9 @@ pub struct ServerSpec {
     pub target: Target,
     /// Which generation of the protocol to speak. Default: what the server understands.
     pub protocol: ProtocolChoice,
+    /// How a token for it is got, where it wants one; `None` leaves everything to what the server says. For servers
+    /// with a `url`, and without an `Authorization` header.
+    pub oauth: Option<OAuthSpec>,
     /// Kept in the config but not used.
     pub disabled: bool,
     /// How it is kept alive.
@@ -145,6 +148,7 @@ impl ServerSpec {
         Self {
             target,
             protocol: ProtocolChoice::Auto,
+            oauth: None,
             disabled: false,
             supervision: SupervisionSpec::default(),
             prefix: None,
@@ -237,6 +241,37 @@ pub struct TlsSpec {
     pub client_cert: Option<Template>,
     /// The key of `client_cert`.
     pub client_key: Option<Template>,
+}
+
+/// The table `oauth` of a server: who we are to its authorization server. Most servers need none of it: `gripfast login`
+/// registers by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OAuthSpec {
+    /// The client that somebody has registered for us. Default: we register ourselves.
+    pub client_id: Option<Template>,
+    /// The secret that goes with `client_id`, if it has one.
+    pub client_secret: Option<Template>,
+    /// The `https` address of a document that says who we are, for authorization servers that know clients by such
+    /// documents; used where there is no `client_id`. Default: none.
+    pub client_metadata_url: Option<String>,
+    /// What to ask for. Default: what the server says it wants.
+    pub scopes: Vec<String>,
+    /// Who gives the grant: a person by `gripfast login` (`authorization_code`, the default), or the client itself
+    /// (`client_credentials`, with `client_id` and `client_secret`), which needs nobody.
+    pub grant: Grant,
+    /// The port on which `gripfast login` waits for the browser to come back. Default: any that is free. Say one if
+    /// the client was registered with it.
+    pub callback_port: u16,
+}
+
+/// Who grants a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grant {
+    /// A person, in a browser.
+    #[default]
+    AuthorizationCode,
+    /// The client, by its own secret.
+    ClientCredentials,
 }
 
 /// Which generation of the protocol to speak.

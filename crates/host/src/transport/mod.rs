@@ -17,10 +17,11 @@ pub use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Obse
 pub use gripfast_core::isolation::Whose;
 pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
 pub use gripfast_wire::{Era, ProtocolVersion};
+pub(crate) use http::{Ask as HttpAsk, HttpClient, read_whole};
 pub use inbox::{Inbox, Incoming, Surroundings};
 pub use process::Environment;
 pub use stderr::{StderrLines, StderrRing};
-pub(crate) use target::TargetDialer;
+pub(crate) use target::{TargetDialer, TlsFiles, expand};
 pub(crate) use underway::{CallEar, Entered, Underway};
 
 use bytes::Bytes;
@@ -46,6 +47,26 @@ pub trait Dialer: Send + Sync + 'static {
         route: Route,
         surroundings: Surroundings,
     ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>>;
+
+    /// The server has refused the credential that its links show: puts another in its place, once for all links
+    /// that ask at the same time. Links that are open show it from then on.
+    fn renew_credential(&self) -> BoxFuture<'_, Result<Renewed, Evidence>> {
+        Box::pin(std::future::ready(Ok(Renewed::NeedsPerson(None))))
+    }
+
+    /// Ends when a person may have mended what the credential lacked, such as by a login.
+    fn credential_mended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// What came of renewing a credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renewed {
+    /// Another one is in its place.
+    Replaced,
+    /// There is none to put in its place before a person has done something; why, if that is known.
+    NeedsPerson(Option<String>),
 }
 
 /// A way to reach a server.

@@ -6,12 +6,14 @@ use super::inbox::Surroundings;
 use super::process::{Environment, ProcessTree, why_not_started};
 use super::sse::LegacySseLink;
 use super::stdio::StdioLink;
-use super::{BoxFuture, Dialer, Link, Route};
+use super::{BoxFuture, Dialer, Link, Renewed, Route};
+use crate::auth::Credential;
 use crate::config::{
     ExpandError, Lookup, ProcessEnvironment, Target, Template, TlsSpec, UrlTransport, endpoint,
 };
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::supervise::upstream::LinkKind;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use url::Url;
 /// Dials what a config names.
 pub(crate) struct TargetDialer {
     target: Target,
+    credential: Option<Arc<Credential>>,
 }
 
 /// The files of a TLS setup, filled in.
@@ -32,8 +35,8 @@ pub(crate) struct TlsFiles {
 }
 
 impl TargetDialer {
-    pub(crate) fn new(target: Target) -> Self {
-        Self { target }
+    pub(crate) fn new(target: Target, credential: Option<Credential>) -> Self {
+        Self { target, credential: credential.map(Arc::new) }
     }
 }
 
@@ -64,9 +67,26 @@ impl Dialer for TargetDialer {
         Box::pin(async move {
             let opened = match &self.target {
                 Target::Stdio { .. } => start_child(&self.target, surroundings),
-                Target::Url { .. } => open_url(&self.target, route, surroundings).await,
+                Target::Url { .. } => self.open_url(route, surroundings).await,
             };
             opened.map_err(|observed| Evidence::unsent(During::Handshake, observed))
+        })
+    }
+
+    fn renew_credential(&self) -> BoxFuture<'_, Result<Renewed, Evidence>> {
+        Box::pin(async move {
+            let Some(credential) = &self.credential else { return Ok(Renewed::NeedsPerson(None)) };
+            let renewed = credential.renew().await;
+            renewed.map_err(|observed| Evidence::unsent(During::Handshake, observed))
+        })
+    }
+
+    fn credential_mended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            match &self.credential {
+                Some(credential) => credential.changed_elsewhere().await,
+                None => std::future::pending().await,
+            }
         })
     }
 }
@@ -99,21 +119,27 @@ fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Li
     Ok(Arc::new(StdioLink::over(tree, pipes, surroundings)))
 }
 
-async fn open_url(
-    target: &Target,
-    route: Route,
-    surroundings: Surroundings,
-) -> Result<Arc<dyn Link>, Observed> {
-    let Target::Url { url, headers, tls, .. } = target else {
-        return Err(Observed::BadConfig("not a URL".to_owned()));
-    };
-    let world = ProcessEnvironment;
-    let url: Url = endpoint(&expand(url, &world)?)
-        .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
-    let client = HttpClient::new(&url, header_map(headers, &world)?, tls_files(tls, &world)?)?;
-    match route {
-        Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
-        Route::Http | Route::Stdio | Route::Custom => Ok(Arc::new(HttpLink::new(client, url, surroundings)?)),
+impl TargetDialer {
+    async fn open_url(&self, route: Route, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
+        let Target::Url { url, headers, tls, .. } = &self.target else {
+            return Err(Observed::BadConfig("not a URL".to_owned()));
+        };
+        let world = ProcessEnvironment;
+        let url: Url = endpoint(&expand(url, &world)?)
+            .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
+        let mut headers = header_map(headers, &world)?;
+        if let Some(credential) = &self.credential {
+            credential.look_again().await?;
+            // It knows when to show another.
+            headers.remove(AUTHORIZATION);
+        }
+        let client = HttpClient::new(&url, headers, TlsFiles::of(tls)?, self.credential.clone())?;
+        match route {
+            Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
+            Route::Http | Route::Stdio | Route::Custom => {
+                Ok(Arc::new(HttpLink::new(client, url, surroundings)?))
+            }
+        }
     }
 }
 
@@ -129,16 +155,19 @@ fn header_map(headers: &[(String, Template)], world: &dyn Lookup) -> Result<Head
     Ok(map)
 }
 
-fn tls_files(tls: &TlsSpec, world: &dyn Lookup) -> Result<TlsFiles, Observed> {
-    let file = |template: &Option<Template>| template.as_ref().map(|path| expand(path, world)).transpose();
-    Ok(TlsFiles {
-        ca_file: file(&tls.ca_file)?,
-        client_cert: file(&tls.client_cert)?,
-        client_key: file(&tls.client_key)?,
-    })
+impl TlsFiles {
+    pub(crate) fn of(tls: &TlsSpec) -> Result<Self, Observed> {
+        let world = ProcessEnvironment;
+        let file = |path: &Option<Template>| path.as_ref().map(|path| expand(path, &world)).transpose();
+        Ok(Self {
+            ca_file: file(&tls.ca_file)?,
+            client_cert: file(&tls.client_cert)?,
+            client_key: file(&tls.client_key)?,
+        })
+    }
 }
 
-fn expand(template: &Template, world: &dyn Lookup) -> Result<String, Observed> {
+pub(crate) fn expand(template: &Template, world: &dyn Lookup) -> Result<String, Observed> {
     template.expand(world).map(crate::config::Expanded::into_revealed).map_err(|error| match error {
         ExpandError::Unset { name } => Observed::UnsetVariable(name),
         ExpandError::NotText { .. } | ExpandError::FileUnreadable { .. } => {

@@ -8,7 +8,7 @@ use super::level::SessionLevel;
 use super::{Live, ServerCapabilities, ServerFacts, Settings, Upstream};
 use crate::config::ProtocolChoice;
 use crate::transport::{
-    Inbox, Incoming, Link, Outgoing, Reply, Route, Session, Surroundings, Trouble, Underway,
+    Inbox, Incoming, Link, Outgoing, Renewed, Reply, Route, Session, Surroundings, Trouble, Underway,
 };
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, HttpAnswer, Observed, RpcError};
@@ -134,9 +134,34 @@ const KEPT: usize = 256;
 impl Upstream {
     /// Makes a link of this epoch. Its time is bounded by the machine, which has it aborted.
     pub(super) async fn dial(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
-        let dialed = self.try_each(epoch, opening).await;
+        let mut dialed = self.try_each(epoch, opening).await;
+        // A credential that was good when it was last shown may have ended since.
+        if let Err(Failure::CredentialRefused(said)) = &dialed {
+            dialed = match self.mend_credential(said).await {
+                Ok(()) => self.try_each(epoch, opening).await,
+                Err(failure) => Err(failure),
+            };
+        }
         opening.set(None);
         dialed
+    }
+
+    /// Has another credential put in the place of the one that the server refused.
+    async fn mend_credential(&self, said: &str) -> Result<(), Failure> {
+        match self.settings().dialer.renew_credential().await {
+            Ok(Renewed::Replaced) => Ok(()),
+            Ok(Renewed::NeedsPerson(None)) => Err(Failure::CredentialRefused(said.to_owned())),
+            Ok(Renewed::NeedsPerson(Some(why))) => Err(Failure::CredentialRefused(format!("{why}: {said}"))),
+            Err(evidence) => Err(classify(&evidence)),
+        }
+    }
+
+    /// The present link and session, with another credential.
+    pub(super) async fn renew_credential(&self, epoch: Epoch, live: &Live) -> Result<Live, Failure> {
+        self.mend_credential("the server refused its credential").await?;
+        let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
+        let (session, server) = (Arc::clone(&live.session), Arc::clone(&live.server));
+        Ok(self.live_with(epoch, live.route, link, session, server, underway))
     }
 
     async fn try_each(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
@@ -172,6 +197,7 @@ impl Upstream {
                             follows: server.capabilities.resources_subscribe,
                         },
                     );
+                    let (session, server) = (Arc::new(session), Arc::new(server));
                     let live =
                         self.live_with(epoch, step.route, opened.link, session, server, opened.underway);
                     return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
@@ -241,6 +267,7 @@ impl Upstream {
         match self.greet(&*live.link, step).await {
             Ok((session, server)) => {
                 let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
+                let (session, server) = (Arc::new(session), Arc::new(server));
                 Ok(self.live_with(epoch, live.route, link, session, server, underway))
             }
             Err(Miss::AnotherEra(evidence) | Miss::Away(evidence)) => Err(classify(&evidence)),
@@ -252,16 +279,14 @@ impl Upstream {
         epoch: Epoch,
         route: Route,
         link: Arc<dyn Link>,
-        session: Session,
-        server: ServerFacts,
+        session: Arc<Session>,
+        server: Arc<ServerFacts>,
         underway: Arc<Underway>,
     ) -> Live {
-        let session = Arc::new(session);
         let listening = Arc::clone(&link).listen(Arc::clone(&session));
         let answers = Answers::over(&link, Arc::clone(&session));
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
         let since = self.clock.now().mono;
-        let server = Arc::new(server);
         Live {
             epoch,
             link,
@@ -461,6 +486,7 @@ fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
         | Observed::UnsetVariable(_)
+        | Observed::NoToken(_)
         | Observed::Closed(_)
         | Observed::Exited { .. }
         | Observed::Silence(_)
@@ -496,6 +522,7 @@ fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
         | Observed::SpawnFailed(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
+        | Observed::NoToken(_)
         | Observed::Dial { .. }
         | Observed::Rpc(_)
         | Observed::TooLarge(_) => ProbeAnswer::Silence(Over::Http),
@@ -537,6 +564,7 @@ fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
         | Observed::SpawnFailed(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
+        | Observed::NoToken(_)
         | Observed::Dial { .. }
         | Observed::Closed(_)
         | Observed::Exited { .. }

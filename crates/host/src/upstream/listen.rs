@@ -27,8 +27,11 @@ impl Upstream {
             Incoming::Lost(evidence) => self.tell(Input::LinkDown { epoch, failure: classify(&evidence) }),
             Incoming::StreamRefused(evidence) => match classify(&evidence) {
                 // A server may decline the stream and be well otherwise.
-                Failure::Declined(_) | Failure::Outdated(_) | Failure::Nonsense(_) | Failure::Busy { .. } => {
-                }
+                Failure::Declined(_)
+                | Failure::Outdated(_)
+                | Failure::BeyondScope(_)
+                | Failure::Nonsense(_)
+                | Failure::Busy { .. } => {}
                 failure @ (Failure::Unreachable(_)
                 | Failure::SessionExpired(_)
                 | Failure::CredentialRefused(_)) => {

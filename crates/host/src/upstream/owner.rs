@@ -11,6 +11,7 @@ use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
 use gripfast_core::ids::{Epoch, SecondId};
 use gripfast_core::supervise::keepalive::Probe;
+use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal, Role};
 use gripfast_wire::envelope::Message;
 use gripfast_wire::{Outcome, codes};
@@ -134,9 +135,14 @@ impl Owner {
                     None => std::future::pending().await,
                 }
             };
+            let needs_login = self.upstream.state() == State::NeedsLogin;
+            let dialer = Arc::clone(&self.upstream.settings().dialer);
             tokio::select! {
                 () = timer => self.upstream.with(|machine, now| machine.handle_timeout(now)),
                 () = self.upstream.nudge.notified() => {}
+                () = dialer.credential_mended(), if needs_login => {
+                    self.upstream.ask(Ask::CauseChanged);
+                }
                 Some(report) = self.tasks.join_next() => {
                     // A task that was aborted or panicked has no report; the machine's own limits cover it.
                     if let Ok(report) = report {
@@ -315,10 +321,7 @@ impl Owner {
         let making = self.make(move |upstream, _| async move {
             let outcome = match renewal {
                 Renewal::Session => upstream.renew_session(epoch, &live).await,
-                // Without a source of credentials there is only one thing to say: a person is needed.
-                Renewal::Credential => {
-                    Err(Failure::CredentialRefused("the server refused the configured credential".to_owned()))
-                }
+                Renewal::Credential => upstream.renew_credential(epoch, &live).await,
             };
             Report::Renewed { epoch, outcome: outcome.map(Box::new) }
         });

@@ -49,6 +49,7 @@ max_message = "1MiB"
 prefix = ""
 isolation = "per_client"
 max_instances = 65
+oauth = { client_id = "us", client_secret = "${env:SECRET}", scopes = ["read"], callback_port = 7332 }
 tools = { allow = ["*"], deny = ["delete_*"] }
 replay = { safe = ["search_*"], never = ["send_*"] }
 disabled = true
@@ -91,6 +92,7 @@ const IN_JSON: &str = r#"{
       "prefix": "",
       "isolation": "per_client",
       "max_instances": 65,
+      "oauth": { "client_id": "us", "client_secret": "${env:SECRET}", "scopes": ["read"], "callback_port": 7332 },
       "tools": { "allow": ["*"], "deny": ["delete_*"] },
       "replay": { "safe": ["search_*"], "never": ["send_*"] },
       "disabled": true
@@ -134,6 +136,7 @@ mcp_servers:
     prefix: ""
     isolation: per_client
     max_instances: 65
+    oauth: { client_id: us, client_secret: "${env:SECRET}", scopes: [read], callback_port: 7332 }
     tools: { allow: ["*"], deny: [delete_*] }
     replay: { safe: [search_*], never: [send_*] }
     disabled: true
@@ -187,6 +190,22 @@ fn every_key_arrives_where_it_belongs() {
                 },
             },
             protocol: Legacy,
+            oauth: Some(
+                OAuthSpec {
+                    client_id: Some(
+                        "us",
+                    ),
+                    client_secret: Some(
+                        "${env:SECRET}",
+                    ),
+                    client_metadata_url: None,
+                    scopes: [
+                        "read",
+                    ],
+                    grant: AuthorizationCode,
+                    callback_port: 7332,
+                },
+            ),
             disabled: true,
             supervision: SupervisionSpec {
                 lazy: true,

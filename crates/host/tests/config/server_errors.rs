@@ -388,3 +388,52 @@ max_message = true
           |               ^^^^
     "#);
 }
+
+#[test]
+fn a_login_that_nobody_can_make() {
+    let text = r#"
+[servers.child]
+command = "server"
+oauth = { scopes = ["read"] }
+
+[servers.robot]
+url = "https://example.com/mcp"
+oauth = { grant = "client_credentials", client_id = "robot" }
+
+[servers.secretive]
+url = "https://example.com/mcp"
+oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grants = "x" }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+    error: `oauth` needs a server with a `url`; this one has a `command`
+     --> gripfast.toml:2:10 (servers.child.oauth)
+      |
+    2 | [servers.child]
+      |          ^^^^^
+
+    error: `client_credentials` needs a `client_id` and a `client_secret`
+     --> gripfast.toml:8:9 (servers.robot.oauth)
+      |
+    8 | oauth = { grant = "client_credentials", client_id = "robot" }
+      |         ^
+
+    error: expected an address that begins with `https://`
+      --> gripfast.toml:12:66 (servers.secretive.oauth.client_metadata_url)
+       |
+    12 | _secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grants = "x" }
+       |                                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: unknown key `grants`
+      --> gripfast.toml:12:96 (servers.secretive.oauth.grants)
+       |
+    12 | ent_metadata_url = "http://example.com/me.json", grants = "x" }
+       |                                                  ^^^^^^
+       hint: did you mean `grant`?
+
+    error: a `client_secret` goes with a `client_id`, which is missing
+      --> gripfast.toml:12:9 (servers.secretive.oauth)
+       |
+    12 | oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grant
+       |         ^
+    "#);
+}

@@ -205,7 +205,7 @@ impl Upstream {
     }
 
     fn learn_failure(&mut self, now: Mono, call: u64, epoch: Epoch, failure: Failure) {
-        if matches!(failure, Failure::Declined(_) | Failure::Outdated(_)) {
+        if matches!(failure, Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_)) {
             self.learn_success(now, epoch);
             if matches!(failure, Failure::Outdated(_)) {
                 // Whoever comes next would be refused for the same reason.
@@ -230,6 +230,7 @@ impl Upstream {
                 | Failure::Busy { .. }
                 | Failure::Nonsense(_)
                 | Failure::Outdated(_)
+                | Failure::BeyondScope(_)
                 | Failure::Declined(_)
                 | Failure::Blocked(_) => false,
             };
@@ -357,6 +358,7 @@ fn counts(failure: &Failure) -> bool {
         | Failure::CredentialRefused(_)
         | Failure::Busy { .. }
         | Failure::Outdated(_)
+        | Failure::BeyondScope(_)
         | Failure::Declined(_) => false,
     }
 }

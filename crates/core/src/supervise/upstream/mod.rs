@@ -606,7 +606,9 @@ impl Upstream {
         let Some(ready) = self.ready_at(epoch) else { return };
         match answer {
             ProbeAnswer::Alive
-            | ProbeAnswer::Failed(Failure::Declined(_) | Failure::Outdated(_) | Failure::Busy { .. }) => {
+            | ProbeAnswer::Failed(
+                Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_) | Failure::Busy { .. },
+            ) => {
                 ready.keepalive.answered(now);
                 ready.answered = true;
                 ready.trust(next_call);
@@ -627,6 +629,7 @@ impl Upstream {
                     | Failure::Nonsense(_)
                     | Failure::Blocked(_)
                     | Failure::Outdated(_)
+                    | Failure::BeyondScope(_)
                     | Failure::Declined(_)
                     | Failure::Busy { .. } => self.lose_link(now, failure),
                 }

@@ -60,7 +60,7 @@ impl Upstream {
             // What is sent into silence ends with an unknown outcome; what waits is served by the next link.
             Failure::TimedOut(_) => self.doubt(now),
             Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
-            Failure::Busy { .. } | Failure::Outdated(_) | Failure::Declined(_) => {}
+            Failure::BeyondScope(_) | Failure::Busy { .. } | Failure::Outdated(_) | Failure::Declined(_) => {}
         }
     }
 
@@ -109,6 +109,7 @@ impl Upstream {
             | Failure::ServerFault(_)
             | Failure::Nonsense(_)
             | Failure::Outdated(_)
+            | Failure::BeyondScope(_)
             | Failure::Declined(_) => Duration::ZERO,
         };
         self.cause = Some(failure.to_string());

@@ -4,6 +4,7 @@
 
 mod access;
 mod fields;
+mod oauth;
 mod policy;
 mod server;
 mod supervision;

@@ -2,6 +2,7 @@
 
 use super::Origin;
 use super::fields::{Field, Fields, Problems};
+use super::oauth::{misplaced, oauth};
 use super::policy::policy_of_server;
 use super::supervision::supervision;
 use super::target::target;
@@ -48,6 +49,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         ("modern", ProtocolChoice::Modern),
     ];
     fields.choice("protocol", protocols, &mut protocol, problems);
+    let oauth = oauth(&mut fields, problems);
     let disabled = disabled(&mut fields, problems);
     let supervision = supervision(&mut fields, problems);
     let prefix = prefix(&mut fields, problems);
@@ -70,12 +72,17 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     let max_message = max_message(&mut fields, problems);
     fields.finish(problems);
     let target = target?;
+    if misplaced(&oauth, &target) {
+        let message = "`oauth` needs a server with a `url`; this one has a `command`";
+        problems.error(Diagnostic::error(format!("servers.{}.oauth", key.name), key.at, message));
+    }
     if let Target::Url { .. } = target {
         children_only(&supervision, key, problems);
     }
     Some(ServerSpec {
         target,
         protocol,
+        oauth,
         disabled,
         supervision,
         prefix,

@@ -32,11 +32,7 @@ pub(in crate::transport) fn kind_of(response: &Response<Incoming>) -> Kind {
 }
 
 /// The whole body, if it is within the limit.
-pub(in crate::transport) async fn whole(
-    body: Incoming,
-    limit: usize,
-    during: During,
-) -> Result<Bytes, Evidence> {
+pub(crate) async fn whole(body: Incoming, limit: usize, during: During) -> Result<Bytes, Evidence> {
     let mut body = body;
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();

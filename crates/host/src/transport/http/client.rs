@@ -1,11 +1,13 @@
 //! One HTTP client per upstream: pooled connections, the upstream's own headers, redirects that never
 //! carry a credential to another origin, and evidence instead of errors.
 
+use super::answer::text_of;
 use super::connect::{Connector, mark_sensitive, trouble_in};
+use crate::auth::Credential;
 use crate::transport::target::TlsFiles;
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
-use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
+use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -22,6 +24,8 @@ pub(crate) struct HttpClient {
     connector: Arc<Connector>,
     /// Sent with every request to the upstream's own origin.
     headers: Arc<HeaderMap>,
+    /// What is shown to it besides, which may change while the client lives.
+    credential: Option<Arc<Credential>>,
 }
 
 /// Where requests go, with all that can be known of it before there is one.
@@ -47,7 +51,12 @@ impl HttpClient {
     const IDLE_FOR: Duration = Duration::from_secs(50);
 
     /// A client for the server at `url`, with the headers that the config names.
-    pub(crate) fn new(url: &Url, mut headers: HeaderMap, tls: TlsFiles) -> Result<Self, Observed> {
+    pub(crate) fn new(
+        url: &Url,
+        mut headers: HeaderMap,
+        tls: TlsFiles,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<Self, Observed> {
         let connector = Connector::new(&uri_of(url)?, tls)?;
         mark_sensitive(&mut headers);
         let client = Client::builder(TokioExecutor::new())
@@ -55,7 +64,7 @@ impl HttpClient {
             .pool_idle_timeout(Self::IDLE_FOR)
             .pool_max_idle_per_host(Self::IDLE_CONNECTIONS)
             .build(connector.clone());
-        Ok(Self { client, connector: Arc::new(connector), headers: Arc::new(headers) })
+        Ok(Self { client, connector: Arc::new(connector), headers: Arc::new(headers), credential })
     }
 
     /// An address for many requests.
@@ -69,9 +78,18 @@ impl HttpClient {
     pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Incoming>, Evidence> {
         let home = Arc::clone(&ask.to);
         let mut own_headers = Some(&*self.headers);
+        let mut shown = match &self.credential {
+            Some(credential) => {
+                credential.shown().await.map_err(|observed| Evidence::unsent(during, observed))?
+            }
+            None => None,
+        };
         for _ in 0..=Self::REDIRECTS {
-            let response = self.send_once(&ask, own_headers, during).await?;
-            let Some(next) = redirect(&response, &ask.to.url) else { return Ok(response) };
+            let response = self.send_once(&ask, own_headers, shown.as_ref(), during).await?;
+            let Some(next) = redirect(&response, &ask.to.url) else {
+                self.note_refusal(&response, shown.as_ref()).await;
+                return Ok(response);
+            };
             if ask.to.url.scheme() == "https" && next.scheme() != "https" {
                 let text = "it redirects from https to http, which is not followed".to_owned();
                 return Err(Evidence::unsent(during, Observed::BadConfig(text)));
@@ -83,6 +101,7 @@ impl HttpClient {
                     ask.headers.remove(&secret);
                 }
                 own_headers = None;
+                shown = None;
             }
             ask.to = self.address(next).map_err(|observed| Evidence::unsent(during, observed))?;
         }
@@ -90,10 +109,24 @@ impl HttpClient {
         Err(Evidence::unsent(during, Observed::BadConfig(text)))
     }
 
+    /// Sends a request as it is, and follows nothing.
+    pub(crate) async fn send_here(&self, ask: &Ask, during: During) -> Result<Response<Incoming>, Evidence> {
+        self.send_once(ask, Some(&self.headers), None, during).await
+    }
+
+    async fn note_refusal(&self, response: &Response<Incoming>, shown: Option<&HeaderValue>) {
+        let status = response.status().as_u16();
+        if let (Some(credential), 401 | 403) = (&self.credential, status) {
+            let challenge = text_of(response.headers(), &WWW_AUTHENTICATE);
+            credential.refused(shown, status, challenge).await;
+        }
+    }
+
     async fn send_once(
         &self,
         ask: &Ask,
         own_headers: Option<&HeaderMap>,
+        shown: Option<&HeaderValue>,
         during: During,
     ) -> Result<Response<Incoming>, Evidence> {
         let mut request = Request::new(Full::new(ask.body.clone()));
@@ -101,6 +134,9 @@ impl HttpClient {
         *request.headers_mut() = ask.headers.clone();
         for (name, value) in own_headers.into_iter().flatten() {
             request.headers_mut().insert(name, value.clone());
+        }
+        if let Some(shown) = shown {
+            request.headers_mut().insert(AUTHORIZATION, shown.clone());
         }
         if let Some(auth) = &ask.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());

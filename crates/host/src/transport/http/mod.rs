@@ -6,8 +6,9 @@ mod client;
 mod connect;
 mod stream;
 
+pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
-pub(super) use client::{Address, Ask, HttpClient};
+pub(crate) use client::{Address, Ask, HttpClient};
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::{

@@ -1,0 +1,211 @@
+//! Logging in, for whoever has a person at hand: an address for their browser, and what comes back from it.
+
+use super::oauth::Provider;
+use super::vault::{Record, Vault};
+use super::{Asked, LOCKED_WITHIN, expand};
+use crate::clock::Clock;
+use crate::config::{Grant, ServerSpec, Target};
+use crate::transport::HttpAsk;
+use ::http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
+use ::http::{HeaderMap, HeaderValue, Method};
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::{During, Evidence};
+use rmcp::transport::auth::{
+    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata, CredentialStore,
+    InMemoryCredentialStore, OAuthClientConfig,
+};
+use std::path::Path;
+
+/// A login that has begun: somebody has to open its address in a browser.
+pub struct Login {
+    url: String,
+    manager: AuthorizationManager,
+    store: InMemoryCredentialStore,
+    record: Record,
+    vault: Vault,
+}
+
+/// Why nobody could be logged in.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// There is nothing to log in to.
+    #[error("{0}")]
+    NotNeeded(String),
+    /// The config cannot be used as it is.
+    #[error("{0}")]
+    BadConfig(String),
+    /// The server or its authorization server could not be reached, or said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The login could not be kept.
+    #[error("the login cannot be kept: {0}")]
+    NotKept(#[source] std::io::Error),
+}
+
+impl From<AuthError> for LoginError {
+    fn from(error: AuthError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl Login {
+    /// Begins to log in to the server `name`: finds its authorization server, and registers with it if need be. The
+    /// browser will come back to `redirect`.
+    ///
+    /// # Errors
+    /// It needs no login, or none is to be had.
+    pub async fn begin(
+        name: &str,
+        spec: &ServerSpec,
+        state_dir: Option<&Path>,
+        redirect: &str,
+    ) -> Result<Self, LoginError> {
+        let asked_of = asked_of(name, spec)?;
+        let provider = Provider::of(&asked_of).map_err(LoginError::BadConfig)?;
+        if provider.by_itself() {
+            return Err(LoginError::NotNeeded(format!("server `{name}` gets its tokens by itself")));
+        }
+        let vault = Vault::of(state_dir, name, asked_of.url.source());
+        let known = vault.load().await.0.filter(|record| provider.owns(record));
+        let challenge = challenge(&provider).await?;
+        let (mut manager, metadata) = provider.discover(challenge.as_deref()).await?;
+        let store = InMemoryCredentialStore::new();
+        manager.set_credential_store(store.clone());
+        let scopes = match (asked_of.oauth.scopes.as_slice(), &known) {
+            // What the server has asked for since the last login, and what was granted then.
+            ([], Some(known)) if !known.wanted.is_empty() => union(&known.scopes, &known.wanted),
+            ([], _) => manager.select_initial_scopes(&[]).await,
+            (scopes, known) => union(scopes, known.as_ref().map_or(&[][..], |known| &known.wanted)),
+        };
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let client = client(&mut manager, &metadata, &asked_of, redirect, &scopes).await?;
+        let mut record = Record::begun(&provider.url, client.client_id.clone());
+        record.client_secret.clone_from(&client.client_secret);
+        record.wanted = known.map(|known| known.wanted).unwrap_or_default();
+        manager.configure_client(client)?;
+        let url = manager.get_authorization_url(&scopes).await?;
+        Ok(Self { url, manager, store, record, vault })
+    }
+
+    /// What to open in a browser.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends the login with the address to which the browser came back. From then on every gripfast process with the same
+    /// state directory uses it, those that run already too.
+    ///
+    /// # Errors
+    /// The authorization server said no, or the answer is not for this login.
+    pub async fn finish(self, came_back_to: &str) -> Result<(), LoginError> {
+        if let Some(why) = refusal_in(came_back_to) {
+            return Err(LoginError::Refused(format!("the authorization server says: {why}")));
+        }
+        let callback = AuthorizationCallback::from_redirect_url(came_back_to)?;
+        let issuer = callback.issuer.as_deref();
+        self.manager
+            .exchange_code_for_token_with_issuer(&callback.code, &callback.csrf_token, issuer)
+            .await?;
+        let record = self.record.with_stored(self.store.load().await?);
+        let mut record = record.map_err(|trouble| match trouble {
+            super::Trouble::Passing(why) | super::Trouble::NeedsPerson(why) => LoginError::Refused(why),
+        })?;
+        record.received_at = Clock::new().now().wall.since_epoch().as_secs();
+        let _lock = self.vault.lock(LOCKED_WITHIN).await.map_err(LoginError::NotKept)?;
+        self.vault.save(&record).await.map_err(LoginError::NotKept)
+    }
+}
+
+/// Forgets the login of the server `name`. Says whether there was one.
+///
+/// # Errors
+/// It cannot be removed, or there is nothing to log in to.
+pub async fn logout(name: &str, spec: &ServerSpec, state_dir: Option<&Path>) -> Result<bool, LoginError> {
+    let asked_of = asked_of(name, spec)?;
+    let vault = Vault::of(state_dir, name, asked_of.url.source());
+    let _lock = vault.lock(LOCKED_WITHIN).await.map_err(LoginError::NotKept)?;
+    vault.remove().await.map_err(LoginError::NotKept)
+}
+
+fn asked_of(name: &str, spec: &ServerSpec) -> Result<Asked, LoginError> {
+    match &spec.target {
+        Target::Stdio { .. } => {
+            Err(LoginError::NotNeeded(format!("server `{name}` is a command, which takes no login")))
+        }
+        Target::Url { headers, .. }
+            if headers.iter().any(|(header, _)| header.eq_ignore_ascii_case("authorization")) =>
+        {
+            let text =
+                format!("server `{name}` has an `Authorization` header in the config, which is used instead");
+            Err(LoginError::NotNeeded(text))
+        }
+        Target::Url { url, tls, .. } => {
+            let oauth = spec.oauth.clone().unwrap_or_default();
+            Ok(Asked { url: url.clone(), tls: tls.clone(), oauth })
+        }
+    }
+}
+
+/// What the server says to somebody whom it does not know.
+async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError> {
+    const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"gripfast","version":"1"}}}"#;
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let refused = |evidence: &Evidence| {
+        LoginError::Refused(format!("the server cannot be asked: {}", classify(evidence)))
+    };
+    let to = provider.http.0.address(provider.url.clone());
+    let to = to.map_err(|observed| refused(&Evidence::unsent(During::Handshake, observed)))?;
+    let ask = HttpAsk { method: Method::POST, to, headers, body: HELLO.as_bytes().into() };
+    let answer = provider.http.0.send(ask, During::Handshake).await;
+    let answer = answer.map_err(|evidence| refused(&evidence))?;
+    Ok(answer.headers().get(WWW_AUTHENTICATE).and_then(|said| said.to_str().ok()).map(str::to_owned))
+}
+
+/// Who we are to the authorization server: somebody whom the operator has registered, a document on the web, or a newcomer.
+async fn client(
+    manager: &mut AuthorizationManager,
+    metadata: &AuthorizationMetadata,
+    asked_of: &Asked,
+    redirect: &str,
+    scopes: &[&str],
+) -> Result<OAuthClientConfig, LoginError> {
+    let oauth = &asked_of.oauth;
+    debug_assert!(oauth.grant == Grant::AuthorizationCode, "others need no login");
+    let filled = |template: &crate::config::Template, key: &str| {
+        expand(template).map_err(|_| LoginError::BadConfig(format!("`oauth.{key}` cannot be filled in")))
+    };
+    if let Some(id) = &oauth.client_id {
+        let client = OAuthClientConfig::new(filled(id, "client_id")?, redirect);
+        return Ok(match &oauth.client_secret {
+            Some(secret) => client.with_client_secret(filled(secret, "client_secret")?),
+            None => client,
+        });
+    }
+    if let Some(document) = &oauth.client_metadata_url
+        && takes_documents(metadata)
+    {
+        return Ok(OAuthClientConfig::new(document, redirect));
+    }
+    Ok(manager.register_client("gripfast", redirect, scopes).await?)
+}
+
+/// Whether the authorization server knows clients by documents on the web.
+fn takes_documents(metadata: &AuthorizationMetadata) -> bool {
+    let says = metadata.additional_fields.get("client_id_metadata_document_supported");
+    says.and_then(serde_json::Value::as_bool).unwrap_or(false)
+}
+
+/// The error that an authorization server sends back instead of a code.
+fn refusal_in(came_back_to: &str) -> Option<String> {
+    let url = url::Url::parse(came_back_to).ok()?;
+    let of = |key: &str| url.query_pairs().find(|(name, _)| name == key).map(|(_, value)| value.into_owned());
+    let error = of("error")?;
+    Some(of("error_description").map_or_else(|| error.clone(), |text| format!("{text} ({error})")))
+}
+
+fn union(one: &[String], other: &[String]) -> Vec<String> {
+    let more = other.iter().filter(|scope| !one.contains(scope));
+    one.iter().chain(more).cloned().collect()
+}

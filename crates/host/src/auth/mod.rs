@@ -1,0 +1,331 @@
+//! What servers are shown as proof of who we are, and how it is renewed.
+//!
+//! [`Credential`] belongs to one configured server and is shared by all its links: each request asks it what to show, and
+//! tells it when a server has refused that. There are two kinds: an `Authorization` header of the config, and a token
+//! that an authorization server gave ([`Login`], `oauth`). Tokens are kept in a [`vault`] that several processes share.
+//!
+//! Nothing here opens a browser or asks anybody. What only a person can mend is said, and waited for.
+
+mod http;
+mod login;
+mod oauth;
+mod vault;
+
+pub use login::{Login, LoginError, logout};
+
+use crate::clock::Clock;
+use crate::config::{OAuthSpec, ProcessEnvironment, Target, Template, TlsSpec};
+use crate::transport::Renewed;
+use ::http::HeaderValue;
+use gripfast_core::credential::{Due, Lifetime, adopts};
+use gripfast_core::failure::Observed;
+use oauth::{Provider, Trouble};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use vault::{Record, Stamp, Vault};
+
+/// The credential of one server.
+pub(crate) struct Credential {
+    source: Source,
+    clock: Clock,
+    state: Mutex<State>,
+    /// One renewal at a time, however many links ask for it.
+    flight: tokio::sync::Mutex<()>,
+}
+
+enum Source {
+    /// The `Authorization` header of the config, filled in anew whenever it might have changed.
+    Header(Template),
+    /// An authorization server.
+    Token { asked_of: Box<Asked>, vault: Vault },
+}
+
+/// The server whose tokens these are, as the config has it.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) url: Template,
+    pub(crate) tls: TlsSpec,
+    pub(crate) oauth: OAuthSpec,
+}
+
+#[derive(Default)]
+struct State {
+    /// What requests show.
+    held: Option<Held>,
+    /// What the vault looked like when it was last read; `None` before that.
+    seen: Option<Option<Stamp>>,
+    /// What a server has refused last.
+    refused: Option<Refused>,
+    /// What the vault looked like when its refresh token was refused for good.
+    dead: Option<Stamp>,
+    /// A server has asked for more than what is held allows: somebody may log in anew while it is in use.
+    too_narrow: bool,
+}
+
+struct Held {
+    shown: HeaderValue,
+    lifetime: Lifetime,
+}
+
+#[derive(Clone)]
+struct Refused {
+    /// What was shown, if anything.
+    shown: Option<HeaderValue>,
+    challenge: Option<String>,
+}
+
+/// How long another process may take over its own renewal.
+const LOCKED_WITHIN: Duration = Duration::from_secs(20);
+/// How often a login that was made elsewhere is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Credential {
+    /// The credential of the server `name`. Servers on pipes have none.
+    pub(crate) fn of(
+        name: &str,
+        target: &Target,
+        oauth: Option<&OAuthSpec>,
+        state_dir: Option<&Path>,
+        clock: Clock,
+    ) -> Option<Self> {
+        let Target::Url { url, headers, tls, .. } = target else { return None };
+        let configured = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let source = match configured {
+            Some((_, value)) => Source::Header(value.clone()),
+            None => {
+                let oauth = oauth.cloned().unwrap_or_default();
+                let asked_of = Asked { url: url.clone(), tls: tls.clone(), oauth };
+                Source::Token {
+                    vault: Vault::of(state_dir, name, url.source()),
+                    asked_of: Box::new(asked_of),
+                }
+            }
+        };
+        Some(Self { source, clock, state: Mutex::default(), flight: tokio::sync::Mutex::default() })
+    }
+
+    /// A link is about to be made: what the config refers to may have changed.
+    pub(crate) async fn look_again(&self) -> Result<(), Observed> {
+        match &self.source {
+            Source::Header(value) => {
+                let held = held(expand(value)?.trim(), Lifetime::default())?;
+                self.state().held = Some(held);
+            }
+            Source::Token { asked_of, vault } => self.read(asked_of, vault).await,
+        }
+        Ok(())
+    }
+
+    /// What a request shows now. A token that is about to end is replaced first.
+    pub(crate) async fn shown(&self) -> Result<Option<HeaderValue>, Observed> {
+        if self.state().too_narrow {
+            self.widen().await;
+        }
+        let due = self.state().held.as_ref().map(|held| held.lifetime.due(self.clock.now().wall));
+        match (due, &self.source) {
+            (Some(Due::Soon), Source::Token { .. }) => {
+                // Who finds it in the making shows what is there: it is good for a while.
+                if let Ok(_flight) = self.flight.try_lock() {
+                    let _ = self.replace(None).await;
+                }
+            }
+            (Some(Due::Over), Source::Token { .. }) => {
+                let _flight = self.flight.lock().await;
+                let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Over;
+                let still = self.state().held.as_ref().is_some_and(over);
+                if still && let Renewed::NeedsPerson(_) = self.replace(None).await? {
+                    // The server will say what it thinks of a request without it.
+                    self.state().held = None;
+                }
+            }
+            (Some(Due::NotYet | Due::Soon | Due::Over) | None, _) => {}
+        }
+        Ok(self.state().held.as_ref().map(|held| held.shown.clone()))
+    }
+
+    /// A server refused a request that showed this.
+    pub(crate) async fn refused(&self, shown: Option<&HeaderValue>, status: u16, challenge: Option<String>) {
+        match status {
+            401 => self.state().refused = Some(Refused { shown: shown.cloned(), challenge }),
+            403 => {
+                if let (Source::Token { vault, asked_of }, Some(challenge)) = (&self.source, challenge)
+                    && let Some(wanted) = oauth::wanted_scopes(&challenge, asked_of)
+                {
+                    self.note_wanted(vault, wanted).await;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts another credential in the place of one that was refused, once for all who ask. What another link or another
+    /// process has replaced meanwhile is adopted.
+    pub(crate) async fn renew(&self) -> Result<Renewed, Observed> {
+        let refused = self.state().refused.clone();
+        let _flight = self.flight.lock().await;
+        if let Some(refused) = &refused {
+            let state = self.state();
+            // Another link, or the approach of its end, has had it replaced already.
+            if state.held.as_ref().is_some_and(|held| Some(&held.shown) != refused.shown.as_ref()) {
+                return Ok(Renewed::Replaced);
+            }
+        }
+        self.replace(refused).await
+    }
+
+    /// Ends when somebody has logged in, or out, since the vault was last read.
+    pub(crate) async fn changed_elsewhere(&self) {
+        let Source::Token { vault, .. } = &self.source else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = vault.stamp().await;
+            let mut state = self.state();
+            if state.seen.as_ref().is_some_and(|seen| *seen != now) {
+                state.seen = Some(now);
+                return;
+            }
+        }
+    }
+
+    /// Replaces what is held. To be called by whoever has the flight.
+    async fn replace(&self, refused: Option<Refused>) -> Result<Renewed, Observed> {
+        match &self.source {
+            Source::Header(value) => {
+                let fresh = held(expand(value)?.trim(), Lifetime::default())?;
+                let mut state = self.state();
+                if state.held.as_ref().is_some_and(|held| held.shown == fresh.shown) {
+                    return Ok(Renewed::NeedsPerson(None));
+                }
+                state.held = Some(fresh);
+                Ok(Renewed::Replaced)
+            }
+            Source::Token { asked_of, vault } => self.replace_token(asked_of, vault, refused).await,
+        }
+    }
+
+    async fn replace_token(
+        &self,
+        asked_of: &Asked,
+        vault: &Vault,
+        refused: Option<Refused>,
+    ) -> Result<Renewed, Observed> {
+        let lock = vault.lock(LOCKED_WITHIN).await;
+        let _lock =
+            lock.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
+        let (stored, stamp) = vault.load().await;
+        self.state().seen = Some(stamp.clone());
+        let provider = Provider::of(asked_of).map_err(Observed::BadConfig)?;
+        let stored = stored.filter(|record| provider.owns(record));
+        let (refused, challenge) = match refused {
+            Some(Refused { shown, challenge }) => (shown, challenge),
+            None => (self.state().held.as_ref().map(|held| held.shown.clone()), None),
+        };
+        let refused = refused.as_ref().and_then(|shown| shown.to_str().ok());
+        if let Some(record) = &stored
+            && let Some(token) = &record.access_token
+            && adopts(&bearer(token), record.lifetime(), refused, self.clock.now().wall)
+        {
+            self.hold(record)?;
+            return Ok(Renewed::Replaced);
+        }
+        let is_dead = stamp.is_some() && self.state().dead == stamp;
+        let outcome = match stored {
+            _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge).await,
+            None => Err(Trouble::NeedsPerson("nobody has logged in".to_owned())),
+            Some(_) if is_dead => Err(Trouble::NeedsPerson("the login has ended".to_owned())),
+            Some(record) => provider.refresh(&record, challenge).await,
+        };
+        match outcome {
+            Ok(mut record) => {
+                record.received_at = self.clock.now().wall.since_epoch().as_secs();
+                // Good for this process at least; the next one will need a login if it cannot be kept.
+                if let Err(error) = vault.save(&record).await {
+                    tracing::warn!(%error, "the renewed login could not be kept");
+                }
+                self.state().seen = Some(vault.stamp().await);
+                self.hold(&record)?;
+                Ok(Renewed::Replaced)
+            }
+            Err(Trouble::NeedsPerson(why)) => {
+                self.state().dead = stamp;
+                Ok(Renewed::NeedsPerson(Some(why)))
+            }
+            Err(Trouble::Passing(why)) => Err(unavailable(&why)),
+        }
+    }
+
+    /// Takes what the vault holds.
+    async fn read(&self, asked_of: &Asked, vault: &Vault) {
+        let (stored, stamp) = vault.load().await;
+        let changed = self.state().seen.as_ref() != Some(&stamp);
+        self.state().seen = Some(stamp);
+        let Ok(provider) = Provider::of(asked_of) else { return };
+        match stored.filter(|record| provider.owns(record)) {
+            Some(record) if changed => {
+                // A token that no header can carry is no token.
+                let _ = self.hold(&record);
+            }
+            Some(_) => {}
+            None => self.state().held = None,
+        }
+    }
+
+    fn hold(&self, record: &Record) -> Result<(), Observed> {
+        let mut state = self.state();
+        state.held = match &record.access_token {
+            Some(token) => Some(held(&bearer(token), record.lifetime())?),
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// Takes a login that was made since.
+    async fn widen(&self) {
+        let Source::Token { asked_of, vault } = &self.source else { return };
+        let now = vault.stamp().await;
+        if self.state().seen.as_ref() != Some(&now) {
+            self.read(asked_of, vault).await;
+            self.state().too_narrow = false;
+        }
+    }
+
+    /// The next login is to ask for these too.
+    async fn note_wanted(&self, vault: &Vault, wanted: Vec<String>) {
+        self.state().too_narrow = true;
+        let Ok(_lock) = vault.lock(LOCKED_WITHIN).await else { return };
+        let (Some(mut record), _) = vault.load().await else { return };
+        let news: Vec<_> = wanted.into_iter().filter(|scope| !record.wanted.contains(scope)).collect();
+        if news.is_empty() {
+            return;
+        }
+        record.wanted.extend(news);
+        if vault.save(&record).await.is_ok() {
+            self.state().seen = Some(vault.stamp().await);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+fn held(shown: &str, lifetime: Lifetime) -> Result<Held, Observed> {
+    let mut shown = HeaderValue::from_str(shown).map_err(|_| {
+        Observed::BadConfig("the credential holds characters that a header cannot carry".to_owned())
+    })?;
+    shown.set_sensitive(true);
+    Ok(Held { shown, lifetime })
+}
+
+fn unavailable(why: &str) -> Observed {
+    Observed::NoToken(why.to_owned())
+}
+
+fn expand(template: &Template) -> Result<String, Observed> {
+    crate::transport::expand(template, &ProcessEnvironment)
+}

@@ -1,0 +1,61 @@
+//! The table `oauth`: who we are to a server's authorization server.
+
+use super::Origin;
+use super::fields::{Field, Fields, Problems};
+use crate::config::node::Value;
+use crate::config::spec::{Grant, OAuthSpec, Target};
+
+/// Takes the table, and what other clients call its keys.
+pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<OAuthSpec> {
+    let field = fields.take("oauth")?;
+    // Others write `false` for "never", which is what a server without a login is anyway.
+    if field.origin != Origin::Native && !matches!(field.node.value, Value::Table(_)) {
+        return None;
+    }
+    let mut table = Fields::open(&field, field.origin, problems)?;
+    let mut spec = OAuthSpec::default();
+    let id = table.take_or_alias("client_id", &["clientId", "CLIENT_ID"], problems);
+    spec.client_id = id.and_then(|field| field.filled_template(problems));
+    let secret = table.take_or_alias("client_secret", &["clientSecret", "CLIENT_SECRET"], problems);
+    spec.client_secret =
+        secret.and_then(|field| field.filled_template(problems)).map(crate::config::Template::into_secret);
+    let document = table.take("client_metadata_url");
+    spec.client_metadata_url = document.and_then(|field| https(&field, problems));
+    if let Some(field) = table.take_or_alias("scopes", &["scope"], problems) {
+        spec.scopes = match (&field.node.value, field.origin) {
+            (Value::Str(text), Origin::Foreign | Origin::Hermes) => {
+                text.split_whitespace().map(str::to_owned).collect()
+            }
+            _ => field.words(problems).unwrap_or_default(),
+        };
+    }
+    let grants =
+        &[("authorization_code", Grant::AuthorizationCode), ("client_credentials", Grant::ClientCredentials)];
+    table.choice("grant", grants, &mut spec.grant, problems);
+    if let Some(field) = table.take_or_alias("callback_port", &["callbackPort"], problems) {
+        let port = field.whole_number(1..=65_535, problems);
+        spec.callback_port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
+    }
+    table.finish(problems);
+    if spec.grant == Grant::ClientCredentials && (spec.client_id.is_none() || spec.client_secret.is_none()) {
+        problems.error(field.error("`client_credentials` needs a `client_id` and a `client_secret`"));
+    }
+    if spec.client_secret.is_some() && spec.client_id.is_none() {
+        problems.error(field.error("a `client_secret` goes with a `client_id`, which is missing"));
+    }
+    Some(spec)
+}
+
+/// A login is for servers that are reached by a URL.
+pub(super) fn misplaced(fields: &Option<OAuthSpec>, target: &Target) -> bool {
+    fields.is_some() && matches!(target, Target::Stdio { .. })
+}
+
+fn https(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
+    let text = field.text(problems)?;
+    if text.starts_with("https://") {
+        return Some(text.to_owned());
+    }
+    problems.error(field.error("expected an address that begins with `https://`"));
+    None
+}

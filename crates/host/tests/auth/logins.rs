@@ -1,0 +1,82 @@
+//! What only a person can give.
+
+use crate::stage::{NAME, Stage, call, until};
+use gripfast::auth::{Login, LoginError, logout};
+use gripfast::config::{ServerSpec, Target, Template};
+use gripfast::{Code, Fate, State};
+use gripfast_testkit::authority::{Authority, Manners, visit};
+
+#[tokio::test]
+async fn e03_without_a_login_a_server_says_what_to_do_and_revives_by_itself_after_one() {
+    let stage = Stage::with(Manners::default()).await;
+    let host = stage.host();
+    let status = until(&host, State::NeedsLogin).await;
+    let cause = status.supervision.cause.unwrap();
+    assert!(cause.starts_with("nobody has logged in: HTTP 401"), "{cause}");
+    let error = call(&host).await.unwrap_err();
+    assert_eq!(error.machine_part()["needs_reauth"], true);
+    assert!(error.hint.is_some_and(|hint| hint.contains("gripfast login notes")));
+    stage.log_in().await;
+    until(&host, State::Ready).await;
+    call(&host).await.unwrap();
+}
+
+#[tokio::test]
+async fn e04_a_tool_that_wants_more_than_was_granted_is_refused_alone_and_the_next_login_asks_for_it() {
+    let stage = Stage::logged_in(Manners { call_scope: Some("notes:write"), ..Manners::default() }).await;
+    let host = stage.ready_host().await;
+    let error = call(&host).await.unwrap_err();
+    assert_eq!((error.code, error.outcome), (Code::NeedsLogin, Fate::Refused), "{error}");
+    assert_eq!(host.status_of(NAME).unwrap().supervision.state, State::Ready, "its other tools work");
+    stage.log_in().await;
+    call(&host).await.unwrap();
+}
+
+#[tokio::test]
+async fn e04_a_token_never_goes_to_another_host_that_the_server_names() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let stranger = Authority::start(Manners::default()).await;
+    stage.authority.redirect(&stranger.mcp());
+    let host = stage.host();
+    until(&host, State::NeedsLogin).await;
+    let shown = stranger.shown();
+    assert!(!shown.is_empty() && shown.iter().all(String::is_empty), "{shown:?}");
+}
+
+#[tokio::test]
+async fn what_comes_back_to_another_login_is_refused() {
+    let stage = Stage::with(Manners::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let spec = stage.spec();
+    let begin = || Login::begin(NAME, &spec, Some(dir.path()), "http://127.0.0.1:1/callback");
+    let (mine, theirs) = (begin().await.unwrap(), begin().await.unwrap());
+    let came_back_to = visit(theirs.url()).await;
+    assert!(matches!(mine.finish(&came_back_to).await, Err(LoginError::Refused(_))));
+    let from_elsewhere = came_back_to.replace("iss=http", "iss=https");
+    assert!(matches!(theirs.finish(&from_elsewhere).await, Err(LoginError::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_logout_forgets_the_login() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let dir = stage.kept().parent().unwrap().parent().unwrap().to_owned();
+    assert!(logout(NAME, &stage.spec(), Some(&dir)).await.unwrap());
+    assert!(!logout(NAME, &stage.spec(), Some(&dir)).await.unwrap());
+    until(&stage.host(), State::NeedsLogin).await;
+}
+
+#[tokio::test]
+async fn there_is_nothing_to_log_in_to_where_the_config_says_what_to_show() {
+    let stage = Stage::with(Manners::default()).await;
+    let mut shown = stage.spec();
+    if let Target::Url { headers, .. } = &mut shown.target {
+        headers.push(("Authorization".to_owned(), Template::parse("Bearer ${env:TOKEN}").unwrap()));
+    }
+    let command = Template::parse("server").unwrap();
+    let child =
+        Target::Stdio { command, args: Vec::new(), env: Vec::new(), inherit_env: Vec::new(), cwd: None };
+    for spec in [shown, ServerSpec::new(child)] {
+        let begun = Login::begin(NAME, &spec, None, "http://127.0.0.1:1/callback").await;
+        assert!(matches!(begun.err(), Some(LoginError::NotNeeded(_))));
+    }
+}

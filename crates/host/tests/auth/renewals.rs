@@ -1,0 +1,102 @@
+//! Tokens that end while they are in use.
+
+use crate::stage::{Stage, call, until};
+use futures_util::future::join_all;
+use gripfast::{Code, State};
+use gripfast_testkit::authority::Manners;
+use serde_json::Value;
+
+#[tokio::test]
+async fn e01_fifty_calls_that_are_refused_at_once_cost_one_refresh() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    stage.authority.end_tokens();
+    let answers = join_all((0..50).map(|_| call(&host))).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let counts = stage.authority.counts();
+    assert_eq!((counts.refreshes, counts.calls, counts.thefts), (1, 50, 0));
+}
+
+#[tokio::test]
+async fn e01_a_refusal_that_does_not_say_why_is_understood_too() {
+    let stage = Stage::logged_in(Manners { challenges: false, ..Manners::default() }).await;
+    let host = stage.ready_host().await;
+    stage.authority.end_tokens();
+    call(&host).await.unwrap();
+    assert_eq!(stage.authority.counts().refreshes, 1);
+}
+
+#[tokio::test]
+async fn e01_a_token_that_ended_while_nobody_was_connected_is_replaced_before_anybody_notices() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    stage.authority.end_tokens();
+    call(&stage.host()).await.unwrap();
+    assert_eq!(stage.authority.counts().refreshes, 1);
+}
+
+#[tokio::test]
+async fn e02_a_token_that_another_host_has_replaced_is_adopted() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let (one, other) = tokio::join!(stage.ready_host(), stage.ready_host());
+    for round in 1..=5 {
+        stage.authority.end_tokens();
+        let (first, second) = tokio::join!(call(&one), call(&other));
+        first.unwrap();
+        second.unwrap();
+        let counts = stage.authority.counts();
+        assert_eq!((counts.refreshes, counts.thefts), (round, 0), "each token is spent once");
+    }
+}
+
+#[tokio::test]
+async fn e02_a_refresh_that_brings_no_new_refresh_token_leaves_the_old_one_good() {
+    let stage = Stage::logged_in(Manners { rotates: false, ..Manners::default() }).await;
+    let host = stage.ready_host().await;
+    for refreshes in 1..=2 {
+        stage.authority.end_tokens();
+        call(&host).await.unwrap();
+        assert_eq!(stage.authority.counts().refreshes, refreshes);
+    }
+}
+
+#[tokio::test]
+async fn e02_a_refresh_that_fails_for_now_is_tried_again_and_costs_no_login() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    let before = std::fs::read(stage.kept()).unwrap();
+    stage.authority.fail_refreshes(3);
+    stage.authority.end_tokens();
+    // It is held meanwhile.
+    call(&host).await.unwrap();
+    let counts = stage.authority.counts();
+    assert_eq!((counts.failed_refreshes, counts.refreshes, counts.thefts), (3, 1, 0));
+    assert_ne!(std::fs::read(stage.kept()).unwrap(), before, "the new tokens are kept");
+}
+
+/// E03
+#[tokio::test]
+async fn e03_a_login_that_was_withdrawn_needs_a_person_and_says_so() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    stage.authority.end_logins();
+    let error = call(&host).await.unwrap_err();
+    assert_eq!(error.code, Code::NeedsLogin, "{error}");
+    until(&host, State::NeedsLogin).await;
+    assert_eq!(stage.authority.counts().thefts, 0);
+    stage.log_in().await;
+    until(&host, State::Ready).await;
+    call(&host).await.unwrap();
+}
+
+#[tokio::test]
+async fn e04_a_token_is_replaced_ahead_of_its_end_and_no_request_is_refused_for_it() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let refused = stage.authority.counts().refused;
+    // As if the login was nearly an hour ago.
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(stage.kept()).unwrap()).unwrap();
+    kept["received_at"] = (kept["received_at"].as_u64().unwrap() - 3570).into();
+    std::fs::write(stage.kept(), kept.to_string()).unwrap();
+    call(&stage.host()).await.unwrap();
+    let counts = stage.authority.counts();
+    assert_eq!((counts.refreshes, counts.refused), (1, refused));
+}
