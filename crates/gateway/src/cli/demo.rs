@@ -7,6 +7,8 @@ use super::stop::{Failure, Stop};
 use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{Event, Host, RawValue, State, UpstreamEvent};
 use gripfast_demo::{Faults, Options, RunningServer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -63,17 +65,18 @@ impl Demo {
         Ok(Self { events: std::sync::Mutex::new(Some(events)), calls, _forgetful: forgetful })
     }
 
-    /// Prints a line per recovery, for ever.
+    /// Prints a line for each recovery, for ever.
     pub(crate) async fn tell(&self, screen: &mut Screen) -> Result<(), Stop> {
         let taken = self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let Some(mut events) = taken else { return Ok(()) };
+        let mut teller = Teller::default();
         loop {
             let told = match events.recv().await {
                 Ok(told) => told,
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return Ok(()),
             };
-            if let Some(line) = phrase(&told) {
+            if let Some(line) = teller.phrase(&told) {
                 screen.line(&line)?;
                 screen.flush()?;
             }
@@ -87,20 +90,31 @@ impl Drop for Demo {
     }
 }
 
-/// What a newcomer wants to see of an event.
-fn phrase(told: &UpstreamEvent) -> Option<String> {
-    let server = &told.server;
-    match &told.event {
-        Event::StateChanged { to: State::Reconnecting, cause: Some(cause), .. } => {
-            Some(format!("  {server}: lost ({cause})"))
+/// Tells a recovery in one line: why the server was lost, and when it was back.
+#[derive(Default)]
+struct Teller {
+    /// Why each server is away; there are three of them.
+    lost: BTreeMap<Arc<str>, String>,
+}
+
+impl Teller {
+    fn phrase(&mut self, told: &UpstreamEvent) -> Option<String> {
+        let server = &told.server;
+        match &told.event {
+            Event::StateChanged { to: State::Reconnecting, cause: Some(cause), .. } => {
+                self.lost.insert(Arc::clone(server), cause.clone());
+                None
+            }
+            Event::Revived { away } => {
+                let cause = self.lost.remove(server).unwrap_or_else(|| "it was away".to_owned());
+                let away = gripfast::text::duration(*away);
+                Some(format!("  {server}: lost ({cause}), back after {away} with all its tools"))
+            }
+            Event::SessionRenewed => Some(format!(
+                "  {server}: forgot its session; it has a new one, and the refused call was sent again"
+            )),
+            _ => None,
         }
-        Event::Revived { away } => {
-            Some(format!("  {server}: back after {} with all its tools", gripfast::text::duration(*away)))
-        }
-        Event::SessionRenewed => Some(format!(
-            "  {server}: forgot its session; it has a new one, and the refused call was sent again"
-        )),
-        _ => None,
     }
 }
 

@@ -53,12 +53,26 @@ pub(crate) struct Plan {
     state_dir: Option<PathBuf>,
     /// `None` for the demo.
     config: Option<Config>,
+    /// Where the demo keeps its state; gone with the plan.
+    _scratch: Option<tempfile::TempDir>,
 }
 
 impl Plan {
-    /// The demo keeps nothing, unless it is told where.
+    /// The demo keeps nothing beyond its end, unless it is told where. Meanwhile it has a ledger and a token like
+    /// any other.
     fn demo(global: &Global) -> Self {
-        Self { gateway: GatewayConfig::default(), state_dir: global.state_dir.clone(), config: None }
+        let scratch = match &global.state_dir {
+            Some(_) => None,
+            // Without it the demo has neither, and still shows its point.
+            None => tempfile::Builder::new().prefix("gripfast-demo-").tempdir().ok(),
+        };
+        let state_dir = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+        Self {
+            gateway: GatewayConfig::default(),
+            state_dir: state_dir.or_else(|| global.state_dir.clone()),
+            config: None,
+            _scratch: scratch,
+        }
     }
 
     pub(crate) fn from_config(global: &Global, screen: &mut Screen) -> Result<Self, Stop> {
@@ -67,7 +81,12 @@ impl Plan {
             screen.finding(&finding.render())?;
         }
         let state_dir = opened.state_dir(global);
-        Ok(Self { gateway: opened.config.gateway.clone(), state_dir, config: Some(opened.config) })
+        Ok(Self {
+            gateway: opened.config.gateway.clone(),
+            state_dir,
+            config: Some(opened.config),
+            _scratch: None,
+        })
     }
 
     /// A host that keeps every server of the plan. A server whose config is unusable is listed with its
@@ -110,9 +129,13 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
     let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     screen.line(&format!(
-        "gripfast {} serves MCP at http://{address}/mcp (legacy SSE: http://{address}/sse, status: http://{address}/api/v1/status)",
+        "gripfast {} serves MCP at http://{address}/mcp (legacy SSE: http://{address}/sse, dashboard: http://{address}/, status: http://{address}/api/v1/status)",
         env!("CARGO_PKG_VERSION")
     ))?;
+    if let (Some(_), Some(state)) = (&demo, &plan.state_dir) {
+        let token = state.join(gripfast_gateway::admin::TOKEN_FILE);
+        screen.line(&format!("  to act in the dashboard, paste the token in {}", token.display()))?;
+    }
     screen.flush()?;
     let (say_stop, stop) = tokio::sync::oneshot::channel::<()>();
     let serving = server.serve(async {

@@ -13,15 +13,25 @@ fn the_demo_shows_recovery_without_any_config_and_ends_well() {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
     let first = lines.next().unwrap();
     assert!(first.contains("serves MCP at http://127.0.0.1:") && first.contains("/mcp"), "{first}");
-    let mut wanted = vec!["crashing: lost", "crashing: back after", "forgetful: forgot its session"];
-    while !wanted.is_empty() {
+    assert!(first.contains("dashboard: http://127.0.0.1:"), "{first}");
+    let token = lines.next().unwrap();
+    let token = token.rsplit(' ').next().unwrap().to_owned();
+    assert!(std::path::Path::new(&token).exists(), "{token}");
+    // One line for each recovery.
+    let is_crash = |line: &str| line.starts_with("  crashing: lost (") && line.contains("), back after ");
+    let is_lapse = |line: &str| line.starts_with("  forgetful: forgot its session");
+    let (mut crashes, mut lapses) = (0, 0);
+    while crashes < 2 || lapses == 0 {
         let line = lines.next().unwrap();
-        wanted.retain(|sign| !line.contains(sign));
+        assert!(is_crash(&line) || is_lapse(&line), "{line}");
+        crashes += usize::from(is_crash(&line));
+        lapses += usize::from(is_lapse(&line));
     }
     let pid = Pid::from_raw(i32::try_from(demo.id()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(demo.wait().unwrap().code(), Some(0), "being told to stop is how it ends well");
     assert!(!sandbox.path("home").join(".local").exists(), "the demo keeps nothing");
+    assert!(!std::path::Path::new(&token).exists(), "nor what it had meanwhile");
 }
 
 #[test]
