@@ -3,8 +3,9 @@
 import { h, svg } from "./dom.js";
 import { clock, span, stateWord } from "./words.js";
 
-const HOUR = 3600 * 1000;
-const SPANS = [[HOUR, "hour"], [6 * HOUR, "6 hours"], [24 * HOUR, "24 hours"]];
+const MINUTE = 60 * 1000;
+const HOUR = 60 * MINUTE;
+const SPANS = [[10 * MINUTE, "10 minutes"], [HOUR, "hour"], [6 * HOUR, "6 hours"], [24 * HOUR, "24 hours"]];
 
 /** The span that a ribbon shows: the shortest that holds all that is known, so that a young gateway shows something. */
 export function spanOf(pasts, now = Date.now()) {

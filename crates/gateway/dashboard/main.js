@@ -3,6 +3,7 @@
 import { draw, h } from "./dom.js";
 import { begin, model, onChange } from "./model.js";
 import { calls } from "./pages/calls.js";
+import { changes } from "./pages/changes.js";
 import { overview } from "./pages/overview.js";
 import { server } from "./pages/server.js";
 import { tryTool } from "./pages/try.js";
@@ -10,6 +11,7 @@ import { tryTool } from "./pages/try.js";
 const PAGES = [
   { path: "", title: "Overview", page: overview },
   { path: "calls", title: "Calls", page: calls },
+  { path: "changes", title: "Changes", page: changes },
   { path: "try", title: "Try a tool", page: tryTool },
   { path: "server", title: null, page: server },
 ];

@@ -9,6 +9,7 @@ const LABELS = { reconnect: "Reconnect", reload: "Reload", stop: "Stop", start: 
 
 /** The button for the one next action of a server, if a button can do it. */
 export function actionButton(upstream) {
+  if (upstream.next_action === "approve") return h("p", {}, h("a", { href: "#/changes" }, `See what changed in ${upstream.name}`));
   const action = { reconnect: "reconnect", doctor: "reconnect", configure: "reload", start: "start" }[upstream.next_action];
   return action ? button(upstream, action) : null;
 }

@@ -8,16 +8,25 @@ import { capital, clock, span } from "../words.js";
 import { actionButtons } from "./actions.js";
 import { state } from "./overview.js";
 
+const SHOWN_LINES = 200;
+
 export function server(name) {
   let detail = null;
   let tools = [];
+  let log = [];
+  let pins = new Map();
   let problem = null;
   let seen = null;
 
   async function look() {
     try {
-      [detail, { tools }] = await Promise.all([read(path(name)), read(`${path(name)}/tools`)]);
+      detail = await read(path(name));
       problem = null;
+      // A server whose config is unusable has none of these.
+      const known = await Promise.all(["tools", "log", "pins"].map((what) => read(`${path(name)}/${what}`).catch(() => null)));
+      tools = known[0]?.tools ?? [];
+      log = known[1]?.lines ?? [];
+      pins = new Map((known[2]?.servers ?? []).flatMap((of) => of.tools).map(({ tool, state }) => [tool, state]));
     } catch (error) {
       problem = error;
     }
@@ -38,12 +47,12 @@ export function server(name) {
     draw: () => {
       if (problem) return [h("h1", {}, name), h("p", { class: "bad" }, problem.message, problem.hint && ` – ${problem.hint}`)];
       const now = upstream(name) ?? detail;
-      return now && detail ? page(name, now, detail, tools) : h("p", {}, "Loading …");
+      return now && detail ? page(name, now, detail, { tools, log, pins }) : h("p", {}, "Loading …");
     },
   };
 }
 
-function page(name, now, detail, tools) {
+function page(name, now, detail, { tools, log, pins }) {
   const { states, minutes } = past(name);
   const shown = spanOf([{ states }]);
   return [
@@ -55,10 +64,10 @@ function page(name, now, detail, tools) {
       ribbon(name, states, shown),
       h("div", { class: "charts" }, rates(minutes), latency(minutes))),
     h("section", { "aria-labelledby": "facts" }, h("h2", { id: "facts" }, "Facts"), facts(now)),
-    h("section", { "aria-labelledby": "tools" }, h("h2", { id: "tools" }, `Tools (${tools.length})`), toolList(name, tools)),
+    h("section", { "aria-labelledby": "tools" }, h("h2", { id: "tools" }, `Tools (${tools.length})`), toolList(name, tools, pins)),
     h("section", { "aria-labelledby": "events" }, h("h2", { id: "events" }, "Events"), events(detail.events)),
     h("section", { "aria-labelledby": "stderr" }, h("h2", { id: "stderr" }, "Last lines of stderr"),
-      detail.stderr.length === 0 ? h("p", { class: "quiet" }, "It wrote none.") : h("pre", { tabindex: 0 }, detail.stderr.join("\n"))),
+      log.length === 0 ? h("p", { class: "quiet" }, "It wrote none.") : h("pre", { tabindex: 0, "aria-labelledby": "stderr" }, log.slice(-SHOWN_LINES).join("\n"))),
   ];
 }
 
@@ -79,12 +88,13 @@ function facts(now) {
     h("div", { "data-key": label }, h("dt", {}, label), h("dd", {}, fact))));
 }
 
-function toolList(name, tools) {
+function toolList(name, tools, pins) {
   if (tools.length === 0) return h("p", { class: "quiet" }, "None are known.");
   return h("ul", { class: "tools" }, tools.map((tool) =>
     h("li", { "data-key": tool.name },
       h("a", { href: `#/try/${encodeURIComponent(name)}/${encodeURIComponent(tool.name)}` }, tool.name),
       (tool.marks ?? []).map((mark) => h("span", { class: `mark mark-${mark}` }, mark.replace("_", " "))),
+      pins.get(tool.name) === "changed" && h("a", { class: "mark mark-quarantined", href: "#/changes" }, "waits for approval"),
       tool.description && h("span", { class: "quiet" }, ` ${tool.description.split("\n")[0]}`))));
 }
 

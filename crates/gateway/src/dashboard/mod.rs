@@ -43,6 +43,7 @@ const ASSETS: &[Asset] = &[
     asset!("words.js", SCRIPT),
     asset!("pages/actions.js", SCRIPT),
     asset!("pages/calls.js", SCRIPT),
+    asset!("pages/changes.js", SCRIPT),
     asset!("pages/overview.js", SCRIPT),
     asset!("pages/server.js", SCRIPT),
     asset!("pages/try.js", SCRIPT),

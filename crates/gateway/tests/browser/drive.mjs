@@ -17,13 +17,15 @@ const PAGES = {
   overview: "#/",
   server: "#/server/steady",
   "broken-server": "#/server/broken",
+  "changed-server": "#/server/upgraded",
   calls: "#/calls",
+  changes: "#/changes",
   try: "#/try",
   "try-a-tool": "#/try/steady/add",
   nobody: "#/server/nobody",
 };
 
-const STORIES = { crash, reconnect, form, calls, keyboard, pages, mistakes };
+const STORIES = { crash, reconnect, form, calls, approve, keyboard, pages, mistakes };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -107,6 +109,19 @@ async function calls() {
   await page.getByLabel("Tool").fill("ad");
   await page.getByRole("row", { name: /steady crash/ }).waitFor({ state: "detached" });
   await page.getByRole("row", { name: /steady add done/ }).waitFor();
+  await page.done();
+}
+
+async function approve() {
+  const page = await open("#/");
+  await page.evaluate((token) => sessionStorage.setItem("gripfast.token", token), token);
+  await page.getByRole("link", { name: "See what changed in upgraded" }).click();
+  const change = page.getByRole("article", { name: "echo of upgraded" });
+  await change.getByText("Says what it was told, loudly if asked.").waitFor();
+  await picture(page, "approve");
+  await change.getByRole("button", { name: "Approve echo of upgraded" }).click();
+  await page.getByRole("status").getByText("approved: echo").waitFor();
+  await page.getByText(/^Nothing waits for approval/).waitFor();
   await page.done();
 }
 

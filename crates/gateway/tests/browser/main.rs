@@ -41,6 +41,17 @@ async fn calls_are_shown_as_they_are_made_and_can_be_filtered() {
     }
 }
 
+/// A tool that says something else than before is shown with the difference, and approved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g02_a_changed_tool_is_approved_by_a_button() {
+    if Browser::Chromium.require() {
+        let scene = Scene::set().await;
+        scene.change("upgraded").await;
+        scene.plays("approve").await;
+        assert!(scene.host.pins("upgraded").unwrap().iter().all(|pin| pin.change.is_none()));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_can_be_used_without_a_mouse() {
     if Browser::Chromium.require() {
@@ -52,7 +63,9 @@ async fn the_page_can_be_used_without_a_mouse() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_is_clean_in_light_and_dark() {
     if Browser::Chromium.require() {
-        Scene::set().await.plays("pages").await;
+        let scene = Scene::set().await;
+        scene.change("upgraded").await;
+        scene.plays("pages").await;
     }
 }
 

@@ -20,15 +20,19 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With `steady`, which is well, and `broken`, which cannot be started.
+    /// With `steady`, which is well, `upgraded`, which can be made to offer something else, and `broken`, which
+    /// cannot be started.
     pub(crate) async fn set() -> Self {
         let state = tempfile::tempdir().unwrap();
         let host = Host::builder().state_dir(Some(state.path().to_owned())).build();
         let program = env!("CARGO_BIN_EXE_gripfast");
         let config = format!(
             "[servers.steady]\ncommand = {program:?}\nargs = ['demo-server']\n\
-             [servers.broken]\ncommand = 'no-such-program'\n"
+             [servers.upgraded]\ncommand = {program:?}\nargs = ['demo-server', '${{file:{}}}']\n\
+             [servers.broken]\ncommand = 'no-such-program'\n",
+            flag(&state).display()
         );
+        std::fs::write(flag(&state), "--page-size=50").unwrap();
         for server in Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers {
             host.spawn(&server.name, server.spec.unwrap()).unwrap();
         }
@@ -45,8 +49,17 @@ impl Scene {
         host.catalog("steady", PATIENCE).await.unwrap();
         let scene = Self { host, url, state };
         scene.until("steady", State::Ready).await;
+        scene.host.catalog("upgraded", PATIENCE).await.unwrap();
+        scene.until("upgraded", State::Ready).await;
         scene.until("broken", State::ConfigError).await;
         scene
+    }
+
+    /// Has the server offer `echo` with another description and schema.
+    pub(crate) async fn change(&self, server: &str) {
+        std::fs::write(flag(&self.state), "--changed-schema").unwrap();
+        self.host.reconnect(server).unwrap();
+        self.until(server, State::NeedsApproval).await;
     }
 
     /// Has the browser act out one story. What it has to say goes to the test's output.
@@ -89,4 +102,9 @@ impl Scene {
             panic!("`{server}` was never {state:?}: {:?}", self.host.status_of(server).unwrap());
         }
     }
+}
+
+/// The last argument of `upgraded`.
+fn flag(state: &tempfile::TempDir) -> std::path::PathBuf {
+    state.path().join("flag")
 }

@@ -1,0 +1,82 @@
+// Tools that say something else than what was approved: what changed, and approving it.
+
+import { read, server as path } from "../api.js";
+import { h } from "../dom.js";
+import { changed, model, onChange } from "../model.js";
+import { perform } from "../notices.js";
+import { count } from "../words.js";
+
+export function changes() {
+  let servers = null;
+  let problem = null;
+  let seen = null;
+
+  async function look() {
+    try {
+      servers = (await read("pins")).servers;
+      problem = null;
+    } catch (error) {
+      problem = error.message;
+    }
+    changed();
+  }
+
+  const ignore = onChange(() => {
+    if (seen !== model.fleet) {
+      seen = model.fleet;
+      look();
+    }
+  });
+  look();
+
+  async function approve(server, tool) {
+    const what = tool === undefined ? "pins/approve" : `pins/${encodeURIComponent(tool)}/approve`;
+    await perform(`${path(server)}/${what}`, undefined, ({ approved }) => `approved: ${approved.join(", ")}`);
+    look();
+  }
+
+  return {
+    leave: ignore,
+    draw: () => [
+      h("h1", {}, "Changes"),
+      h("p", { class: "quiet" }, "A tool is used as it was when it was first seen. One that says something else later waits here."),
+      problem && h("p", { class: "bad" }, problem),
+      servers && page(servers, approve),
+    ],
+  };
+}
+
+function page(servers, approve) {
+  const waiting = servers
+    .map(({ server, tools }) => ({ server, tools: tools.filter(({ state }) => state === "changed") }))
+    .filter(({ tools }) => tools.length > 0);
+  if (waiting.length === 0) {
+    const pinned = servers.reduce((sum, { tools }) => sum + tools.length, 0);
+    return h("p", {}, `Nothing waits for approval: ${count(pinned, "tool")} as approved.`);
+  }
+  return waiting.map(({ server, tools }) => h("section", { "data-key": server, "aria-label": server },
+    h("h2", {}, h("a", { href: `#/server/${encodeURIComponent(server)}` }, server), `: ${count(tools.length, "changed tool")}`),
+    tools.map((tool) => changedTool(server, tool, approve)),
+    tools.length > 1 && h("p", { class: "buttons" }, h("button", {
+      type: "button",
+      onclick: () => approve(server),
+    }, `Approve all of ${server}`))));
+}
+
+function changedTool(server, tool, approve) {
+  const label = `${tool.tool} of ${server}`;
+  return h("article", { "data-key": tool.tool, class: "change", "aria-label": label },
+    h("h3", {}, tool.tool, tool.renamed_to && ` is called ${tool.renamed_to} by now`),
+    tool.suspicions.map(({ path: where, what }) => h("p", { class: "bad" }, `Look twice at ${where}: ${what}`)),
+    h("dl", { class: "differences" }, tool.differences.map(({ path: where, before, after }) => h("div", {},
+      h("dt", {}, where || "the whole"),
+      h("dd", {},
+        before !== null && h("del", {}, before),
+        after !== null && h("ins", {}, after))))),
+    h("p", { class: "buttons" }, h("button", {
+      type: "button",
+      class: "main",
+      "aria-label": `Approve ${label}`,
+      onclick: () => approve(server, tool.tool),
+    }, "Approve")));
+}
