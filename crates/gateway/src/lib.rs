@@ -8,5 +8,6 @@ mod connections;
 mod dashboard;
 pub mod downstream;
 pub mod metrics;
+pub mod reload;
 pub mod server;
 mod shares;

@@ -6,6 +6,7 @@ use crate::connections::Connections;
 use crate::dashboard;
 use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
 use crate::metrics;
+use crate::reload::Reloader;
 use crate::shares::Shares;
 use axum::middleware::from_fn_with_state;
 use gripfast::Host;
@@ -113,6 +114,11 @@ impl Server {
     /// The operating system does not say.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// The host goes by a config file, which the admin API may be asked about.
+    pub fn goes_by(&self, reloader: Arc<Reloader>) {
+        self.admin.set_reloader(reloader);
     }
 
     /// Serves until `stop`, then leaves in order: no new connections, requests under way may finish for a

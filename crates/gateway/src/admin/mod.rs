@@ -23,6 +23,7 @@ pub use openapi::document;
 pub use pins::PinsView;
 pub use token::TOKEN_FILE;
 
+use crate::reload::Reloader;
 use crate::shares::Peer;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -32,8 +33,8 @@ use history::History;
 use journal::Journal;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use token::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,7 @@ pub struct Admin {
     begun: Instant,
     serving: AtomicBool,
     leaving: CancellationToken,
+    reloader: OnceLock<Arc<Reloader>>,
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
 }
 
@@ -68,6 +70,7 @@ impl Admin {
             begun: Instant::now(),
             serving: AtomicBool::new(false),
             leaving: CancellationToken::new(),
+            reloader: OnceLock::new(),
             clients: None,
         })
     }
@@ -76,6 +79,12 @@ impl Admin {
     pub(crate) fn counting(mut self, count: impl Fn() -> ClientsView + Send + Sync + 'static) -> Self {
         self.clients = Some(Box::new(count));
         self
+    }
+
+    /// The host goes by a config file: it can be told to look at it, and status says what came of that.
+    pub fn set_reloader(&self, reloader: Arc<Reloader>) {
+        let set = self.reloader.set(reloader);
+        debug_assert!(set.is_ok(), "a host goes by one config");
     }
 
     /// The gateway serves from now on: `/readyz` says so.

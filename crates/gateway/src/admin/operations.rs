@@ -9,6 +9,7 @@ use super::routes;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted};
 use super::view::{DetailView, FleetView, LogView, UpstreamView};
 use super::{Admin, openapi};
+use crate::reload::Reloaded;
 use axum::routing::{MethodRouter, get, post};
 use gripfast::ledger::Query;
 use schemars::{Schema, SchemaGenerator};
@@ -231,6 +232,20 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answer: Answer::Json { status: 200, text: "The decision.", schema: of::<DecisionView<'static>> },
         refusals: &[MISWRITTEN, NO_SUCH_SERVER, NOT_USABLE],
         serve: || get(routes::policy),
+    },
+    Operation {
+        method: Method::Post,
+        path: "/reload",
+        id: "reload",
+        summary: "Looks at the config file now, and takes what it says.",
+        parameters: &[],
+        body: None,
+        answer: Answer::Json { status: 200, text: "What was done about it.", schema: of::<Reloaded> },
+        refusals: &[
+            Refused { status: 409, text: "This gateway goes by no file." },
+            Refused { status: 422, text: "The config cannot be used; the one before it stays in use." },
+        ],
+        serve: || post(routes::reload),
     },
     Operation {
         method: Method::Get,

@@ -5,7 +5,7 @@ use super::calls::LedgerView;
 use super::journal::Follower;
 use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{DetailView, FleetView, LogView, UpstreamView, millis};
+use super::view::{ConfigView, DetailView, FleetView, LogView, UpstreamView, millis};
 use super::{Admin, guard};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -67,6 +67,7 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
         clients: admin.clients.as_ref().map(|count| count()),
+        config: admin.reloader.get().map(|reloader| ConfigView::of(reloader)),
     };
     json(StatusCode::OK, &fleet)
 }
@@ -156,6 +157,21 @@ pub(super) async fn act(
     };
     ask(&admin.host, &name)?;
     Ok(json(StatusCode::ACCEPTED, &UpstreamView::from(&admin.host.status_of(&name)?)))
+}
+
+/// Looks at the config file now. Answers when what it says holds, but for servers that are still starting.
+pub(super) async fn reload(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    guard::admit(&headers, &admin.token)?;
+    let Some(reloader) = admin.reloader.get() else {
+        let what = "this gateway has no config file to look at";
+        return Err(Refusal::new(StatusCode::CONFLICT, "no_config", what));
+    };
+    let reloaded = reloader.reload().await.map_err(|error| {
+        let text = format!("the config was refused, and the one in use stays: {error}");
+        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "config_invalid", text)
+            .with_hint(format!("`gripfast check {}` shows the place", reloader.path().display()))
+    })?;
+    Ok(json(StatusCode::OK, &reloaded))
 }
 
 /// What happens, as it happens. A client that comes back with `Last-Event-ID` gets what it missed.

@@ -4,6 +4,7 @@
 
 use super::calls::LedgerView;
 use super::words;
+use crate::reload::Reloader;
 use gripfast::transport::StderrLines;
 use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
 use schemars::JsonSchema;
@@ -22,6 +23,23 @@ pub(super) struct FleetView {
     /// Where clients are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) clients: Option<ClientsView>,
+    /// Where the gateway goes by a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) config: Option<ConfigView>,
+}
+
+/// The config file that the gateway goes by.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ConfigView {
+    path: String,
+    /// Why what is in the file at present is not what is in use.
+    error: Option<String>,
+}
+
+impl ConfigView {
+    pub(super) fn of(reloader: &Reloader) -> Self {
+        Self { path: reloader.path().display().to_string(), error: reloader.refused() }
+    }
 }
 
 /// What clients have at this moment; `docs/bounds.md` has the bounds.

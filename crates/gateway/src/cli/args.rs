@@ -70,8 +70,8 @@ pub(crate) enum Verb {
     Status(StatusArgs),
     /// Replace the link of a server of a running gateway now
     Reconnect(OperateArgs),
-    /// Forget what went wrong with a server of a running gateway, and connect it anew
-    Reload(OperateArgs),
+    /// Have a running gateway take its changed config, or one server forget what went wrong and connect anew
+    Reload(ReloadArgs),
     /// Stop a server of a running gateway until it is started
     Stop(OperateArgs),
     /// Start a server of a running gateway that was stopped
@@ -162,6 +162,27 @@ pub(crate) struct OperateArgs {
     /// The server, by its name in the config
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a NAME the gateway looks at its config file now instead of within seconds, and says what it did about \
+it. With one, that server forgets its failures and gets a new link, which is made before the old one is given \
+up; the config is not looked at.
+
+It wants the token that the gateway keeps in its state directory, which is found by itself where both use the \
+same config, and with --state-dir otherwise.
+
+Exit codes: 0 done, 1 the gateway has no such server or goes by no file, 2 the config was refused, 4 there is no \
+gateway, 6 it wants another token.")]
+pub(crate) struct ReloadArgs {
+    /// The server, by its name in the config [default: the whole config]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
     /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
     #[arg(long, value_name = "URL")]

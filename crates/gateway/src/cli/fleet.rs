@@ -96,6 +96,43 @@ impl Signals {
     }
 }
 
+/// The signal that means "look at your config, please".
+#[cfg(unix)]
+pub(crate) struct Hangups(Option<tokio::signal::unix::Signal>);
+
+#[cfg(unix)]
+impl Hangups {
+    /// Where the system does not let us, none comes.
+    pub(crate) fn listen() -> Self {
+        Self(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok())
+    }
+
+    pub(crate) async fn next(&mut self) {
+        let heard = match &mut self.0 {
+            Some(signal) => signal.recv().await,
+            None => None,
+        };
+        if heard.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// There is no such signal.
+#[cfg(not(unix))]
+pub(crate) struct Hangups;
+
+#[cfg(not(unix))]
+impl Hangups {
+    pub(crate) fn listen() -> Self {
+        Self
+    }
+
+    pub(crate) async fn next(&mut self) {
+        std::future::pending().await
+    }
+}
+
 #[cfg(not(unix))]
 pub(crate) struct Signals;
 

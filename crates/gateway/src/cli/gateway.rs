@@ -216,6 +216,11 @@ impl Reply {
         serde_json::from_slice(&self.body).ok().map(|Refused { error }| error)
     }
 
+    /// Whether what was asked for makes no sense to the gateway.
+    pub(crate) fn is_unprocessable(&self) -> bool {
+        self.status == StatusCode::UNPROCESSABLE_ENTITY
+    }
+
     pub(crate) fn is_unauthorized(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
     }

@@ -1,7 +1,7 @@
 //! `gripfast reconnect`, `reload`, `stop`, `start`: one server of a running gateway is told to do something.
 
 use super::address::GatewayUrl;
-use super::args::{Global, OperateArgs};
+use super::args::{Global, OperateArgs, ReloadArgs};
 use super::exit::Exit;
 use super::fleet;
 use super::gateway::{Gateway, piece};
@@ -9,6 +9,7 @@ use super::render::Screen;
 use super::status::Upstream;
 use super::stop::{Failure, Stop};
 use super::token::Token;
+use gripfast_gateway::reload::Reloaded;
 
 /// What a server is told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,31 @@ pub(crate) fn run(
     let told = fleet::runtime()?.block_on(tell(action, &args.name, &url, &token))?;
     let replacing = if told.is_being_replaced() { ", and is being replaced by a new one" } else { "" };
     screen.talk(&format!("`{}` is {}{replacing}", told.name, told.state_word()))?;
+    Ok(Exit::Ok)
+}
+
+/// Tells the gateway to take its config, or to begin anew with one server.
+pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let ReloadArgs { name, url } = args;
+    if let Some(name) = name {
+        let args = OperateArgs { name: name.clone(), url: url.clone() };
+        return run(global, Action::Reload, &args, screen);
+    }
+    let url = GatewayUrl::meant(global, url.as_ref())?;
+    let token = Token::of(global)?;
+    let done: Reloaded = fleet::runtime()?.block_on(async {
+        let gateway = Gateway::at(&url);
+        let reply = gateway.post("/api/v1/reload", token.value()).await?;
+        match reply.refusal() {
+            Some(refusal) if reply.is_unauthorized() => Err(token.refused(&url, refusal)),
+            Some(refusal) if reply.is_unprocessable() => {
+                Err(Failure::from(refusal).exiting(Exit::ConfigInvalid))
+            }
+            Some(refusal) => Err(refusal.into()),
+            None => gateway.read(&reply),
+        }
+    })?;
+    screen.talk(&done.summary())?;
     Ok(Exit::Ok)
 }
 

@@ -4,22 +4,28 @@ use super::args::Global;
 use super::config;
 use super::demo;
 use super::exit::Exit;
-use super::fleet::{Signals, runtime};
+use super::fleet::{Hangups, Signals, runtime};
 use super::render::Screen;
 use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
 use gripfast::config::{Config, GatewayConfig};
 use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::reload::Reloader;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Prints one line with its addresses when it listens, and then serves until Ctrl-C or a TERM signal. Clients \
 connect to /mcp (Streamable HTTP, both protocol eras) or /sse (legacy HTTP+SSE).
+
+A config that changes is taken within seconds, or at once on a HUP signal or `gripfast reload`; only servers that \
+it says something else about are touched, and what they are doing is done first. A config with a mistake is \
+refused: `gripfast status` says why, and the one before it stays in use.
 
 Examples:
   gripfast serve --demo                      no config needed: watch servers crash and come back
@@ -51,8 +57,8 @@ pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Res
 pub(crate) struct Plan {
     gateway: GatewayConfig,
     state_dir: Option<PathBuf>,
-    /// `None` for the demo.
-    config: Option<Config>,
+    /// With the file that it came from; `None` for the demo.
+    config: Option<(PathBuf, Config)>,
     /// Where the demo keeps its state; gone with the plan.
     _scratch: Option<tempfile::TempDir>,
 }
@@ -84,7 +90,7 @@ impl Plan {
         Ok(Self {
             gateway: opened.config.gateway.clone(),
             state_dir,
-            config: Some(opened.config),
+            config: Some((opened.path, opened.config)),
             _scratch: None,
         })
     }
@@ -95,10 +101,10 @@ impl Plan {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
             .capabilities(gripfast_gateway::downstream::client_capabilities());
-        let clients = self.config.as_ref().map(|config| config.clients.clone()).unwrap_or_default();
+        let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
         let host =
             builder.state_dir(self.state_dir.clone()).ledger(self.gateway.ledger).clients(clients).build();
-        for entry in self.config.iter().flat_map(|config| &config.servers) {
+        for entry in self.config.iter().flat_map(|(_, config)| &config.servers) {
             let spawned = match &entry.spec {
                 Ok(spec) => host.spawn(&entry.name, spec.clone()),
                 Err(findings) => {
@@ -109,6 +115,12 @@ impl Plan {
             spawned.map_err(|error| Failure::new(Exit::ConfigInvalid, error.to_string()))?;
         }
         Ok(host)
+    }
+
+    /// Keeps this host in step with the file of the plan.
+    pub(crate) fn reloader(&self, host: &Host) -> Option<Arc<Reloader>> {
+        let (path, config) = self.config.clone()?;
+        Some(Arc::new(Reloader::new(host.clone(), path, config)))
     }
 
     pub(crate) fn settings(&self, listen: Option<SocketAddr>) -> Settings {
@@ -123,10 +135,16 @@ impl Plan {
 
 async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let mut signals = Signals::listen().map_err(super::fleet::no_runtime)?;
+    // Before anybody knows of us: an unheard hangup would end the process.
+    let hangups = Hangups::listen();
     let host = plan.host()?;
     let server =
         Server::bind(host.clone(), &plan.settings(args.listen)).await.map_err(|error| cannot(&error))?;
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
+    let reloader = plan.reloader(&host);
+    if let Some(reloader) = &reloader {
+        server.goes_by(Arc::clone(reloader));
+    }
     let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     screen.line(&format!(
         "gripfast {} serves MCP at http://{address}/mcp (legacy SSE: http://{address}/sse, dashboard: http://{address}/, status: http://{address}/api/v1/status)",
@@ -153,6 +171,7 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
             return Err(Failure::new(Exit::General, format!("the listener broke: {served:?}")).into());
         }
         told = told => return told.map(|()| Exit::Ok),
+        () = keep_up(reloader.as_deref(), hangups) => Exit::Ok,
         exit = signals.next() => exit,
     };
     let _ = say_stop.send(());
@@ -166,6 +185,22 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         Exit::Interrupted | Exit::Terminated => Exit::Ok,
         other => other,
     })
+}
+
+/// Takes what the config file says when it changes, and on SIGHUP. Never ends by itself.
+pub(crate) async fn keep_up(reloader: Option<&Reloader>, mut hangups: Hangups) {
+    let Some(reloader) = reloader else { return std::future::pending().await };
+    let told = async {
+        loop {
+            hangups.next().await;
+            // Whatever comes of it is told by the log and by status.
+            let _ = reloader.reload().await;
+        }
+    };
+    tokio::select! {
+        () = reloader.watch() => {}
+        () = told => {}
+    }
 }
 
 fn cannot(error: &CannotListen) -> Failure {

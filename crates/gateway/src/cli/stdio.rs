@@ -3,9 +3,9 @@
 
 use super::args::Global;
 use super::exit::Exit;
-use super::fleet::{LEFTOVERS, Signals, no_runtime, runtime};
+use super::fleet::{Hangups, LEFTOVERS, Signals, no_runtime, runtime};
 use super::render::Screen;
-use super::serve::Plan;
+use super::serve::{Plan, keep_up};
 use super::stop::{Failure, Stop};
 use gripfast_gateway::downstream::{Gateway, Seal};
 
@@ -19,7 +19,9 @@ pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
 
 async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     let mut signals = Signals::listen().map_err(no_runtime)?;
+    let hangups = Hangups::listen();
     let host = plan.host()?;
+    let reloader = plan.reloader(&host);
     let broken =
         |error: std::io::Error| Failure::new(Exit::General, format!("stdin or stdout broke: {error}"));
     // There are no session ids on a pipe; the seal is for whoever asks.
@@ -27,6 +29,7 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     let gateway = Gateway::new(host.clone(), seal, &plan.settings(None).terms);
     let served = tokio::select! {
         served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(broken),
+        () = keep_up(reloader.as_deref(), hangups) => Ok(()),
         _ = signals.next() => Ok(()),
     };
     host.shutdown().await;

@@ -23,7 +23,8 @@ fn overview() {
       stdio        Serve all servers of the config as one stdio MCP server
       status       Show the servers of a running gateway, or one of them
       reconnect    Replace the link of a server of a running gateway now
-      reload       Forget what went wrong with a server of a running gateway, and connect it anew
+      reload       Have a running gateway take its changed config, or one server forget what went wrong
+                   and connect anew
       stop         Stop a server of a running gateway until it is started
       start        Start a server of a running gateway that was stopped
       logs         Show what a server of a running gateway wrote to stderr

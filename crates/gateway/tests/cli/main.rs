@@ -15,6 +15,8 @@ mod logs;
 mod operate;
 mod pins;
 mod policy;
+#[cfg(unix)]
+mod reload;
 mod running;
 mod sandbox;
 mod serve;

@@ -36,8 +36,7 @@ fn the_demo_shows_recovery_without_any_config_and_ends_well() {
 
 #[test]
 fn an_address_that_others_could_reach() {
-    let sandbox = Sandbox::with(&(stdio("demo", &[]) + "lazy = true\n"));
-    insta::assert_snapshot!(sandbox.run(&["serve", "--listen", "0.0.0.0:0"]), @"
+    insta::assert_snapshot!(Sandbox::empty().run(&["serve", "--demo", "--listen", "0.0.0.0:0"]), @"
     exit 1
     --- stderr
     error: `0.0.0.0:0` is not a loopback address, and clients do not have to show who they are

@@ -34,6 +34,10 @@ impl Serving {
         Self { child, url }
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     /// Ends it, and gives what it wrote to stderr.
     pub(crate) fn end(mut self, signal: Signal) -> String {
         kill_process(Pid::from_child(&self.child), signal).unwrap();

@@ -136,7 +136,7 @@ fn exit_codes_are_those_of_the_contract() {
         ("away", "echo"),
     ]
     .map(|(server, tool)| format!("{server} {tool}: {}", call(server, tool)));
-    let filters = vec![(r"; next try in \d+ m?s", "")];
+    let filters = vec![(r"; next try in [\d.]+ m?s", "")];
     insta::with_settings!({ filters => filters }, { assert_snapshot!(told.join("\n"), @"
     demo fail: exit 5
     --- stdout

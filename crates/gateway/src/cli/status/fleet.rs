@@ -29,7 +29,7 @@ pub(super) fn shown(fleet: &Fleet) -> String {
 
 /// The answer to "is everything all right?" in one line.
 fn verdict(fleet: &Fleet) -> String {
-    let Fleet { version, uptime_ms, upstreams, ledger } = fleet;
+    let Fleet { version, uptime_ms, upstreams, ledger, config } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
     for word in upstreams.iter().map(Upstream::state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
@@ -46,5 +46,10 @@ fn verdict(fleet: &Fleet) -> String {
         Some(cause) => format!(" · the ledger cannot be written: {cause}"),
         None => String::new(),
     };
-    format!("gripfast {version} · up {} · {servers}{colon}{}{ledger}", span(*uptime_ms), states.join(", "))
+    let config = match config.as_ref().and_then(|config| config.error.as_deref()) {
+        Some(error) => format!("\nthe config was refused, and the one before it is in use: {error}"),
+        None => String::new(),
+    };
+    let (up, states) = (span(*uptime_ms), states.join(", "));
+    format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}")
 }

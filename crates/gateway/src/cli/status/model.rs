@@ -12,6 +12,16 @@ pub(crate) struct Fleet {
     pub(super) upstreams: Vec<Upstream>,
     #[serde(default)]
     pub(super) ledger: Ledger,
+    #[serde(default)]
+    pub(super) config: Option<ConfigFile>,
+}
+
+/// The config file that the gateway goes by.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ConfigFile {
+    /// Why what is in the file at present is not what is in use.
+    #[serde(default)]
+    pub(super) error: Option<String>,
 }
 
 /// What the gateway notes down of calls.

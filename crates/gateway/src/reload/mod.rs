@@ -1,0 +1,231 @@
+//! A config that changes while the gateway runs. The file is looked at now and then, and whenever somebody asks;
+//! what it says is checked, compared with what is in use, and only what differs is touched. A config that
+//! cannot be used is refused, and the one in use stays.
+
+mod difference;
+
+use difference::{Difference, cause};
+use gripfast::Host;
+use gripfast::config::{Config, ConfigError, ServerEntry};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Keeps a host in step with a config file.
+pub struct Reloader {
+    host: Host,
+    path: PathBuf,
+    /// What is in use. Held while a config is taken, so that two do not mix.
+    used: tokio::sync::Mutex<Config>,
+    refused: Mutex<Option<String>>,
+}
+
+/// What was seen of a file, look by look.
+struct Looks<T> {
+    taken: T,
+    before: T,
+}
+
+impl<T: PartialEq + Clone> Looks<T> {
+    fn beginning_with(text: T) -> Self {
+        Self { taken: text.clone(), before: text }
+    }
+
+    /// Whether what the file says is news, and was the same at the look before.
+    fn has_settled(&mut self, now: T) -> bool {
+        let news = now == self.before && now != self.taken;
+        if news {
+            self.taken = now.clone();
+        }
+        self.before = now;
+        news
+    }
+}
+
+/// What came of looking at the config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reloaded {
+    /// Servers that are new.
+    pub added: Vec<String>,
+    /// Servers that are gone.
+    pub removed: Vec<String>,
+    /// Servers that something else was said about.
+    pub changed: Vec<String>,
+    /// How many were left alone.
+    pub unchanged: usize,
+    /// The tables of which a difference waits for the next start.
+    pub at_next_start: Vec<String>,
+}
+
+impl Reloader {
+    /// How often the file is looked at. What it says is taken when it was the same twice in a row: editors
+    /// write files in pieces.
+    pub const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+    /// For a host that goes by `used`, which was read from `path`.
+    pub fn new(host: Host, path: PathBuf, used: Config) -> Self {
+        Self { host, path, used: tokio::sync::Mutex::new(used), refused: Mutex::default() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why the config that is in the file at present is not the one in use.
+    pub fn refused(&self) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks at the file for as long as it is polled, and takes what it says when that has changed.
+    pub async fn watch(&self) {
+        let mut looks = Looks::beginning_with(self.look().await);
+        let mut tick = tokio::time::interval(Self::LOOKS_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            if looks.has_settled(self.look().await) {
+                // Whatever comes of it is told by the log and by status.
+                let _ = self.reload().await;
+            }
+        }
+    }
+
+    /// The text of the file; `None` if there is none that can be read.
+    async fn look(&self) -> Option<Vec<u8>> {
+        let path = self.path.clone();
+        let read = move || {
+            let mut text = Vec::new();
+            File::open(path)?.take(Config::LARGEST + 1).read_to_end(&mut text).map(|_| text)
+        };
+        tokio::task::spawn_blocking(read).await.ok()?.ok()
+    }
+
+    /// Reads the file and has the host do what it says.
+    ///
+    /// # Errors
+    /// It cannot be used; the host goes on with the config it has.
+    pub async fn reload(&self) -> Result<Reloaded, String> {
+        let taken = self.take().await;
+        let refused = taken.as_ref().err().cloned();
+        match &taken {
+            Ok(reloaded) => tracing::info!(path = %self.path.display(), "{}", reloaded.summary()),
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "the config was refused; the one in use stays");
+            }
+        }
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        taken
+    }
+
+    async fn take(&self) -> Result<Reloaded, String> {
+        let mut used = self.used.lock().await;
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
+        let new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
+        let difference = Difference::between(&used, &new)?;
+        for name in &difference.removed {
+            // It may have been removed by the program around the host.
+            let _ = self.host.remove(name).await;
+        }
+        for name in difference.added.iter().chain(&difference.changed) {
+            if let Some(entry) = new.servers.iter().find(|entry| entry.name == *name) {
+                self.put(entry).await;
+            }
+        }
+        *used = new;
+        let Difference { added, removed, changed, unchanged, at_next_start } = difference;
+        Ok(Reloaded { added, removed, changed, unchanged, at_next_start })
+    }
+
+    /// Has the host keep a server as this entry says.
+    async fn put(&self, entry: &ServerEntry) {
+        let name = &entry.name;
+        match &entry.spec {
+            Ok(spec) => {
+                if self.host.replace(name, spec.clone()).await.is_err() {
+                    let _ = self.host.spawn(name, spec.clone());
+                }
+            }
+            Err(_) => {
+                let _ = self.host.remove(name).await;
+                let _ = self.host.spawn_broken(name, &cause(entry));
+            }
+        }
+    }
+}
+
+impl Reloaded {
+    /// What was done, in a line.
+    pub fn summary(&self) -> String {
+        let count = |names: &[String], what: &str| match names {
+            [] => None,
+            names => Some(format!("{what} {}", names.join(", "))),
+        };
+        let said = [
+            count(&self.added, "added"),
+            count(&self.changed, "changed"),
+            count(&self.removed, "removed"),
+            (!self.at_next_start.is_empty()).then(|| {
+                format!("what `{}` says takes effect at the next start", self.at_next_start.join("`, `"))
+            }),
+        ];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        match said.as_slice() {
+            [] => "the config says what it said before".to_owned(),
+            said => format!("the config was taken: {}", said.join("; ")),
+        }
+    }
+}
+
+fn told(error: &ConfigError) -> String {
+    match (error, error.source()) {
+        // As compilers show it would be many lines.
+        (ConfigError::Invalid { diagnostics }, _) => {
+            diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        }
+        (_, Some(cause)) => format!("{error}: {cause}"),
+        (_, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_taken_once_and_only_when_it_was_seen_twice() {
+        let mut looks = Looks::beginning_with("a");
+        let seen =
+            ["a", "ha", "half", "whole", "whole", "whole", "a", "a"].map(|text| looks.has_settled(text));
+        assert_eq!(seen, [false, false, false, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn what_was_done_is_said_in_a_line() {
+        let nothing = Reloaded {
+            added: Vec::new(),
+            removed: Vec::new(),
+            changed: Vec::new(),
+            unchanged: 2,
+            at_next_start: Vec::new(),
+        };
+        assert_eq!(nothing.summary(), "the config says what it said before");
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let much = Reloaded {
+            added: names(&["a", "b"]),
+            removed: names(&["c"]),
+            at_next_start: names(&["gateway"]),
+            ..nothing
+        };
+        assert_eq!(
+            much.summary(),
+            "the config was taken: added a, b; removed c; what `gateway` says takes effect at the next start"
+        );
+    }
+}
