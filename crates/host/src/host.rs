@@ -1,6 +1,8 @@
 //! The host: upstreams by name, and the verbs over them.
 
 use crate::auth::Credential;
+use crate::cache::{AnswerCache, CacheLimits, CacheSpec};
+use crate::call::{BudgetSpec, Purse};
 use crate::client::{Client, Principal};
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
@@ -52,12 +54,15 @@ pub(crate) struct Inner {
     kitchen: Kitchen,
     guard: Option<Guard>,
     clients: RwLock<Arc<ClientLists>>,
+    purse: Purse,
+    cache: Arc<AnswerCache>,
 }
 
 /// One server of the host.
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) rules: Rules,
+    pub(crate) cache: CacheSpec,
     pub(crate) replay: ReplayRules,
     pub(crate) prefix: Option<String>,
     pub(crate) lazy: bool,
@@ -88,6 +93,8 @@ pub struct HostBuilder {
     capabilities: Option<serde_json::Value>,
     guard: Option<Guard>,
     clients: Vec<ClientPolicy>,
+    budgets: Vec<BudgetSpec>,
+    cache: CacheLimits,
 }
 
 impl HostBuilder {
@@ -151,6 +158,20 @@ impl HostBuilder {
         self
     }
 
+    /// How many calls there may be, of whom, to what.
+    #[must_use]
+    pub fn budgets(mut self, budgets: Vec<BudgetSpec>) -> Self {
+        self.budgets = budgets;
+        self
+    }
+
+    /// How many answers are kept at the most, to be given again.
+    #[must_use]
+    pub fn cache(mut self, limits: CacheLimits) -> Self {
+        self.cache = limits;
+        self
+    }
+
     /// Makes the host. It runs on the tokio runtime that this is called on.
     #[must_use]
     pub fn build(self) -> Host {
@@ -178,6 +199,8 @@ impl HostBuilder {
                 bell: Bell::new(),
                 kitchen: Kitchen::default(),
                 guard: self.guard,
+                purse: Purse::new(self.budgets),
+                cache: Arc::new(AnswerCache::new(self.cache, clock)),
                 clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
             }),
         }
@@ -275,6 +298,7 @@ impl Host {
     pub fn spawn_broken(&self, name: &str, cause: &str) -> Result<(), SpawnError> {
         self.add(Entry {
             name: name.to_owned(),
+            cache: CacheSpec::default(),
             rules: Rules::default(),
             replay: ReplayRules::default(),
             prefix: None,
@@ -295,6 +319,7 @@ impl Host {
             clock: self.inner.clock,
             feed: self.inner.feed.clone(),
             tally: Tally::default(),
+            cache: Arc::clone(&self.inner.cache),
             bell: self.inner.bell.clone(),
         };
         Instances::start(recipe, settings, spec.isolation, spec.max_instances as usize)
@@ -321,6 +346,7 @@ impl Host {
     pub(crate) fn entry_of(&self, name: &str, spec: ServerSpec, kind: EntryKind) -> Entry {
         Entry {
             name: name.to_owned(),
+            cache: spec.cache.clone(),
             rules: Rules { policy: spec.policy.clone(), guard: self.inner.guard.clone() },
             replay: ReplayRules::new(&spec.replay.safe, &spec.replay.never),
             prefix: spec.prefix.clone(),
@@ -410,6 +436,9 @@ impl Host {
     }
 
     fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
+        if matches!(ask, Ask::Stop | Ask::Reload) {
+            self.inner.cache.forget_server(server);
+        }
         self.entry(server)?.instances()?.ask(ask);
         Ok(())
     }
@@ -601,6 +630,14 @@ impl Host {
     /// Whoever the same lists of clients are about as this principal.
     pub(crate) fn audience(&self, principal: Option<&Principal>) -> Audience {
         self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).concerning(principal)
+    }
+
+    pub(crate) fn purse(&self) -> &Purse {
+        &self.inner.purse
+    }
+
+    pub(crate) fn cache(&self) -> &AnswerCache {
+        &self.inner.cache
     }
 
     pub(crate) fn bell(&self) -> &Bell {

@@ -32,6 +32,7 @@ pub(crate) struct Recipe {
     pub(crate) clock: Clock,
     pub(crate) feed: Feed,
     pub(crate) tally: Tally,
+    pub(crate) cache: Arc<crate::cache::AnswerCache>,
     pub(crate) bell: crate::menu::Bell,
 }
 
@@ -301,6 +302,7 @@ impl Recipe {
             settings,
             clock: self.clock,
             observer,
+            cache: Arc::clone(&self.cache),
             bell: self.bell.clone(),
             role,
             wishes,

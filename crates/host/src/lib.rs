@@ -28,6 +28,7 @@
 #![warn(missing_docs)]
 
 pub mod auth;
+mod cache;
 mod call;
 mod client;
 mod clock;
@@ -48,13 +49,15 @@ pub mod transport;
 mod unlisted;
 mod upstream;
 
-pub use call::CallOptions;
+pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
+pub use call::{BudgetSpec, BudgetUse, CallOptions, Per, Window};
 pub use client::{Client, Principal};
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 pub use gripfast_core::ids::ClientKey;
+pub use gripfast_core::policy::Pattern;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;

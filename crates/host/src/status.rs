@@ -1,5 +1,6 @@
 //! The facts about one server, as status shows them.
 
+use crate::cache::CacheUse;
 use crate::host::Entry;
 use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
@@ -38,6 +39,8 @@ pub struct ServerStatus {
     pub tools: usize,
     /// Its pinned tools.
     pub pins: PinCounts,
+    /// How often its answers were given again.
+    pub cache: CacheUse,
     /// Its instances that belong to one client each. What else is said here is said of the one that all share,
     /// but for restarts and calls, which are counted together.
     pub instances: OwnInstances,
@@ -114,6 +117,7 @@ impl ServerStatus {
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,
             pins: upstream.pins.counts(),
+            cache: upstream.cache_use(),
             instances,
             calls: upstream.stats.read(now.mono),
             ends: upstream.ends.read(),
@@ -156,6 +160,7 @@ impl ServerStatus {
             session_age: None,
             tools: 0,
             pins: PinCounts::default(),
+            cache: CacheUse::default(),
             instances: OwnInstances::default(),
             calls: CallStats::default(),
             ends: CallEnds::default(),

@@ -211,12 +211,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 "G02",
                 "Schema pins: a changed tool is quarantined in its approved form until somebody approves the change",
             ),
-            later(TRUST, "G03", "Budgets and rates per client, server and tool; a cache hit costs nothing"),
-            later(
-                TRUST,
-                "G04",
-                "Caching by the server's hints, bounded, never across principals when private",
-            ),
+            promised("G03", "Budgets and rates per client, server and tool; a cache hit costs nothing"),
+            promised("G04", "Caching by the server's hints, bounded, never across principals when private"),
             later(
                 TRUST,
                 "G05",

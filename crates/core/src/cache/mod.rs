@@ -4,7 +4,7 @@
 mod freshness;
 mod store;
 
-pub use freshness::{Freshness, Hint, Scope, Source, ToolRule, freshness};
+pub use freshness::{Freshness, Hint, Scope as CacheScope, Source, ToolRule, freshness};
 pub use store::{Cache, CacheCounts, CacheLimits, Found, Keep, Label, Topic};
 
 use crate::json::{Digest, canonical};

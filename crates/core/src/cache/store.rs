@@ -124,25 +124,38 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Looks for an answer.
+    /// Looks for an answer and counts whether there was one.
     pub fn get(&mut self, now: Mono, key: &CacheKey) -> Found<V> {
+        let found = self.peek(now, key);
+        match &found {
+            Found::Fresh { .. } => {
+                self.hits += 1;
+                self.used(key);
+            }
+            Found::Stale(_) | Found::Nothing => self.misses += 1,
+        }
+        found
+    }
+
+    /// Looks for an answer, for somebody who counts by itself.
+    pub fn peek(&mut self, now: Mono, key: &CacheKey) -> Found<V> {
         if self.entries.get(key).is_some_and(|entry| entry.kept_until <= now) {
             self.forget(key);
         }
-        let Some(entry) = self.entries.get_mut(key) else {
-            self.misses += 1;
-            return Found::Nothing;
-        };
-        if entry.good_until <= now {
-            self.misses += 1;
-            return Found::Stale(entry.value.clone());
+        match self.entries.get(key) {
+            None => Found::Nothing,
+            Some(entry) if entry.good_until <= now => Found::Stale(entry.value.clone()),
+            Some(entry) => Found::Fresh { value: entry.value.clone(), ttl: now.until(entry.good_until) },
         }
-        self.hits += 1;
+    }
+
+    /// An answer was given again: it goes last when room is made.
+    pub fn used(&mut self, key: &CacheKey) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
         self.uses += 1;
         self.by_use.remove(&entry.used);
         entry.used = self.uses;
         self.by_use.insert(self.uses, *key);
-        Found::Fresh { value: entry.value.clone(), ttl: now.until(entry.good_until) }
     }
 
     /// Keeps an answer.

@@ -74,6 +74,29 @@ pub struct Exceeded {
     pub reset_after: Option<Duration>,
 }
 
+/// What is spent of one budget by whatever it tells apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetUse {
+    /// The name of the budget.
+    pub budget: String,
+    /// The client, if clients are told apart.
+    pub client: Option<String>,
+    /// The server, if servers are told apart.
+    pub server: Option<String>,
+    /// The tool, if tools are told apart.
+    pub tool: Option<String>,
+    /// Calls within the present window.
+    pub calls: u32,
+    /// How many there may be.
+    pub most_calls: Option<u32>,
+    /// When there is room again.
+    pub reset_after: Option<Duration>,
+    /// Calls under way.
+    pub in_flight: u32,
+    /// How many there may be.
+    pub most_in_flight: Option<u32>,
+}
+
 /// What became of a reserved call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spending {
@@ -110,6 +133,8 @@ impl Budgets {
     /// Counters that are remembered. Beyond it those that count nothing are forgotten first, then the one
     /// whose last call is longest ago.
     pub const MOST_COUNTERS: usize = 10_000;
+    /// Counters that are shown at a time.
+    pub const MOST_ROWS: usize = 1000;
     /// The largest number of calls of one window: each is remembered.
     pub const MOST_CALLS: u32 = 100_000;
 
@@ -175,6 +200,27 @@ impl Budgets {
             spent.push((spec.name.clone(), count, limit, reset_after));
         }
         spent
+    }
+
+    /// What is spent, of whatever has a counter. At most [`Budgets::MOST_ROWS`] of them.
+    pub fn usage(&self, now: Mono) -> Vec<BudgetUse> {
+        let rows = self.counters.iter().take(Self::MOST_ROWS).map(|(key, counter)| {
+            let spec = &self.specs[key.budget];
+            let (calls, reset_after) =
+                spec.calls.map_or((0, None), |(_, window)| counter.within(now, window));
+            BudgetUse {
+                budget: spec.name.clone(),
+                client: key.client.clone(),
+                server: key.server.clone(),
+                tool: key.tool.clone(),
+                calls,
+                most_calls: spec.calls.map(|(most, _)| most),
+                reset_after,
+                in_flight: counter.in_flight,
+                most_in_flight: spec.in_flight,
+            }
+        });
+        rows.collect()
     }
 
     fn concerned(&self, call: Call<'_>) -> Vec<Key> {

@@ -5,7 +5,7 @@ use super::calls::LedgerView;
 use super::journal::Follower;
 use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{ConfigView, DetailView, FleetView, LogView, UpstreamView, millis};
+use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, UpstreamView, millis};
 use super::{Admin, guard};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -66,6 +66,8 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         uptime_ms: millis(admin.begun.elapsed()),
         upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
+        cache: admin.host.cache_counts().into(),
+        budgets: admin.host.budgets().into_iter().map(BudgetView::from).collect(),
         clients: admin.clients.as_ref().map(|count| count()),
         config: admin.reloader.get().map(|reloader| ConfigView::of(reloader)),
     };

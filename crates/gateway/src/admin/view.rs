@@ -6,7 +6,7 @@ use super::calls::LedgerView;
 use super::words;
 use crate::reload::Reloader;
 use gripfast::transport::StderrLines;
-use gripfast::{Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
+use gripfast::{BudgetUse, CacheCounts, Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ pub(super) struct FleetView {
     /// Where the gateway goes by a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) config: Option<ConfigView>,
+    pub(super) cache: CacheView,
+    pub(super) budgets: Vec<BudgetView>,
 }
 
 /// The config file that the gateway goes by.
@@ -39,6 +41,52 @@ pub(super) struct ConfigView {
 impl ConfigView {
     pub(super) fn of(reloader: &Reloader) -> Self {
         Self { path: reloader.path().display().to_string(), error: reloader.refused() }
+    }
+}
+
+/// Answers that are kept to be given again.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct CacheView {
+    entries: usize,
+    bytes: usize,
+    hits: u64,
+    misses: u64,
+}
+
+/// What is spent of a call budget, by whatever it tells apart.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct BudgetView {
+    budget: String,
+    client: Option<String>,
+    server: Option<String>,
+    tool: Option<String>,
+    calls: u32,
+    most_calls: Option<u32>,
+    reset_ms: Option<u64>,
+    in_flight: u32,
+    most_in_flight: Option<u32>,
+}
+
+impl From<CacheCounts> for CacheView {
+    fn from(counts: CacheCounts) -> Self {
+        let CacheCounts { entries, bytes, hits, misses } = counts;
+        Self { entries, bytes, hits, misses }
+    }
+}
+
+impl From<BudgetUse> for BudgetView {
+    fn from(spent: BudgetUse) -> Self {
+        Self {
+            budget: spent.budget,
+            client: spent.client,
+            server: spent.server,
+            tool: spent.tool,
+            calls: spent.calls,
+            most_calls: spent.most_calls,
+            reset_ms: spent.reset_after.map(millis),
+            in_flight: spent.in_flight,
+            most_in_flight: spent.most_in_flight,
+        }
     }
 }
 
@@ -97,6 +145,9 @@ pub(super) struct UpstreamView {
     /// Tools that are pinned, and those that say something else by now.
     pinned: usize,
     changed: usize,
+    /// Requests that were answered from the cache, and those that could have been.
+    cache_hits: u64,
+    cache_misses: u64,
 }
 
 /// One upstream with its recent past.
@@ -213,6 +264,8 @@ impl From<&ServerStatus> for UpstreamView {
             max_instances: status.instances.most,
             pinned: status.pins.pinned,
             changed: status.pins.changed,
+            cache_hits: status.cache.hits,
+            cache_misses: status.cache.misses,
         }
     }
 }

@@ -101,9 +101,15 @@ impl Plan {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
             .capabilities(gripfast_gateway::downstream::client_capabilities());
+        let budgets = self.config.as_ref().map(|(_, config)| config.budgets.clone()).unwrap_or_default();
         let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
-        let host =
-            builder.state_dir(self.state_dir.clone()).ledger(self.gateway.ledger).clients(clients).build();
+        let host = builder
+            .state_dir(self.state_dir.clone())
+            .ledger(self.gateway.ledger)
+            .clients(clients)
+            .budgets(budgets)
+            .cache(self.gateway.cache)
+            .build();
         for entry in self.config.iter().flat_map(|(_, config)| &config.servers) {
             let spawned = match &entry.spec {
                 Ok(spec) => host.spawn(&entry.name, spec.clone()),

@@ -140,6 +140,7 @@ pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
         .capabilities(gripfast_gateway::downstream::client_capabilities())
         .state_dir(state)
         .clients(config.clients)
+        .budgets(config.budgets)
         .build();
     for server in config.servers {
         match server.spec {

@@ -1,9 +1,14 @@
-//! The life of one call, phase by phase: permit, resolve (and look at its pin), go, settle.
-//!
-//! Each phase is a plain step; only `go` waits.
+//! The life of one call, phase by phase: permit, resolve (and look at its pin), recall, reserve, exchange, keep,
+//! settle. Each phase is a file of its own; only the exchange waits, and a recall for an exchange of somebody else.
 
 mod approved;
+mod budget;
 mod permit;
+mod recall;
+
+pub(crate) use budget::Purse;
+pub use budget::{BudgetSpec, BudgetUse, Per, Window};
+use recall::Recalled;
 
 use crate::client::Client;
 use crate::config::suggest;
@@ -145,13 +150,30 @@ impl Host {
         row: &OpenRow,
     ) -> Result<Answer, CallError> {
         let client = options.client.clone();
-        self.permit(entry, client.as_ref().map(Client::principal), method, params.as_deref())?;
+        let principal = client.as_ref().map(Client::principal);
+        self.permit(entry, principal, method, params.as_deref())?;
         let resolved = self.resolve(entry, method, params, options)?;
+        let cacheable = self.cacheable(entry, &resolved, principal);
+        // Held until there is an answer: whoever asks the same meanwhile waits for it.
+        let mut _flight = None;
+        if let Some(request) = &cacheable {
+            match self.recall(request, resolved.order.deadline).await {
+                Recalled::Answer(answer) => return Ok(answer),
+                Recalled::Nothing(made_for_all) => _flight = made_for_all,
+            }
+        }
+        let spend = self.reserve(principal, &entry.name, resolved.order.tool.as_deref())?;
         let begun = self.now();
         let outcome = match entry.lease(client.as_ref()) {
             Ok(lease) => lease.upstream().exchange(&resolved.order, row).await,
             Err(full) => Err(full),
         };
+        if let Some(spend) = spend {
+            spend.settle(&outcome);
+        }
+        if let (Some(request), Ok(answer)) = (&cacheable, &outcome) {
+            self.cache().keep(request, answer);
+        }
         self.count(&resolved, begun, &outcome);
         outcome
     }

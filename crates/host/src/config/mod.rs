@@ -24,11 +24,12 @@ pub use load::{ConfigError, Places};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
 pub use spec::{
-    ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, OAuthSpec, PinMode, ProtocolChoice,
-    ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport, endpoint,
+    CacheLimits, CacheSpec, ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, OAuthSpec, PinMode,
+    ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport, endpoint,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 
+use crate::call::BudgetSpec;
 use crate::policy::ClientPolicy;
 use diagnostic::Source;
 use formats::Format;
@@ -46,6 +47,10 @@ pub struct Config {
     /// tables fit a client, each must allow what it does. Without client authentication everybody on this machine
     /// is the client `local`.
     pub clients: Vec<ClientPolicy>,
+    /// How many calls there may be: the tables `budgets.NAME`, with `client`, `server` and `tool` (patterns, by default
+    /// `*`), `per` (which of `client`, `server`, `tool` have counters of their own; by default none), `calls` within
+    /// `within`, `window` (`sliding` by default, or `fixed`), and `in_flight`.
+    pub budgets: Vec<BudgetSpec>,
     /// What is worth knowing and stops nothing.
     pub warnings: Vec<Diagnostic>,
 }

@@ -3,6 +3,7 @@
 
 use super::access::AccessConfig;
 use super::template::Template;
+pub use crate::cache::{CacheLimits, CacheSpec};
 use crate::ledger::LedgerOptions;
 pub use crate::pins::PinMode;
 use crate::policy::Policy;
@@ -44,6 +45,10 @@ pub struct GatewayConfig {
     pub ledger: LedgerOptions,
     /// Who may use it, in the keys `public_url` and `auth`.
     pub access: AccessConfig,
+    /// How many answers are kept to be given again, in the keys `cache_size` (bytes in all, from 0 to 4 GiB, by
+    /// default 64 MiB) and `cache_per_tool` (answers of one tool or about one resource, by default 64). Too small, and
+    /// servers are asked again; too large, and memory.
+    pub cache: CacheLimits,
 }
 
 impl Default for GatewayConfig {
@@ -56,6 +61,7 @@ impl Default for GatewayConfig {
             limits: ClientLimits::default(),
             ledger: LedgerOptions::default(),
             access: AccessConfig::default(),
+            cache: CacheLimits::default(),
         }
     }
 }
@@ -134,6 +140,9 @@ pub struct ServerSpec {
     /// nothing. Say `warn` for a server whose descriptions change by themselves, with dates or counts in them.
     /// Default `enforce`.
     pub pins: PinMode,
+    /// Which of its answers may be given again: `cache = { reads = true, tools = { "search_*" = "60s", "get_*" =
+    /// "hinted" } }`. `"hinted"` is for as long as the server says.
+    pub cache: CacheSpec,
     /// Which of its tools may be sent again after a lost link.
     pub replay: ReplayRules,
     /// The largest message it may send, in bytes. A larger one ends the call, or the link where the call
@@ -156,6 +165,7 @@ impl ServerSpec {
             max_instances: Self::DEFAULT_MAX_INSTANCES,
             policy: Policy::default(),
             pins: PinMode::Enforce,
+            cache: CacheSpec::default(),
             replay: ReplayRules::default(),
             max_message: Self::DEFAULT_MAX_MESSAGE,
         }

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use gripfast_wire::envelope::{ErrorObject, Message};
-use gripfast_wire::patch::Object;
+use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::ResultType;
 use gripfast_wire::{Era, Outcome, RawValue};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a server answered: a result, or an error of its own. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -81,6 +82,24 @@ impl Answer {
     /// The era of the server that gave it.
     pub fn era(&self) -> Era {
         self.era
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn size(&self) -> usize {
+        match &*self.said {
+            Said::Result(said, _) | Said::Error(said) => said.get().len(),
+        }
+    }
+
+    /// The same answer, given again when it is good for this much longer. It says so itself, if it said how
+    /// long at first.
+    pub(crate) fn with_ttl(&self, ttl: Duration) -> Self {
+        let Said::Result(result, members) = &*self.said else { return self.clone() };
+        let result = Object::parse(result).ok().filter(|result| result.get("ttlMs").is_some());
+        let Some(result) = result else { return self.clone() };
+        let left = RawValue::from_string(ttl.as_millis().to_string()).expect("a number is JSON");
+        let said = Said::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
+        Self { said: Arc::new(said), era: self.era }
     }
 
     /// Whether the server says that it failed: with an error, or with the result of a tool that says so.

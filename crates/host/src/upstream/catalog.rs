@@ -94,6 +94,7 @@ impl Upstream {
         if known.origin == Origin::Nothing || shelf_is_new || !says_the_same {
             self.settings().shelf.keep_catalog(&listing.catalog);
         }
+        self.cache.forget_server(&self.name);
         let screened = self.pins.screen(Arc::clone(&listing.catalog));
         listing.catalog = screened.catalog;
         let diff = known.catalog.diff(&listing.catalog);

@@ -60,6 +60,9 @@ impl Upstream {
         match Message::parse(bytes) {
             Ok(Message::Notification(notification)) => {
                 let changed = List::ALL.iter().any(|list| list.changed() == notification.method);
+                if changed {
+                    self.cache.forget_server(&self.name);
+                }
                 self.tell(if changed { Input::CatalogChanged { epoch } } else { Input::Heard { epoch } });
                 if notification.method == LOG_MESSAGE {
                     self.said_to_client(bytes);
@@ -82,6 +85,7 @@ impl Upstream {
         match &*notification.method {
             subscriptions::UPDATED => {
                 if let Some(uri) = subscriptions::updated_uri(params) {
+                    self.cache.forget_resource(&self.name, &uri);
                     self.wishes.updated(&uri, bytes);
                 }
             }

@@ -26,6 +26,7 @@ pub(crate) use home::{Home, Role};
 pub(crate) use wishes::{Followed, Following, Wishes};
 
 use self::answers::{Answers, Thinking};
+use crate::cache::{AnswerCache, CacheUse};
 use crate::clock::Clock;
 use crate::config::ProtocolChoice;
 use crate::menu::Bell;
@@ -62,6 +63,8 @@ pub(crate) struct Upstream {
     /// What it is to know whatever session it is in.
     wishes: Arc<Wishes>,
     bell: Bell,
+    /// Answers that are given again until it says that something changed.
+    cache: Arc<AnswerCache>,
     /// What the config says; it may change.
     settings: RwLock<Arc<Settings>>,
     /// The shelf has changed with the config: what is listed next is kept, even if it is what was known.
@@ -165,6 +168,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
     pub(crate) bell: Bell,
+    pub(crate) cache: Arc<AnswerCache>,
     pub(crate) role: Role,
     pub(crate) wishes: Arc<Wishes>,
 }
@@ -172,7 +176,7 @@ pub(crate) struct Parts {
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, bell, role, wishes } = parts;
+        let Parts { name, settings, clock, observer, bell, cache, role, wishes } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
@@ -198,6 +202,7 @@ impl Upstream {
             role,
             wishes,
             bell,
+            cache,
             settings: RwLock::new(Arc::new(settings)),
             shelf_is_new: AtomicBool::new(false),
             machine: Mutex::new(machine),
@@ -246,6 +251,11 @@ impl Upstream {
             *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         });
         self.screen_again();
+    }
+
+    /// How often its answers were given again.
+    pub(crate) fn cache_use(&self) -> CacheUse {
+        self.cache.used_of(&self.name)
     }
 
     /// Ends it for good: removal, or shutdown.

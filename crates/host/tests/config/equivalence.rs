@@ -270,6 +270,10 @@ fn every_key_arrives_where_it_belongs() {
                 },
             },
             pins: Enforce,
+            cache: CacheSpec {
+                reads: true,
+                tools: [],
+            },
             replay: ReplayRules {
                 safe: [
                     "search_*",

@@ -28,7 +28,7 @@ fn an_unknown_key_that_resembles_nothing() {
           |
         1 | colour = "red"
           | ^^^^^^
-          hint: known here: gateway, servers, clients
+          hint: known here: gateway, servers, clients, budgets
     "#);
 }
 
@@ -43,6 +43,20 @@ tools = { allow = ["read_*"] }
           |
         2 | tools = { allow = ["read_*"] }
           |         ^
+    "#);
+}
+
+#[test]
+fn a_budget_without_a_time() {
+    let text = r#"[budgets.few]
+calls = 10
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `calls` needs `within`, such as "1m"
+         --> gripfast.toml:1:10 (budgets.few)
+          |
+        1 | [budgets.few]
+          |          ^^^
     "#);
 }
 

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
+mod budgets;
+mod cache;
 mod calls;
 mod circuit;
 mod instances;

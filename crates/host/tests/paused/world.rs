@@ -77,6 +77,8 @@ struct Life {
     refusals: VecDeque<HttpAnswer>,
     session: u64,
     tools: Vec<Value>,
+    /// The answer to `resources/read`.
+    read: Value,
     acts: VecDeque<Act>,
     otherwise: Act,
     requests: Vec<String>,
@@ -116,6 +118,7 @@ impl Server {
             refusals: VecDeque::new(),
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
+            read: json!({ "contents": [] }),
             acts: VecDeque::new(),
             otherwise: Act::Answer,
             requests: Vec::new(),
@@ -265,6 +268,11 @@ impl Server {
 
     pub(crate) fn offer(&self, names: &[&str]) {
         self.life(|life| life.tools = names.iter().map(|name| tool(name, json!({}))).collect());
+    }
+
+    /// Answers every `resources/read` with this.
+    pub(crate) fn has_to_read(&self, result: Value) {
+        self.life(|life| life.read = result);
     }
 
     /// Offers these tools, whole.
@@ -526,6 +534,7 @@ impl Server {
                 self.life(|life| life.served.insert(key, link));
                 self.act(id, request, &message["params"]).await
             }
+            "resources/read" => Ok(result(id, self.life(|life| life.read.clone()))),
             "resources/subscribe" => self.subscribe(id, request, &message["params"]),
             "subscriptions/listen" => self.listen(id, &message["params"]).await,
             _ => Ok(result(id, json!({ "echo": request.method }))),

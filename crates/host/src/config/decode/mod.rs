@@ -3,6 +3,8 @@
 //! kept as that server's and never stops the others.
 
 mod access;
+mod budget;
+mod cache;
 mod fields;
 mod oauth;
 mod policy;
@@ -83,6 +85,7 @@ impl<'n> File<'n> {
 
         let gateway = gateway_node.map(|(key, node)| gateway(Field::top(key, node), &mut problems));
         let clients = self.get("clients").map(|(key, node)| policy::clients(key, node, &mut problems));
+        let budgets = self.get("budgets").map(|(key, node)| budget::budgets(key, node, &mut problems));
         let servers = root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
         if servers.is_empty() && problems.errors.is_empty() {
             let hint = match (self.format, root) {
@@ -107,6 +110,7 @@ impl<'n> File<'n> {
             gateway: gateway.unwrap_or_default(),
             servers,
             clients: clients.unwrap_or_default(),
+            budgets: budgets.unwrap_or_default(),
             warnings: problems.warnings,
         })
     }
@@ -137,8 +141,9 @@ impl<'n> File<'n> {
 
     /// Top-level keys that are not ours: each an error in our own file, together one warning in others'.
     fn strangers(&self, root: Option<&(Key, Node)>, origin: Origin, problems: &mut Problems) {
-        let known =
-            |name: &str| self.roots().contains(&name) || ["gateway", "clients", "$schema"].contains(&name);
+        let known = |name: &str| {
+            self.roots().contains(&name) || ["gateway", "clients", "budgets", "$schema"].contains(&name)
+        };
         let strangers: Vec<&Key> =
             self.entries.iter().map(|(key, _)| key).filter(|key| !known(&key.name)).collect();
         match origin {
@@ -146,7 +151,7 @@ impl<'n> File<'n> {
                 for key in strangers {
                     problems.error(match self.misplaced(key) {
                         Some(diagnostic) => diagnostic,
-                        None => fields::unknown(key, "", ["gateway", "servers", "clients"]),
+                        None => fields::unknown(key, "", ["gateway", "servers", "clients", "budgets"]),
                     });
                 }
             }
@@ -257,6 +262,13 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         gateway.ledger.size = size;
     }
     gateway.access = access::access(&mut fields, problems);
+    let size = fields.take("cache_size");
+    if let Some(size) = size.and_then(|field| field.size(0..=4 << 30, problems)) {
+        gateway.cache.bytes = usize::try_from(size).unwrap_or(usize::MAX);
+    }
+    let mut per_topic = 64;
+    fields.whole_number("cache_per_tool", 0..=100_000, &mut per_topic, problems);
+    gateway.cache.per_topic = per_topic as usize;
     fields.finish(problems);
     gateway
 }

@@ -1,6 +1,7 @@
 //! One server's table: its name, how it is reached and what else may be said about it.
 
 use super::Origin;
+use super::cache::cache;
 use super::fields::{Field, Fields, Problems};
 use super::oauth::{misplaced, oauth};
 use super::policy::policy_of_server;
@@ -63,6 +64,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     let mut pins = PinMode::Enforce;
     let modes = &[("enforce", PinMode::Enforce), ("warn", PinMode::Warn), ("off", PinMode::Off)];
     fields.choice("pins", modes, &mut pins, problems);
+    let cache = cache(&mut fields, problems);
     let mut replay = ReplayRules::default();
     if let Some(mut table) = fields.table("replay", problems) {
         table.words("safe", &mut replay.safe, problems);
@@ -90,6 +92,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         max_instances,
         policy,
         pins,
+        cache,
         replay,
         max_message,
     })

@@ -1,0 +1,153 @@
+//! Answers that are given again.
+
+use crate::world::*;
+use gripfast::{
+    Answer, CallError, CallOptions, Client, ClientKey, Code, Host, Outcome, Principal, State, ToolRule,
+};
+use gripfast_core::supervise::upstream::LinkKind;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn host(server: &Server) -> Host {
+    let host = Host::builder().build();
+    let mut spec = spec();
+    let rule = ToolRule::For(MINUTE);
+    spec.cache.tools = vec![("read".to_owned(), rule), ("act".to_owned(), rule)];
+    add(&host, "it", spec, server);
+    until(&host, State::Ready).await;
+    host
+}
+
+async fn asks(host: &Host, name: &str, method: &str, params: Value) -> Result<Answer, CallError> {
+    let client = Client::one(ClientKey::new(name)).on_behalf_of(Principal::named(name));
+    let options = CallOptions { client: Some(client), ..CallOptions::default() };
+    host.request_with("it", method, Some(raw(params)), options).await
+}
+
+async fn calls(host: &Host, name: &str, tool: &str, key: &str) -> Result<Answer, CallError> {
+    asks(host, name, "tools/call", json!({ "name": tool, "arguments": { "key": key } })).await
+}
+
+async fn reads(host: &Host, name: &str) -> Value {
+    let answer = asks(host, name, "resources/read", json!({ "uri": "x://a" })).await.unwrap();
+    let Outcome::Result(result) = answer.outcome() else { panic!("{answer:?}") };
+    serde_json::from_str(result.get()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_what_the_operator_vouches_for_is_given_again_if_the_tool_changes_nothing() {
+    let server = Server::new(LinkKind::Process);
+    let host = host(&server).await;
+    for (tool, executed) in [("read", 1), ("act", 3)] {
+        for _ in 0..3 {
+            calls(&host, "ann", tool, tool).await.unwrap();
+        }
+        assert_eq!(server.executed(tool), executed, "{tool}");
+    }
+    let respelled =
+        json!({ "arguments": { "key": "read" }, "_meta": { "progressToken": 7 }, "name": "read" });
+    asks(&host, "ann", "tools/call", respelled).await.unwrap();
+    assert_eq!(server.executed("read"), 1, "the order of keys does not matter");
+    calls(&host, "ben", "read", "read").await.unwrap();
+    assert_eq!(server.executed("read"), 2, "nobody called it public");
+    tokio::time::sleep(MINUTE).await;
+    calls(&host, "ann", "read", "read").await.unwrap();
+    assert_eq!(server.executed("read"), 3);
+    let used = host.status_of("it").unwrap().cache;
+    assert_eq!((used.hits, used.misses), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_reads_live_as_long_as_the_server_says_and_say_what_is_left_of_it() {
+    let server = Server::new(LinkKind::Process).modern();
+    server.has_to_read(
+        json!({ "contents": [], "resultType": "complete", "ttlMs": 60_000, "cacheScope": "public" }),
+    );
+    let host = host(&server).await;
+    assert_eq!(reads(&host, "ann").await["ttlMs"], 60_000);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(reads(&host, "ben").await["ttlMs"], 40_000);
+    assert_eq!(server.received("resources/read"), 1, "public is for everybody");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    reads(&host, "ben").await;
+    assert_eq!(server.received("resources/read"), 2);
+    server.has_to_read(
+        json!({ "contents": [], "resultType": "complete", "ttlMs": 60_000, "cacheScope": "private" }),
+    );
+    tokio::time::sleep(MINUTE).await;
+    for name in ["ann", "ann", "ben"] {
+        reads(&host, name).await;
+    }
+    assert_eq!(server.received("resources/read"), 4, "private is for whom it was made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_what_changed_is_dropped() {
+    let server = Server::new(LinkKind::Process).modern();
+    server.has_to_read(
+        json!({ "contents": [], "resultType": "complete", "ttlMs": 600_000, "cacheScope": "public" }),
+    );
+    let host = host(&server).await;
+    reads(&host, "ann").await;
+    let again = async |what: &str, times: usize| {
+        reads(&host, "ann").await;
+        reads(&host, "ann").await;
+        assert_eq!(server.received("resources/read"), times, "{what}");
+    };
+    again("nothing happened", 1).await;
+    server.update("x://other").await;
+    settle().await;
+    again("another resource changed", 1).await;
+    server.update("x://a").await;
+    settle().await;
+    again("it changed", 2).await;
+    server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
+    settle().await;
+    again("a list changed", 3).await;
+    host.stop("it").unwrap();
+    host.start_again("it").unwrap();
+    until(&host, State::Ready).await;
+    again("it was stopped", 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_those_who_ask_the_same_meanwhile_wait_for_one_answer() {
+    let server = Server::new(LinkKind::Process);
+    let host = host(&server).await;
+    server.next_acts([Act::Slowly(Duration::from_secs(5))]);
+    let all = (0..20).map(|_| calls(&host, "ann", "read", "k"));
+    for answer in futures_util::future::join_all(all).await {
+        answer.unwrap();
+    }
+    assert_eq!(server.executed("k"), 1);
+    server.next_acts([Act::Reject(-32000, "not now")]);
+    let all = (0..3).map(|_| calls(&host, "ann", "read", "other"));
+    let failed = futures_util::future::join_all(all).await;
+    let failed = failed.iter().filter(|answer| answer.as_ref().unwrap().is_error()).count();
+    assert_eq!(failed, 1, "an error is nobody else's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_whoever_waits_for_anothers_answer_waits_no_longer_than_it_would() {
+    let server = Server::new(LinkKind::Process);
+    let host = host(&server).await;
+    server.always(Act::Hang);
+    let leader = calls(&host, "ann", "read", "k");
+    let hurried = async {
+        settle().await;
+        let client = Client::one(ClientKey::new("ann")).on_behalf_of(Principal::named("ann"));
+        let patience = Some(Duration::from_secs(3));
+        let options = CallOptions { client: Some(client), patience, ..CallOptions::default() };
+        let params = raw(json!({ "name": "read", "arguments": { "key": "k" } }));
+        let begun = tokio::time::Instant::now();
+        let error = host.request_with("it", "tools/call", Some(params), options).await.unwrap_err();
+        assert!(matches!(error.code, Code::Timeout | Code::Reconnecting | Code::Overloaded), "{error:?}");
+        begun.elapsed()
+    };
+    tokio::select! {
+        _ = leader => panic!("it hangs"),
+        elapsed = hurried => assert!(elapsed <= Duration::from_secs(4), "{elapsed:?}"),
+    }
+}
