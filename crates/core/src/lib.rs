@@ -17,6 +17,7 @@ pub mod jitter;
 pub mod json;
 pub mod ledger;
 pub mod policy;
+pub mod redact;
 pub mod repeats;
 pub mod standing;
 pub mod supervise;

@@ -1,5 +1,6 @@
 //! The host: upstreams by name, and the verbs over them.
 
+use crate::audit::{Audit, AuditOptions, AuditStatus};
 use crate::auth::Credential;
 use crate::cache::{AnswerCache, CacheLimits, CacheSpec};
 use crate::call::{BudgetSpec, Purse};
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     clients: RwLock<Arc<ClientLists>>,
     purse: Purse,
     cache: Arc<AnswerCache>,
+    audit: Audit,
 }
 
 /// One server of the host.
@@ -95,6 +97,7 @@ pub struct HostBuilder {
     clients: Vec<ClientPolicy>,
     budgets: Vec<BudgetSpec>,
     cache: CacheLimits,
+    audit: AuditOptions,
 }
 
 impl HostBuilder {
@@ -172,10 +175,18 @@ impl HostBuilder {
         self
     }
 
+    /// What is written down of requests and decisions, in the state directory.
+    #[must_use]
+    pub fn audit(mut self, options: AuditOptions) -> Self {
+        self.audit = options;
+        self
+    }
+
     /// Makes the host. It runs on the tokio runtime that this is called on.
     #[must_use]
     pub fn build(self) -> Host {
         let clock = Clock::new();
+        let audit = Audit::open(self.state_dir.as_deref(), self.audit, clock);
         let ledger = Ledger::open(self.state_dir.as_deref(), self.ledger, clock);
         let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
         let (name, version) = self
@@ -200,6 +211,7 @@ impl HostBuilder {
                 kitchen: Kitchen::default(),
                 guard: self.guard,
                 purse: Purse::new(self.budgets),
+                audit,
                 cache: Arc::new(AnswerCache::new(self.cache, clock)),
                 clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
             }),
@@ -570,6 +582,11 @@ impl Host {
         self.inner.ledger.status()
     }
 
+    /// How the audit log does.
+    pub fn audit_status(&self) -> AuditStatus {
+        self.inner.audit.status()
+    }
+
     /// Follows what happens to the servers from now on.
     pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.inner.feed.follow()
@@ -582,7 +599,12 @@ impl Host {
             std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
         futures_util::future::join_all(entries.iter().map(|entry| entry.end())).await;
         let store = Arc::clone(&self.inner.store);
-        let _ = tokio::task::spawn_blocking(move || store.flush()).await;
+        let inner = Arc::clone(&self.inner);
+        let flush = move || {
+            store.flush();
+            inner.audit.flush();
+        };
+        let _ = tokio::task::spawn_blocking(flush).await;
     }
 
     pub(crate) fn now(&self) -> Mono {
@@ -630,6 +652,10 @@ impl Host {
     /// Whoever the same lists of clients are about as this principal.
     pub(crate) fn audience(&self, principal: Option<&Principal>) -> Audience {
         self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).concerning(principal)
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.inner.audit
     }
 
     pub(crate) fn purse(&self) -> &Purse {

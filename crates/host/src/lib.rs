@@ -27,6 +27,7 @@
 
 #![warn(missing_docs)]
 
+mod audit;
 pub mod auth;
 mod cache;
 mod call;
@@ -41,6 +42,7 @@ mod menu;
 mod observe;
 mod pins;
 mod policy;
+mod private;
 mod replace;
 mod status;
 pub mod store;
@@ -49,6 +51,7 @@ pub mod transport;
 mod unlisted;
 mod upstream;
 
+pub use audit::{AuditKeeps, AuditOptions, AuditStatus};
 pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
 pub use call::{BudgetSpec, BudgetUse, CallOptions, Per, Window};
 pub use client::{Client, Principal};

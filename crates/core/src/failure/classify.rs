@@ -6,6 +6,11 @@ use crate::text;
 
 /// What `evidence` means.
 pub fn classify(evidence: &Evidence) -> Failure {
+    // What servers and proxies say when they fail may hold the very credential they refuse.
+    meaning(evidence).redacted()
+}
+
+fn meaning(evidence: &Evidence) -> Failure {
     match &evidence.observed {
         Observed::NoExecutable(text) => Failure::Blocked(BlockCause::MissingExecutable(text.clone())),
         Observed::UnsetVariable(name) => {

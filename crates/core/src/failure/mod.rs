@@ -13,6 +13,7 @@ pub mod session_forms;
 pub use call_error::{CallError, Code, Outcome};
 pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 
+use crate::redact::mask_tokens;
 use std::fmt;
 use std::time::Duration;
 
@@ -49,6 +50,34 @@ pub enum Failure {
     Declined(String),
     /// Retrying cannot mend it.
     Blocked(BlockCause),
+}
+
+impl Failure {
+    /// The same without words that are shaped like a token.
+    #[must_use]
+    pub fn redacted(self) -> Self {
+        let masked = |text: String| mask_tokens(&text);
+        match self {
+            Self::Unreachable(text) => Self::Unreachable(masked(text)),
+            Self::Lost(text) => Self::Lost(masked(text)),
+            Self::TimedOut(after) => Self::TimedOut(after),
+            Self::SessionExpired(text) => Self::SessionExpired(masked(text)),
+            Self::CredentialRefused(text) => Self::CredentialRefused(masked(text)),
+            Self::BeyondScope(text) => Self::BeyondScope(masked(text)),
+            Self::Busy { retry_after, text } => Self::Busy { retry_after, text: masked(text) },
+            Self::ServerFault(text) => Self::ServerFault(masked(text)),
+            Self::Nonsense(text) => Self::Nonsense(masked(text)),
+            Self::Outdated(text) => Self::Outdated(masked(text)),
+            Self::Declined(text) => Self::Declined(masked(text)),
+            Self::Blocked(cause) => Self::Blocked(match cause {
+                BlockCause::MissingExecutable(text) => BlockCause::MissingExecutable(masked(text)),
+                BlockCause::UnsetVariable(text) => BlockCause::UnsetVariable(masked(text)),
+                BlockCause::BadConfig(text) => BlockCause::BadConfig(masked(text)),
+                BlockCause::NotMcp(text) => BlockCause::NotMcp(masked(text)),
+                BlockCause::NeedsLogin(text) => BlockCause::NeedsLogin(masked(text)),
+            }),
+        }
+    }
 }
 
 /// Why an upstream cannot work until something about it changes.

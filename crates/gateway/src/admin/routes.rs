@@ -67,6 +67,7 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
         cache: admin.host.cache_counts().into(),
+        audit: admin.host.audit_status().into(),
         budgets: admin.host.budgets().into_iter().map(BudgetView::from).collect(),
         clients: admin.clients.as_ref().map(|count| count()),
         config: admin.reloader.get().map(|reloader| ConfigView::of(reloader)),

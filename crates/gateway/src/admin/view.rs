@@ -6,7 +6,9 @@ use super::calls::LedgerView;
 use super::words;
 use crate::reload::Reloader;
 use gripfast::transport::StderrLines;
-use gripfast::{BudgetUse, CacheCounts, Event, NextAction, ServerStatus, SpareState, UpstreamEvent};
+use gripfast::{
+    AuditStatus, BudgetUse, CacheCounts, Event, NextAction, ServerStatus, SpareState, UpstreamEvent,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -28,6 +30,23 @@ pub(super) struct FleetView {
     pub(super) config: Option<ConfigView>,
     pub(super) cache: CacheView,
     pub(super) budgets: Vec<BudgetView>,
+    pub(super) audit: AuditView,
+}
+
+/// How the audit log does.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AuditView {
+    keeps: &'static str,
+    lines: u64,
+    lost: u64,
+    cause: Option<String>,
+}
+
+impl From<AuditStatus> for AuditView {
+    fn from(status: AuditStatus) -> Self {
+        let AuditStatus { keeps, lines, lost, cause } = status;
+        Self { keeps: keeps.word(), lines, lost, cause }
+    }
 }
 
 /// The config file that the gateway goes by.

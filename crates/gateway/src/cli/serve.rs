@@ -109,6 +109,7 @@ impl Plan {
             .clients(clients)
             .budgets(budgets)
             .cache(self.gateway.cache)
+            .audit(self.gateway.audit)
             .build();
         for entry in self.config.iter().flat_map(|(_, config)| &config.servers) {
             let spawned = match &entry.spec {

@@ -42,6 +42,7 @@ impl Host {
             let error = CallError::new(Code::InvalidRequest, server, Fate::NotSent, text);
             return Err(error.hint("`gripfast pins ls` shows what does"));
         }
+        self.audit().approved(server, &approved);
         Ok(approved)
     }
 }

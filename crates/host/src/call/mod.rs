@@ -104,9 +104,13 @@ impl Host {
         params: Option<Box<RawValue>>,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
+        let line = self.audit().begin(options.client.as_ref(), server, method, params.as_deref())?;
         let row = self.row(server, method, params.as_deref(), &options);
         let outcome = self.carry_out(server, method, params, options, &row).await;
         settle(row, &outcome);
+        if let Some(line) = line {
+            line.end(&outcome);
+        }
         outcome
     }
 

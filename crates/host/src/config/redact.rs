@@ -4,48 +4,10 @@
 
 use super::node::{Node, Value};
 use super::template::Template;
+pub(super) use gripfast_core::redact::mask_tokens;
 
 /// How every hidden text is shown where it has no fixed width to keep.
 pub(super) const REDACTED: &str = "[redacted]";
-
-/// How the tokens of well-known services begin.
-const TOKEN_PREFIXES: &[&str] =
-    &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "xoxb-", "xoxp-", "AKIA", "eyJ"];
-
-/// Replaces each word that is shaped like a token by stars, keeping the width so that carets stay in place.
-pub(super) fn mask_tokens(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        if is_token(word) {
-            shown.extend(word.chars().map(|_| '*'))
-        } else {
-            shown.push_str(word)
-        }
-        let next = after.find(is_word).unwrap_or(after.len());
-        shown.push_str(&after[..next]);
-        rest = &after[next..];
-    }
-    shown
-}
-
-fn is_word(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
-}
-
-/// A well-known beginning, a long mix of cases and digits, or long hexadecimal.
-fn is_token(word: &str) -> bool {
-    let has = |test: fn(&u8) -> bool| word.bytes().any(|byte| test(&byte));
-    let known = word.len() >= 12 && TOKEN_PREFIXES.iter().any(|prefix| word.starts_with(prefix));
-    let mixed = word.len() >= 20
-        && has(u8::is_ascii_uppercase)
-        && has(u8::is_ascii_lowercase)
-        && has(u8::is_ascii_digit);
-    let hex = word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    known || mixed || hex
-}
 
 /// A URL, possibly with references in it, without what may be secret: user, password and query.
 pub(super) fn mask_url(url: &str) -> String {
@@ -123,16 +85,6 @@ fn outside_references(text: &str) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn token_shaped_words_are_starred_and_names_are_not() {
-        assert_eq!(mask_tokens("--key=ghp_0123456789ab -y"), "--key=**************** -y");
-        assert_eq!(mask_tokens("Zx9Zx9Zx9Zx9Zx9Zx9Zx9"), "*".repeat(21));
-        for harmless in ["@modelcontextprotocol/server-filesystem@2025.11.25", "${env:GITHUB_TOKEN}", "é", ""]
-        {
-            assert_eq!(mask_tokens(harmless), harmless);
-        }
-    }
 
     #[test]
     fn a_url_is_shown_without_user_and_query() {

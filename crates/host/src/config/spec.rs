@@ -3,6 +3,7 @@
 
 use super::access::AccessConfig;
 use super::template::Template;
+use crate::audit::AuditOptions;
 pub use crate::cache::{CacheLimits, CacheSpec};
 use crate::ledger::LedgerOptions;
 pub use crate::pins::PinMode;
@@ -49,6 +50,16 @@ pub struct GatewayConfig {
     /// default 64 MiB) and `cache_per_tool` (answers of one tool or about one resource, by default 64). Too small, and
     /// servers are asked again; too large, and memory.
     pub cache: CacheLimits,
+    /// The audit log, in the keys `audit`, `audit_size` and `audit_fail_closed`.
+    ///
+    /// `audit`: `off` (the default), `digest`, which writes one line for every request and decision with a digest of
+    /// its arguments, or `arguments`, which writes those too, without what looks like a secret.
+    ///
+    /// `audit_size`: bytes on disk at the most, from 64 KiB to 64 GiB, by default 64 MiB.
+    ///
+    /// `audit_fail_closed`: whether requests are refused while they cannot be written down. Default false: they go
+    /// on, and status counts what is missing.
+    pub audit: AuditOptions,
 }
 
 impl Default for GatewayConfig {
@@ -62,6 +73,7 @@ impl Default for GatewayConfig {
             ledger: LedgerOptions::default(),
             access: AccessConfig::default(),
             cache: CacheLimits::default(),
+            audit: AuditOptions::default(),
         }
     }
 }

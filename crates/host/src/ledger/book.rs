@@ -1,10 +1,11 @@
 //! One book: a series of segments that one process at a time appends to. Who holds the lock beside them is
 //! the one; a lock falls when its process ends, however it ends.
 
+use crate::private;
 use gripfast_core::ledger::fold::Fold;
 use gripfast_core::ledger::record::Record;
 use gripfast_core::time::Wall;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +95,7 @@ impl Place {
 
     /// Takes the book, unless somebody has it.
     fn take(self, now: Wall, size: u64) -> io::Result<Option<Taken>> {
-        let lock = private().create(true).truncate(false).write(true).open(self.lock_file())?;
+        let lock = private::options().create(true).truncate(false).write(true).open(self.lock_file())?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -103,7 +104,8 @@ impl Place {
         let numbers = self.segments()?;
         let orphans = self.open_calls(&numbers)?;
         let number = numbers.last().copied().unwrap_or(1);
-        let mut segment = private().create(true).append(true).read(true).open(self.segment_file(number))?;
+        let mut segment =
+            private::options().create(true).append(true).read(true).open(self.segment_file(number))?;
         let length = segment.metadata()?.len();
         let run =
             format!("{:x}.{:04x}", now.since_epoch().as_millis(), crate::clock::unique_number() & 0xffff);
@@ -139,7 +141,7 @@ impl Place {
 /// Takes the first book of `directory` that is free, and settles what was left in flight in the others. Its
 /// segments have about `size` bytes.
 pub(super) fn take_any(directory: &Path, now: Wall, size: u64) -> io::Result<Taken> {
-    make_private(directory)?;
+    private::make_directory(directory)?;
     let mut mine: Option<Taken> = None;
     let mut left_behind = 0;
     for place in Place::all(directory) {
@@ -179,7 +181,7 @@ impl Book {
     pub(super) fn turn(&mut self, now: Wall, in_flight: &[u8], kept: usize) -> io::Result<()> {
         let number = self.number.checked_add(1).ok_or_else(|| io::Error::other("no more segment numbers"))?;
         let path = self.place.segment_file(number);
-        let mut segment = private().create_new(true).append(true).open(&path)?;
+        let mut segment = private::options().create_new(true).append(true).open(&path)?;
         let mut head = Vec::with_capacity(in_flight.len() + 64);
         Record::Taken { run: self.run.as_str().into(), at: now }.write(&mut head);
         head.extend_from_slice(in_flight);
@@ -206,28 +208,4 @@ fn ends_in_mid_line(segment: &mut File, length: u64) -> io::Result<bool> {
     segment.seek(SeekFrom::Start(length - 1))?;
     segment.read_exact(&mut last)?;
     Ok(last != *b"\n")
-}
-
-#[cfg(unix)]
-fn make_private(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
-
-#[cfg(not(unix))]
-fn make_private(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)
-}
-
-#[cfg(unix)]
-fn private() -> OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
-}
-
-#[cfg(not(unix))]
-fn private() -> OpenOptions {
-    OpenOptions::new()
 }

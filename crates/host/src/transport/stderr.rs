@@ -1,6 +1,7 @@
 //! The last lines a child wrote to stderr, bounded in number and length: the reason of a crash is nearly
 //! always among them.
 
+use gripfast_core::redact::mask_tokens;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,7 +44,7 @@ impl StderrRing {
     /// Takes a line; the oldest one makes room.
     pub fn push(&self, line: &[u8]) {
         let cut = &line[..line.len().min(Self::LINE_BYTES)];
-        let text = String::from_utf8_lossy(cut).trim_end().to_owned();
+        let text = mask_tokens(&String::from_utf8_lossy(cut)).trim_end().to_owned();
         let mut kept = self.kept();
         if kept.lines.len() == Self::LINES {
             kept.lines.pop_front();

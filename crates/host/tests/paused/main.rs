@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
+mod audit;
 mod budgets;
 mod cache;
 mod calls;

@@ -18,6 +18,7 @@ use super::formats::Format;
 use super::node::{Key, Node, Position, Value};
 use super::spec::GatewayConfig;
 use super::{Config, ServerEntry};
+use crate::audit::AuditKeeps;
 use crate::ledger::Keeps;
 use fields::{Field, Fields, Problems};
 use std::path::PathBuf;
@@ -262,6 +263,16 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         gateway.ledger.size = size;
     }
     gateway.access = access::access(&mut fields, problems);
+    let keeps =
+        [AuditKeeps::Nothing, AuditKeeps::Digest, AuditKeeps::Arguments].map(|keeps| (keeps.word(), keeps));
+    fields.choice("audit", &keeps, &mut gateway.audit.keeps, problems);
+    let size = fields.take("audit_size");
+    if let Some(size) = size.and_then(|field| field.size(64 << 10..=64 << 30, problems)) {
+        gateway.audit.size = size;
+    }
+    if let Some(closed) = fields.take("audit_fail_closed").and_then(|field| field.flag(problems)) {
+        gateway.audit.fail_closed = closed;
+    }
     let size = fields.take("cache_size");
     if let Some(size) = size.and_then(|field| field.size(0..=4 << 30, problems)) {
         gateway.cache.bytes = usize::try_from(size).unwrap_or(usize::MAX);

@@ -1,0 +1,84 @@
+//! What looks like a secret: words shaped like a token, and names that announce one. Used wherever a text that
+//! somebody else wrote is shown, stored or told on.
+
+/// How the tokens of well-known services begin.
+const TOKEN_PREFIXES: &[&str] =
+    &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "xoxb-", "xoxp-", "AKIA", "eyJ"];
+
+/// Replaces each word that is shaped like a token by stars, keeping the width so that carets stay in place.
+pub fn mask_tokens(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if is_token(word) {
+            shown.extend(word.chars().map(|_| '*'))
+        } else {
+            shown.push_str(word)
+        }
+        let next = after.find(is_word).unwrap_or(after.len());
+        shown.push_str(&after[..next]);
+        rest = &after[next..];
+    }
+    shown
+}
+
+fn is_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
+}
+
+/// A well-known beginning, a long mix of cases and digits, or long hexadecimal.
+fn is_token(word: &str) -> bool {
+    let has = |test: fn(&u8) -> bool| word.bytes().any(|byte| test(&byte));
+    let known = word.len() >= 12 && TOKEN_PREFIXES.iter().any(|prefix| word.starts_with(prefix));
+    let mixed = word.len() >= 20
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit);
+    let hex = word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    known || mixed || hex
+}
+
+/// Whether a member of this name holds something that nobody else should read.
+pub fn is_secret_name(name: &str) -> bool {
+    const TELLING: &[&str] = &[
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "apikey",
+        "authorization",
+        "credential",
+        "privatekey",
+    ];
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect();
+    TELLING.iter().any(|word| plain.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_shaped_words_are_starred_and_names_are_not() {
+        assert_eq!(mask_tokens("--key=ghp_0123456789ab -y"), "--key=**************** -y");
+        assert_eq!(mask_tokens("Zx9Zx9Zx9Zx9Zx9Zx9Zx9"), "*".repeat(21));
+        for harmless in ["@modelcontextprotocol/server-filesystem@2025.11.25", "${env:GITHUB_TOKEN}", "é", ""]
+        {
+            assert_eq!(mask_tokens(harmless), harmless);
+        }
+    }
+
+    #[test]
+    fn names_that_announce_a_secret_are_known_in_any_spelling() {
+        for name in ["password", "API_KEY", "x-api-key", "accessToken", "client_secret", "Authorization"] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["path", "key", "query", "author"] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What is written down of requests and decisions.
+
+use crate::world::*;
+use gripfast::{
+    AuditKeeps, AuditOptions, CallOptions, Client, ClientKey, Code, Host, Principal, State, Verdict,
+};
+use gripfast_core::supervise::upstream::LinkKind;
+use serde_json::{Value, json};
+use std::path::Path;
+
+async fn host(directory: &Path, keeps: AuditKeeps, fail_closed: bool) -> (Host, Server) {
+    let options = AuditOptions { keeps, fail_closed, ..AuditOptions::default() };
+    let guard = |_: &str, tool: &str| match tool {
+        "act" => Verdict::Deny("never".to_owned()),
+        _ => Verdict::Allow,
+    };
+    let host = Host::builder().state_dir(Some(directory.to_owned())).audit(options).guard(guard).build();
+    let server = Server::new(LinkKind::Process);
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    (host, server)
+}
+
+async fn calls(host: &Host, tool: &str, arguments: Value) -> Result<(), gripfast::CallError> {
+    let client = Client::one(ClientKey::new("a")).on_behalf_of(Principal::named("ann")).named("editor 1.0");
+    let options = CallOptions { client: Some(client), ..CallOptions::default() };
+    let params = raw(json!({ "name": tool, "arguments": arguments }));
+    host.request_with("it", "tools/call", Some(params), options).await.map(drop)
+}
+
+fn lines(directory: &Path) -> Vec<Value> {
+    let files = std::fs::read_dir(directory.join("audit")).unwrap();
+    let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let all: Vec<String> = texts.collect();
+    all.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_every_request_is_written_down_with_what_was_decided_and_no_argument() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, server) = host(directory.path(), AuditKeeps::Digest, false).await;
+    calls(&host, "read", json!({ "key": "k", "note": "private words" })).await.unwrap();
+    assert_eq!(calls(&host, "act", json!({})).await.unwrap_err().code, Code::Denied);
+    server.next_acts([Act::Hang]);
+    let given_up = calls(&host, "read", json!({}));
+    tokio::select! {
+        _ = given_up => panic!("it hangs"),
+        () = settle() => {}
+    }
+    host.shutdown().await;
+    assert_eq!((host.audit_status().lines, host.audit_status().lost), (3, 0));
+    let lines = lines(directory.path());
+    let shape: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let word = |member: &str| line[member].as_str().unwrap_or("-").to_owned();
+            ["client", "says_it_is", "server", "item", "decision", "outcome", "code"].map(word).join(" ")
+        })
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            "ann editor 1.0 it read allowed done -",
+            "ann editor 1.0 it act denied not_sent denied",
+            "ann editor 1.0 it read allowed - cancelled",
+        ]
+    );
+    assert_eq!(lines[1]["reason"], "tool `act` of upstream `it` is denied by the program: never");
+    assert_eq!(lines[0]["sha256"].as_str().unwrap().len(), 64);
+    assert!(!format!("{lines:?}").contains("private words"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_arguments_are_written_only_if_asked_for_and_without_secrets() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, _server) = host(directory.path(), AuditKeeps::Arguments, false).await;
+    calls(&host, "read", json!({ "to": "bob", "token": "hunter2" })).await.unwrap();
+    host.shutdown().await;
+    assert_eq!(lines(directory.path())[0]["arguments"], json!({ "to": "bob", "token": "[redacted]" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_a_log_that_cannot_be_written_stops_calls_only_if_the_operator_says_so() {
+    for fail_closed in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("audit"), "in the way").unwrap();
+        let (host, server) = host(directory.path(), AuditKeeps::Digest, fail_closed).await;
+        // The thread that writes finds out by itself; only its word counts.
+        while host.audit_status().cause.is_none() {
+            std::thread::yield_now();
+        }
+        let called = calls(&host, "read", json!({ "key": "k" })).await;
+        assert_eq!(called.is_err(), fail_closed);
+        assert_eq!(server.executed("k"), u32::from(!fail_closed));
+        std::fs::remove_file(directory.path().join("audit")).unwrap();
+        while calls(&host, "read", json!({})).await.is_err() || host.audit_status().cause.is_some() {
+            std::thread::yield_now();
+        }
+        host.shutdown().await;
+        assert!(!lines(directory.path()).is_empty());
+    }
+}
