@@ -193,6 +193,24 @@ impl Authority {
 ///
 /// If it is not sent anywhere.
 pub async fn visit(url: &str) -> String {
+    let answer = fetch(url).await;
+    let location = answer.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+    });
+    location.unwrap_or_else(|| panic!("{url} leads nowhere: {answer}"))
+}
+
+/// The same, to the end: goes where it was sent.
+///
+/// # Panics
+///
+/// As [`visit`].
+pub async fn visit_and_return(url: &str) {
+    fetch(&visit(url).await).await;
+}
+
+async fn fetch(url: &str) -> String {
     let url = Url::parse(url).expect("it is an address");
     let host = url.host_str().expect("it has a host");
     let port = url.port_or_known_default().expect("it has a port");
@@ -202,11 +220,7 @@ pub async fn visit(url: &str) -> String {
     browser.write_all(request.as_bytes()).await.expect("it takes a request");
     let mut answer = String::new();
     browser.read_to_string(&mut answer).await.expect("it answers");
-    let location = answer.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
-    });
-    location.unwrap_or_else(|| panic!("{url} leads nowhere: {answer}"))
+    answer
 }
 
 impl Drop for Authority {

@@ -11,6 +11,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod auth;
 mod clients;
 mod direct;
 mod exceptions;

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::config::{Grant, ServerSpec, Target};
 use crate::transport::HttpAsk;
 use ::http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence};
 use rmcp::transport::auth::{
@@ -15,6 +15,7 @@ use rmcp::transport::auth::{
     InMemoryCredentialStore, OAuthClientConfig,
 };
 use std::path::Path;
+use std::sync::Arc;
 
 /// A login that has begun: somebody has to open its address in a browser.
 pub struct Login {
@@ -146,21 +147,32 @@ fn asked_of(name: &str, spec: &ServerSpec) -> Result<Asked, LoginError> {
     }
 }
 
-/// What the server says to somebody whom it does not know.
+/// What the server says to somebody whom it does not know. Some shake hands with anybody and ask who it is afterwards.
 async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError> {
     const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"gripfast","version":"1"}}}"#;
-    let mut headers = HeaderMap::new();
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+    const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
     let refused = |evidence: &Evidence| {
         LoginError::Refused(format!("the server cannot be asked: {}", classify(evidence)))
     };
-    let to = provider.http.0.address(provider.url.clone());
+    let client = &provider.http.0;
+    let to = client.address(provider.url.clone());
     let to = to.map_err(|observed| refused(&Evidence::unsent(During::Handshake, observed)))?;
-    let ask = HttpAsk { method: Method::POST, to, headers, body: HELLO.as_bytes().into() };
-    let answer = provider.http.0.send(ask, During::Handshake).await;
-    let answer = answer.map_err(|evidence| refused(&evidence))?;
-    Ok(answer.headers().get(WWW_AUTHENTICATE).and_then(|said| said.to_str().ok()).map(str::to_owned))
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for body in [HELLO, LIST] {
+        let (to, headers_sent) = (Arc::clone(&to), headers.clone());
+        let ask = HttpAsk { method: Method::POST, to, headers: headers_sent, body: body.as_bytes().into() };
+        let answer = client.send(ask, During::Handshake).await.map_err(|evidence| refused(&evidence))?;
+        if let Some(said) = answer.headers().get(WWW_AUTHENTICATE).and_then(|said| said.to_str().ok()) {
+            return Ok(Some(said.to_owned()));
+        }
+        if let Some(session) = answer.headers().get(SESSION) {
+            headers.insert(SESSION, session.clone());
+        }
+    }
+    Ok(None)
 }
 
 /// Who we are to the authorization server: somebody whom the operator has registered, a document on the web, or a newcomer.

@@ -1,0 +1,142 @@
+//! The suite's scenarios about authorization: its servers refuse whoever has no token, its authorization servers give
+//! tokens to those who ask in the right way, and set traps for the others. gripfast is the client, by its command line:
+//! it is asked for tools and a call, and when it says that a login is needed, somebody logs in.
+
+use crate::clients::imperfections;
+use crate::scene::GRIPFAST;
+use gripfast_testkit::authority::visit_and_return;
+use gripfast_testkit::conformance::{Staged, Suite, require};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// What does not hold, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("auth/client-credentials-jwt", "a client proves itself by a secret, not by a signature: see ADR 0007"),
+    ("auth/cross-app-access-complete-flow", "no token is exchanged at an identity provider"),
+    ("auth/enterprise-managed-authorization", "no token is exchanged at an identity provider"),
+    ("auth/dpop", "tokens are not bound to a key"),
+    ("auth/dpop-nonce", "tokens are not bound to a key"),
+    ("auth/wif-jwt-bearer", "no workload identity is asked for"),
+];
+
+/// Only the older suite has these.
+const EXCEPTIONS_OF_THE_OLDER: &[(&str, &str)] = &[(
+    "auth/2025-03-26-oauth-metadata-backcompat",
+    "its metadata names another issuer than the address at which it is found, which has to be refused: the newer suite \
+     has mended it, and has a scenario for clients that do not",
+)];
+
+/// A person gives up when a login has not helped this often.
+const LOGINS: usize = 3;
+
+#[test]
+fn e04_every_scenario_of_the_older_suite_about_authorization_holds() {
+    holds(Suite::V0_1, None, &["2025-11-25", "2025-03-26", "2025-06-18", "draft", "extension"]);
+}
+
+#[test]
+fn e04_every_legacy_scenario_about_authorization_holds() {
+    holds(Suite::V0_2, Some("2025-11-25"), &["2025-11-25"]);
+}
+
+#[test]
+fn e04_every_modern_scenario_about_authorization_holds() {
+    holds(Suite::V0_2, Some("2026-07-28"), &["2026-07-28"]);
+}
+
+#[test]
+fn e04_authorization_of_the_first_revision_and_extensions_hold() {
+    holds(Suite::V0_2, None, &["2025-03-26", "extension"]);
+}
+
+#[test]
+fn exceptions_about_authorization_name_scenarios_that_there_are() {
+    let mut known = BTreeSet::new();
+    for suite in [Suite::V0_1, Suite::V0_2] {
+        if !require(suite) {
+            return;
+        }
+        known.extend(suite.scenarios("--client").into_keys());
+    }
+    for (scenario, _) in EXCEPTIONS.iter().chain(EXCEPTIONS_OF_THE_OLDER) {
+        assert!(known.contains(*scenario), "there is no scenario {scenario}");
+    }
+}
+
+/// Plays all scenarios about authorization that the suite has for these revisions.
+fn holds(suite: Suite, version: Option<&str>, of: &[&str]) {
+    if !require(suite) {
+        return;
+    }
+    let mut wrong = String::new();
+    for (scenario, revisions) in suite.scenarios("--client") {
+        let wanted = revisions.iter().any(|revision| of.contains(&revision.as_str()));
+        if !wanted || !scenario.starts_with("auth/") {
+            continue;
+        }
+        let checks = suite.play(&scenario, version, |staged| use_it(&scenario, staged));
+        let found = imperfections(&scenario, &checks);
+        let of_the_older = EXCEPTIONS_OF_THE_OLDER.iter().filter(|_| suite == Suite::V0_1);
+        let excused = EXCEPTIONS.iter().chain(of_the_older).any(|(exception, _)| *exception == scenario);
+        match (excused, found.is_empty()) {
+            (false, _) => wrong += &found,
+            (true, false) => {}
+            (true, true) => writeln!(wrong, "  {scenario}: holds, so it is no exception").unwrap(),
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// Lists the tools, calls one, and logs in whenever that is said to be needed.
+fn use_it(scenario: &str, staged: &Staged) {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |key: &str| staged.context[key].as_str().unwrap_or_default();
+    let client = format!("client_id = {:?}, client_secret = {:?}", told("client_id"), told("client_secret"));
+    let oauth = match scenario {
+        "auth/basic-cimd" => {
+            "client_metadata_url = \"https://conformance-test.local/client-metadata.json\"".to_owned()
+        }
+        "auth/pre-registration" => client,
+        "auth/client-credentials-basic" => format!("grant = \"client_credentials\", {client}"),
+        _ => String::new(),
+    };
+    let config = format!("[servers.suite]\nurl = {:?}\noauth = {{ {oauth} }}\n", staged.url);
+    std::fs::write(dir.path().join("gripfast.toml"), config).unwrap();
+    let mut logins = 0;
+    for asked in [&["tools", "suite"][..], &["call", "suite", "test-tool", "{}"]] {
+        while needs_login(&dir, asked) {
+            logins += 1;
+            if logins > LOGINS || !log_in(&dir) {
+                return;
+            }
+        }
+    }
+}
+
+fn needs_login(dir: &TempDir, args: &[&str]) -> bool {
+    let status = gripfast(dir, args).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    status.code() == Some(3)
+}
+
+/// Logs in with a browser that agrees to everything. Says whether that worked.
+fn log_in(dir: &TempDir) -> bool {
+    let mut command = gripfast(dir, &["login", "suite", "--no-browser"]);
+    let mut login = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(login.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    if !url.is_empty() {
+        Runtime::new().unwrap().block_on(visit_and_return(url.trim()));
+    }
+    login.wait().unwrap().success()
+}
+
+fn gripfast(dir: &TempDir, args: &[&str]) -> Command {
+    let mut command = Command::new(GRIPFAST);
+    command.args(args).arg("--config").arg(dir.path().join("gripfast.toml"));
+    command.arg("--state-dir").arg(dir.path()).stdin(Stdio::null());
+    command
+}

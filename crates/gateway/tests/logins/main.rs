@@ -1,0 +1,171 @@
+//! Logins as people have them: `gripfast login` in one terminal, gateways in others, and an authorization server that
+//! takes whoever shows a refresh token twice for a thief.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use gripfast_testkit::authority::{Authority, Manners, visit_and_return};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
+const STUCK: Duration = Duration::from_secs(30);
+
+/// A state directory and a config with one server.
+struct Desk {
+    dir: TempDir,
+}
+
+/// A running gateway. Dropping it ends it.
+struct Gateway {
+    child: Child,
+    url: String,
+}
+
+impl Desk {
+    fn with(authority: &Authority) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = format!("[servers.notes]\nurl = {:?}\ntransport = \"http\"\n", authority.mcp());
+        std::fs::write(dir.path().join("gripfast.toml"), config).unwrap();
+        Self { dir }
+    }
+
+    fn gripfast(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(GRIPFAST);
+        command.args(args).arg("--state-dir").arg(self.dir.path()).stdin(Stdio::null());
+        command.current_dir(self.dir.path()).env("GRIPFAST_LOG", "trace");
+        command
+    }
+
+    fn serve(&self) -> Gateway {
+        let mut command = self.gripfast(&["serve", "--listen", "127.0.0.1:0"]);
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log()).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut hello = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut hello).unwrap();
+        let url = hello.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        Gateway { child, url: url.trim_end_matches("/mcp").to_owned() }
+    }
+
+    fn log(&self) -> std::path::PathBuf {
+        self.dir.path().join("serve.log")
+    }
+
+    /// Logs in, and returns what was said.
+    async fn log_in(&self) -> String {
+        let mut command = self.gripfast(&["login", "notes", "--no-browser"]);
+        let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(login.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        visit_and_return(url.trim()).await;
+        let mut said = String::new();
+        login.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(login.wait().unwrap().success(), "{said}");
+        said
+    }
+
+    fn call(&self, gateway: &Gateway) -> Output {
+        self.gripfast(&["call", "notes", "whoami", "--url", &gateway.url]).output().unwrap()
+    }
+
+    fn status(&self, gateway: &Gateway) -> String {
+        let output =
+            self.gripfast(&["status", "notes", "-o", "json", "--url", &gateway.url]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn until_state(&self, gateway: &Gateway, state: &str) {
+        let deadline = Instant::now() + STUCK;
+        let wanted = format!("\"state\":\"{state}\"");
+        loop {
+            let status = self.status(gateway).replace(": ", ":");
+            if status.contains(&wanted) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it never became {state}: {status}");
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// E01, E02
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e01_two_gateways_with_one_login_never_spend_a_token_twice() {
+    let authority = Authority::start(Manners::default()).await;
+    let desk = Desk::with(&authority);
+    desk.log_in().await;
+    let gateways = [desk.serve(), desk.serve()];
+    gateways.iter().for_each(|gateway| desk.until_state(gateway, "ready"));
+    for round in 1..=3 {
+        authority.end_tokens();
+        std::thread::scope(|scope| {
+            let calls = gateways.iter().map(|gateway| scope.spawn(|| desk.call(gateway)));
+            for call in calls.collect::<Vec<_>>() {
+                let output = call.join().unwrap();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            }
+        });
+        let counts = authority.counts();
+        assert_eq!((counts.refreshes, counts.thefts), (round, 0));
+    }
+}
+
+/// E03
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e03_a_gateway_says_that_it_needs_a_login_revives_after_one_and_shows_no_secret_on_the_way() {
+    let authority = Authority::start(Manners::default()).await;
+    let desk = Desk::with(&authority);
+    let gateway = desk.serve();
+    desk.until_state(&gateway, "needs_login");
+    let refused = desk.call(&gateway);
+    assert_eq!(refused.status.code(), Some(3));
+    let hint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(hint.contains("gripfast login notes"), "{hint}");
+    let mut seen = desk.log_in().await;
+    desk.until_state(&gateway, "ready");
+    authority.fail_refreshes(2);
+    authority.end_tokens();
+    let called = desk.call(&gateway);
+    assert!(called.status.success(), "{}", String::from_utf8_lossy(&called.stderr));
+    let mut secrets = authority.secrets();
+    authority.end_logins();
+    let ended = desk.call(&gateway);
+    assert_eq!(ended.status.code(), Some(3), "{}", String::from_utf8_lossy(&ended.stderr));
+    seen += &desk.status(&gateway);
+    for said in [&refused, &called, &ended] {
+        seen += &String::from_utf8_lossy(&said.stdout);
+        seen += &String::from_utf8_lossy(&said.stderr);
+    }
+    drop(gateway);
+    let log = std::fs::read_to_string(desk.log()).unwrap();
+    assert!(log.contains("notes"), "it is logged at all: {log}");
+    seen += &log;
+    secrets.extend(authority.secrets());
+    for secret in secrets {
+        assert!(!seen.contains(&secret), "{secret} can be seen");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_logout_is_said_and_whoever_starts_next_needs_a_login() {
+    let authority = Authority::start(Manners::default()).await;
+    let desk = Desk::with(&authority);
+    desk.log_in().await;
+    let said = |args: &[&str]| {
+        let output = desk.gripfast(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = said(&["logout", "notes"]);
+    assert!(code == Some(0) && text.contains("logged out of `notes`"), "{text}");
+    let (code, text) = said(&["logout", "notes"]);
+    assert!(code == Some(0) && text.contains("nobody was logged in to `notes`"), "{text}");
+    let (code, _) = said(&["tools", "notes", "--config", "gripfast.toml"]);
+    assert_eq!(code, Some(3));
+}
