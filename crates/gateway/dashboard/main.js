@@ -4,6 +4,8 @@ import { draw, h } from "./dom.js";
 import { begin, model, onChange } from "./model.js";
 import { calls } from "./pages/calls.js";
 import { changes } from "./pages/changes.js";
+import { clients } from "./pages/clients.js";
+import { config } from "./pages/config.js";
 import { overview } from "./pages/overview.js";
 import { server } from "./pages/server.js";
 import { tryTool } from "./pages/try.js";
@@ -12,6 +14,8 @@ const PAGES = [
   { path: "", title: "Overview", page: overview },
   { path: "calls", title: "Calls", page: calls },
   { path: "changes", title: "Changes", page: changes },
+  { path: "clients", title: "Clients", page: clients },
+  { path: "config", title: "Config", page: config },
   { path: "try", title: "Try a tool", page: tryTool },
   { path: "server", title: null, page: server },
 ];

@@ -93,6 +93,10 @@ impl Server {
                 ClientsView { connections: connections.taken(), sessions, in_flight }
             }
         });
+        let admin = admin.listing({
+            let gateway = Arc::clone(&gateway);
+            move |most| gateway.sessions.list(most)
+        });
         let admin = Arc::new(admin);
         let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
         let endpoint = match access {
@@ -119,6 +123,11 @@ impl Server {
     /// The host goes by a config file, which the admin API may be asked about.
     pub fn goes_by(&self, reloader: Arc<Reloader>) {
         self.admin.set_reloader(reloader);
+    }
+
+    /// These settings, each with its value, were typed and override the config.
+    pub fn was_told(&self, typed: Vec<(&'static str, String)>) {
+        self.admin.set_typed(typed);
     }
 
     /// Serves until `stop`, then leaves in order: no new connections, requests under way may finish for a

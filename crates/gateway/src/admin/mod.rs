@@ -6,6 +6,7 @@
 
 mod answer;
 mod calls;
+mod config;
 mod guard;
 mod history;
 mod journal;
@@ -13,6 +14,7 @@ mod openapi;
 mod operations;
 mod pins;
 mod routes;
+mod sessions;
 mod token;
 mod tools;
 mod view;
@@ -23,6 +25,7 @@ pub use openapi::document;
 pub use pins::PinsView;
 pub use token::TOKEN_FILE;
 
+use crate::downstream::SessionFacts;
 use crate::reload::Reloader;
 use crate::shares::Peer;
 use axum::extract::{Request, State};
@@ -50,7 +53,10 @@ pub struct Admin {
     serving: AtomicBool,
     leaving: CancellationToken,
     reloader: OnceLock<Arc<Reloader>>,
+    /// Settings that were typed, and override the file.
+    typed: OnceLock<Vec<(&'static str, String)>>,
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
+    sessions: Option<Box<dyn Fn(usize) -> Vec<SessionFacts> + Send + Sync>>,
 }
 
 impl Admin {
@@ -71,7 +77,9 @@ impl Admin {
             serving: AtomicBool::new(false),
             leaving: CancellationToken::new(),
             reloader: OnceLock::new(),
+            typed: OnceLock::new(),
             clients: None,
+            sessions: None,
         })
     }
 
@@ -81,10 +89,25 @@ impl Admin {
         self
     }
 
+    /// These settings, each with its value, were typed and override the file.
+    pub fn set_typed(&self, typed: Vec<(&'static str, String)>) {
+        let set = self.typed.set(typed);
+        debug_assert!(set.is_ok(), "a command line is typed once");
+    }
+
     /// The host goes by a config file: it can be told to look at it, and status says what came of that.
     pub fn set_reloader(&self, reloader: Arc<Reloader>) {
         let set = self.reloader.set(reloader);
         debug_assert!(set.is_ok(), "a host goes by one config");
+    }
+
+    /// Shows the sessions of clients: at most so many, those used last.
+    pub(crate) fn listing(
+        mut self,
+        list: impl Fn(usize) -> Vec<SessionFacts> + Send + Sync + 'static,
+    ) -> Self {
+        self.sessions = Some(Box::new(list));
+        self
     }
 
     /// The gateway serves from now on: `/readyz` says so.

@@ -3,9 +3,11 @@
 
 use super::answer::RefusalView;
 use super::calls::{CallsView, calls};
+use super::config::{ConfigView, config};
 use super::history::HistoryView;
 use super::pins::{self, ApprovedView, PinsView};
 use super::routes;
+use super::sessions::{SessionsView, sessions};
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted};
 use super::view::{DetailView, FleetView, LogView, UpstreamView};
 use super::{Admin, openapi};
@@ -303,6 +305,28 @@ pub(super) const OPERATIONS: &[Operation] = &[
         answer: Answer::Json { status: 200, text: "Calls.", schema: of::<CallsView> },
         refusals: &[MISWRITTEN, Refused { status: 500, text: "There is a ledger, and it cannot be read." }],
         serve: || get(calls),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/config",
+        id: "config",
+        summary: "The config as it is in force, without anything secret, and where each value comes from.",
+        parameters: &[],
+        body: None,
+        answer: Answer::Json { status: 200, text: "The config.", schema: of::<ConfigView> },
+        refusals: &[],
+        serve: || get(config),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/sessions",
+        id: "sessions",
+        summary: "The sessions of legacy clients, those used last first.",
+        parameters: &[],
+        body: None,
+        answer: Answer::Json { status: 200, text: "Sessions.", schema: of::<SessionsView> },
+        refusals: &[],
+        serve: || get(sessions),
     },
     Operation {
         method: Method::Get,

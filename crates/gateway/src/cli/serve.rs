@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     state_dir: Option<PathBuf>,
     /// With the file that it came from; `None` for the demo.
     config: Option<(PathBuf, Config)>,
+    /// Where state is kept, if that was typed.
+    typed_state_dir: Option<(&'static str, String)>,
     /// Where the demo keeps its state; gone with the plan.
     _scratch: Option<tempfile::TempDir>,
 }
@@ -77,6 +79,7 @@ impl Plan {
             gateway: GatewayConfig::default(),
             state_dir: state_dir.or_else(|| global.state_dir.clone()),
             config: None,
+            typed_state_dir: None,
             _scratch: scratch,
         }
     }
@@ -91,6 +94,10 @@ impl Plan {
             gateway: opened.config.gateway.clone(),
             state_dir,
             config: Some((opened.path, opened.config)),
+            typed_state_dir: global
+                .state_dir
+                .as_ref()
+                .map(|path| ("gateway.state_dir", path.display().to_string())),
             _scratch: None,
         })
     }
@@ -151,6 +158,8 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     let reloader = plan.reloader(&host);
     if let Some(reloader) = &reloader {
         server.goes_by(Arc::clone(reloader));
+        let listen = args.listen.map(|address| ("gateway.listen", address.to_string()));
+        server.was_told(plan.typed_state_dir.clone().into_iter().chain(listen).collect());
     }
     let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     screen.line(&format!(

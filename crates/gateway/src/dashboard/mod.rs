@@ -44,6 +44,8 @@ const ASSETS: &[Asset] = &[
     asset!("pages/actions.js", SCRIPT),
     asset!("pages/calls.js", SCRIPT),
     asset!("pages/changes.js", SCRIPT),
+    asset!("pages/clients.js", SCRIPT),
+    asset!("pages/config.js", SCRIPT),
     asset!("pages/overview.js", SCRIPT),
     asset!("pages/server.js", SCRIPT),
     asset!("pages/try.js", SCRIPT),

@@ -42,6 +42,7 @@ mod translate;
 
 pub use guard::Guard;
 pub use seal::Seal;
+pub(crate) use session::SessionFacts;
 pub use terms::Terms;
 
 use crate::shares::Shares;

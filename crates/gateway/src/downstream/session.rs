@@ -52,6 +52,22 @@ pub(crate) struct Session {
     _presence: Presence,
 }
 
+/// What there is to see of a session.
+pub(crate) struct SessionFacts {
+    /// Tells it from others; it opens nothing.
+    pub(crate) number: String,
+    /// On whose behalf it calls.
+    pub(crate) client: String,
+    pub(crate) version: String,
+    pub(crate) age: Duration,
+    /// How long nobody has used it; `None` while somebody does.
+    pub(crate) idle: Option<Duration>,
+    /// Calls under way.
+    pub(crate) running: usize,
+    /// Streams that its client has open to listen.
+    pub(crate) listening: usize,
+}
+
 /// What all sessions have in common.
 pub(crate) struct Common {
     pub(crate) clock: Clock,
@@ -123,6 +139,19 @@ impl Session {
             listening: AtomicUsize::new(0),
             noted: AtomicU64::new(millis(now.mono)),
             _presence: presence,
+        }
+    }
+
+    /// What there is to see of it at this moment. Its id is its client's alone.
+    pub(crate) fn facts(&self, now: Now) -> SessionFacts {
+        SessionFacts {
+            number: self.pass.key(),
+            client: self.peer.principal().name().to_owned(),
+            version: self.version.to_string(),
+            age: now.wall.saturating_sub(self.pass.created()),
+            idle: self.idle_for(now),
+            running: self.lock().running.len(),
+            listening: self.listening.load(Ordering::Acquire),
         }
     }
 

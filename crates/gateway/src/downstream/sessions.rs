@@ -8,7 +8,7 @@ use super::questions::Abilities;
 use super::recall::Recall;
 use super::roster::{Enrolled, Roster};
 use super::seal::Seal;
-use super::session::{Common, Session};
+use super::session::{Common, Session, SessionFacts};
 use super::terms::Terms;
 use crate::shares::{Exhausted, Peer, Shares};
 use gripfast::Host;
@@ -158,6 +158,15 @@ impl Sessions {
             }
         })
         .await;
+    }
+
+    /// What there is to see of those in memory: those used last come first, and at most so many.
+    pub(crate) fn list(&self, most: usize) -> Vec<SessionFacts> {
+        let now = self.common.clock.now();
+        let mut known: Vec<Arc<Session>> = self.lock().iter().cloned().collect();
+        known.sort_unstable_by_key(|session| std::cmp::Reverse(session.used()));
+        known.truncate(most);
+        known.iter().map(|session| session.facts(now)).collect()
     }
 
     /// How many are in memory.

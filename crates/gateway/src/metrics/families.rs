@@ -211,6 +211,13 @@ const FAMILIES: &[Family] = &[
         read: |facts| each(facts, |server| [of(server, count(server.tools as u64))]),
     },
     Family {
+        name: "gripfast_upstream_changed_tools",
+        kind: Kind::Gauge,
+        labels: &["server"],
+        help: "Tools that say something else than what was approved.",
+        read: |facts| each(facts, |server| [of(server, count(server.pins.changed as u64))]),
+    },
+    Family {
         name: "gripfast_upstream_instances",
         kind: Kind::Gauge,
         labels: &["server"],

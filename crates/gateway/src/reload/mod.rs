@@ -6,7 +6,7 @@ mod difference;
 
 use difference::{Difference, cause};
 use gripfast::Host;
-use gripfast::config::{Config, ConfigError, ServerEntry};
+use gripfast::config::{Config, ConfigError, ServerEntry, Setting};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -75,6 +75,11 @@ impl Reloader {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Every setting in use, without anything secret, and where it comes from.
+    pub async fn settings(&self) -> Vec<Setting> {
+        self.used.lock().await.settings()
     }
 
     /// Why the config that is in the file at present is not the one in use.

@@ -20,6 +20,8 @@ const PAGES = {
   "changed-server": "#/server/upgraded",
   calls: "#/calls",
   changes: "#/changes",
+  clients: "#/clients",
+  config: "#/config",
   try: "#/try",
   "try-a-tool": "#/try/steady/add",
   nobody: "#/server/nobody",

@@ -10,6 +10,8 @@ mod check;
 mod demo_server;
 mod edit;
 mod help;
+#[cfg(unix)]
+mod in_force;
 mod keys;
 mod logs;
 mod operate;

@@ -28,6 +28,7 @@ mod policy;
 mod questions;
 mod scene;
 mod script;
+mod seen;
 mod subscriptions;
 mod trace;
 mod unknown;

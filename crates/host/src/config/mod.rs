@@ -9,6 +9,7 @@
 mod access;
 mod decode;
 mod diagnostic;
+mod effective;
 mod formats;
 mod load;
 mod lookup;
@@ -20,6 +21,7 @@ mod template;
 
 pub use access::AccessConfig;
 pub use diagnostic::{Diagnostic, Severity};
+pub use effective::{Setting, SettingFrom};
 pub use load::{ConfigError, Places};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
@@ -32,6 +34,7 @@ pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 use crate::call::BudgetSpec;
 use crate::policy::ClientPolicy;
 use diagnostic::Source;
+use effective::Said;
 use formats::Format;
 use std::path::Path;
 
@@ -53,6 +56,7 @@ pub struct Config {
     pub budgets: Vec<BudgetSpec>,
     /// What is worth knowing and stops nothing.
     pub warnings: Vec<Diagnostic>,
+    said: Said,
 }
 
 /// One server of a config: what it says, or what is wrong with it.
@@ -87,6 +91,7 @@ impl Config {
         let source = Source::new(path, text, root.as_ref().map(redact::secrets).unwrap_or_default());
         match decode::config(root.as_ref(), format) {
             Ok(mut config) => {
+                config.said = Said::in_file(root.as_ref());
                 config.diagnostics_mut().for_each(|diagnostic| source.complete(diagnostic));
                 Ok(config)
             }

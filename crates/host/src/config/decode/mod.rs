@@ -113,6 +113,7 @@ impl<'n> File<'n> {
             clients: clients.unwrap_or_default(),
             budgets: budgets.unwrap_or_default(),
             warnings: problems.warnings,
+            ..Config::default()
         })
     }
 
