@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::{
     catalog::{self, COMPLETIONS, COUNTER, ECHO, GREETING, page},
     frame::{Delivery, Frame},
+    later,
     options::EraChoice,
     peer::{Outlet, Peer, Request},
     rpc::{
@@ -126,6 +127,12 @@ async fn answer(world: &Arc<World>, request: &Request) -> Reply {
             request.peer.unsubscribe(uri);
             json!({})
         }),
+        (Era::Legacy, "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/list")
+        | (Era::Modern, "tasks/get" | "tasks/update" | "tasks/cancel")
+            if world.options.showcase =>
+        {
+            later::answer(world, request).await
+        }
         (_, "tools/list") => list(world, request, "tools", world.tools()),
         (_, "resources/list") => list(world, request, "resources", catalog::resources()),
         (_, "resources/templates/list") => {
@@ -165,7 +172,7 @@ fn admit(world: &World, request: &Request) -> Result<(), RpcError> {
 }
 
 /// The same in both eras; what `subscribe` and `logging` mean on the wire differs.
-fn capabilities(world: &World) -> Value {
+fn capabilities(world: &World, era: Era) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "resources": { "subscribe": true, "listChanged": false },
@@ -175,6 +182,10 @@ fn capabilities(world: &World) -> Value {
     });
     if world.options.showcase {
         capabilities["extensions"] = showcase::extensions();
+        match era {
+            Era::Legacy => capabilities["tasks"] = later::capability(),
+            Era::Modern => capabilities["extensions"][later::TASKS] = json!({}),
+        }
     }
     capabilities
 }
@@ -191,7 +202,7 @@ fn initialize(world: &World, request: &Request) -> Result<Value, RpcError> {
     world.count_initialize();
     Ok(json!({
         "protocolVersion": version,
-        "capabilities": capabilities(world),
+        "capabilities": capabilities(world, Era::Legacy),
         "serverInfo": world.server_info(),
         "instructions": INSTRUCTIONS,
     }))
@@ -200,7 +211,7 @@ fn initialize(world: &World, request: &Request) -> Result<Value, RpcError> {
 fn discover(world: &World) -> Value {
     json!({
         "supportedVersions": [MODERN_VERSION],
-        "capabilities": capabilities(world),
+        "capabilities": capabilities(world, Era::Modern),
         "instructions": INSTRUCTIONS,
         // Asked again after a restart, it should be seen to answer.
         "ttlMs": 0,
@@ -225,6 +236,8 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
     let tools = wanted["toolsListChanged"] == true;
     let uris: Vec<&str> =
         wanted["resourceSubscriptions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let tasks: Vec<&str> =
+        wanted["taskIds"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     // From here on no change is missed, and the acknowledgement says so.
     let mut changes = world.changes.subscribe();
     let mut accepted = json!({});
@@ -233,6 +246,9 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
     }
     if !uris.is_empty() {
         accepted["resourceSubscriptions"] = json!(uris);
+    }
+    if !tasks.is_empty() {
+        accepted["taskIds"] = json!(tasks);
     }
     let meta = json!({ META_SUBSCRIPTION: id });
     let acknowledged = json!({ "notifications": accepted, "_meta": meta });
@@ -247,6 +263,7 @@ async fn listen(world: &World, request: &Request) -> Result<Value, RpcError> {
                 let wanted = match &change {
                     Change::Tools => tools,
                     Change::Resource(uri) => uris.contains(&uri.as_str()),
+                    Change::Task(task) => task["taskId"].as_str().is_some_and(|id| tasks.contains(&id)),
                 };
                 if wanted {
                     request.outlet.send(Frame::Message(change.notification(Some(id)))).await;

@@ -22,7 +22,8 @@ pub struct Options {
     /// `Mcp-Param-Region`. Default off.
     pub param_headers: bool,
     /// Offers one of each thing that only some servers have: the tool `words`, whose output is a list,
-    /// and the tool `panel`, whose result is shown by an app. Default off.
+    /// the tool `panel`, whose result is shown by an app, `job`, which is a task, and `visit`, which needs a page to be
+    /// visited; `finish` ends either. Default off.
     pub showcase: bool,
     /// Offers `echo` with another description and schema, as an upgraded server would. Default off.
     pub changed_schema: bool,

@@ -112,11 +112,17 @@ impl Peer {
                 && match change {
                     Change::Tools => true,
                     Change::Resource(uri) => told.subscriptions.contains(uri),
+                    Change::Task(_) => false,
                 }
         };
         if wanted {
             self.background.send(Frame::Message(change.notification(None))).await;
         }
+    }
+
+    /// Says something outside any request.
+    pub(crate) async fn say(&self, message: Value) {
+        self.background.send(Frame::Message(message)).await;
     }
 
     /// Enters a request into the table that `notifications/cancelled` looks into.

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     catalog::COUNTER,
     frame::{Delivery, Part, Then},
+    later,
     methods::{Reply, text},
     misbehave,
     peer::Request,
@@ -48,6 +49,9 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
             .into(),
         "words" => showcase::call_words(arguments).into(),
         "panel" => Ok(showcase::call_panel(request)).into(),
+        "job" => later::begin(world, request).into(),
+        "visit" => later::visit(world, request).await.into(),
+        "finish" => later::finish(world, request).await.into(),
         "crash" => crash(world, arguments),
         "misbehave" => misbehave::call(world, request, arguments).await,
         synthetic => Ok(plain(&json!({ "tool": synthetic, "arguments": arguments }).to_string())).into(),

@@ -22,6 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     catalog,
     http::Sessions,
+    later::Later,
     options::{Faults, Lasts, Options},
     peer::lock,
     process,
@@ -51,6 +52,8 @@ pub(crate) struct World {
     calling: watch::Sender<usize>,
     tools: Mutex<Vec<Value>>,
     tools_added: AtomicU64,
+    /// What goes on after its answer.
+    pub(crate) later: Later,
     secret: RandomState,
 }
 
@@ -77,6 +80,8 @@ pub(crate) enum Flow {
 pub(crate) enum Change {
     Tools,
     Resource(String),
+    /// What became of a task of the modern era.
+    Task(Value),
 }
 
 impl Change {
@@ -85,6 +90,7 @@ impl Change {
         let (method, mut params) = match self {
             Self::Tools => ("notifications/tools/list_changed", json!({})),
             Self::Resource(uri) => ("notifications/resources/updated", json!({ "uri": uri })),
+            Self::Task(task) => ("notifications/tasks", task.clone()),
         };
         if let Some(id) = subscription {
             params["_meta"] = json!({ META_SUBSCRIPTION: id });
@@ -129,6 +135,7 @@ impl World {
             in_flight: watch::Sender::new(0),
             calling: watch::Sender::new(0),
             tools_added: AtomicU64::new(0),
+            later: Later::default(),
             secret: RandomState::new(),
         })
     }

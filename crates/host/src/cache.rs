@@ -10,9 +10,10 @@ use gripfast_core::cache::{
     Cache, CacheKey, CacheScope, Found, Freshness, Hint, Keep, Label, Source, Topic, freshness,
 };
 use gripfast_core::policy::Pattern;
-use gripfast_wire::Outcome;
+
 use gripfast_wire::patch::Object;
 use gripfast_wire::results::{self, CallResult, ResultType};
+use gripfast_wire::{Outcome, tasks};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -216,7 +217,9 @@ impl Drop for Flight<'_> {
 fn keeps_for(source: Source, answer: &Answer) -> Option<Freshness> {
     let Outcome::Result(result) = answer.outcome() else { return None };
     let called = CallResult::read(result).ok()?;
-    if called.is_error || !matches!(called.result_type, ResultType::Complete) {
+    // A task is whose it is.
+    let task = tasks::Begun::read(answer.era(), result);
+    if called.is_error || task.is_some() || !matches!(called.result_type, ResultType::Complete) {
         return None;
     }
     let object = Object::parse(result).ok()?;

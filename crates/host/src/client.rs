@@ -101,6 +101,16 @@ impl Client {
         &self.principal
     }
 
+    /// Under which key it is known, if it is a named one.
+    pub fn key(&self) -> Option<&ClientKey> {
+        self.caller.key()
+    }
+
+    /// Who hears for it outside its calls.
+    pub fn ear(&self) -> Option<&Arc<dyn Listener>> {
+        self.ear.as_ref()
+    }
+
     /// Whether it can be asked anything at all. One that cannot gains nothing from an instance of its own,
     /// and gets none unless the config insists.
     #[must_use]

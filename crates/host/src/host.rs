@@ -11,11 +11,12 @@ use crate::instances::{Instances, Lease, Recipe};
 use crate::ledger::{Calls, Ledger, LedgerOptions, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, Tally, UpstreamEvent};
+use crate::overheard::{Ears, Overhears};
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Kind, Rules, Verdict, subject};
 use crate::status::ServerStatus;
 use crate::store::{LocalStore, MemoryStore, Shelf, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
-use crate::upstream::{Origin, Settings, Upstream};
+use crate::upstream::{Origin, ServerFacts, Settings, Upstream};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
@@ -25,7 +26,8 @@ use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Ask;
 use gripfast_core::time::Mono;
-use gripfast_wire::{Era, RawValue};
+use gripfast_wire::patch::Object;
+use gripfast_wire::{Era, RawValue, tasks};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -58,6 +60,7 @@ pub(crate) struct Inner {
     purse: Purse,
     cache: Arc<AnswerCache>,
     audit: Audit,
+    ears: Ears,
 }
 
 /// One server of the host.
@@ -214,6 +217,7 @@ impl HostBuilder {
                 audit,
                 cache: Arc::new(AnswerCache::new(self.cache, clock)),
                 clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
+                ears: Ears::default(),
             }),
         }
     }
@@ -333,6 +337,7 @@ impl Host {
             tally: Tally::default(),
             cache: Arc::clone(&self.inner.cache),
             bell: self.inner.bell.clone(),
+            ears: self.inner.ears.clone(),
         };
         Instances::start(recipe, settings, spec.isolation, spec.max_instances as usize)
     }
@@ -445,6 +450,7 @@ impl Host {
                 instances.leave(client);
             }
         }
+        self.inner.ears.client_gone(client);
     }
 
     fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
@@ -552,6 +558,30 @@ impl Host {
             Some(Extended { server: entry.name.clone(), era: live.session.era, extensions })
         });
         declared.collect()
+    }
+
+    /// Whether any of the servers that are up has tasks, in the manner of this era.
+    pub fn has_tasks(&self, era: Era) -> bool {
+        let live = |entry: &Arc<Entry>| entry.upstream().ok()?.live();
+        let extends = |server: &ServerFacts| {
+            let extensions = server.extensions.as_deref().and_then(|said| Object::parse(said).ok());
+            extensions.is_some_and(|extensions| extensions.get(tasks::EXTENSION).is_some())
+        };
+        self.entries().iter().filter_map(live).filter(|live| live.session.era == era).any(|live| match era {
+            Era::Legacy => live.server.capabilities.tasks,
+            Era::Modern => extends(&live.server),
+        })
+    }
+
+    /// The era in which a server said what it offers: now, or when it was last up.
+    pub fn era_of(&self, server: &str) -> Option<Era> {
+        let entry = self.entry(server).ok()?;
+        Some(entry.upstream().ok()?.listing.borrow().era)
+    }
+
+    /// From now on `ears` hears what servers say about what they began earlier. There can be one such listener.
+    pub fn overhear(&self, ears: Arc<dyn Overhears>) {
+        self.inner.ears.give(ears);
     }
 
     /// What the servers that are up tell their users, by server.

@@ -5,6 +5,7 @@
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::observe::{Feed, Observer, Tally};
+use crate::overheard::{Ears, Earshot};
 use crate::status::OwnInstances;
 use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
@@ -34,6 +35,7 @@ pub(crate) struct Recipe {
     pub(crate) tally: Tally,
     pub(crate) cache: Arc<crate::cache::AnswerCache>,
     pub(crate) bell: crate::menu::Bell,
+    pub(crate) ears: Ears,
 }
 
 /// The instances that belong to one client each.
@@ -72,6 +74,11 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    /// Whether it is the instance that all share.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.own.is_none()
+    }
+
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
@@ -297,7 +304,10 @@ impl Recipe {
     }
 
     fn parts(&self, settings: Settings, observer: Observer, role: Role, wishes: Arc<Wishes>) -> Parts {
+        let earshot =
+            Earshot { ears: self.ears.clone(), server: Arc::clone(&self.name), own: role.client().cloned() };
         Parts {
+            earshot: Arc::new(earshot),
             name: Arc::clone(&self.name),
             settings,
             clock: self.clock,

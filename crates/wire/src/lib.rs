@@ -17,6 +17,8 @@
 //! | [`results`] | the few fields of results, lists and notifications that a host decides on |
 //! | [`schema`] | the schema of a tool's output as the legacy era takes it |
 //! | [`apps`] | the resource that shows a tool's result |
+//! | [`pages`] | pages that a person has to visit first |
+//! | [`tasks`] | the ids of work that goes on after its answer |
 //! | [`log`] | how severe a log message is |
 //! | [`subscriptions`] | what is followed, and what tells of it |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
@@ -34,6 +36,7 @@ pub mod envelope;
 pub mod era;
 pub mod headers;
 pub mod log;
+pub mod pages;
 pub mod patch;
 mod raw;
 pub mod results;
@@ -41,6 +44,7 @@ mod scan;
 pub mod schema;
 pub mod sse;
 pub mod subscriptions;
+pub mod tasks;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};
 pub use era::{Era, ProtocolVersion};

@@ -63,6 +63,8 @@ impl Safety {
             | "prompts/list"
             | "prompts/get"
             | "completion/complete"
+            | "tasks/get"
+            | "tasks/result"
             | "logging/setLevel" => Self::Replayable,
             _ => Self::AtMostOnce,
         }
@@ -246,7 +248,14 @@ mod tests {
 
     #[test]
     fn d03_every_method_that_reads_may_be_asked_again_and_an_unknown_one_may_not() {
-        for method in ["tools/list", "resources/read", "prompts/get", "completion/complete"] {
+        for method in [
+            "tools/list",
+            "resources/read",
+            "prompts/get",
+            "completion/complete",
+            "tasks/get",
+            "tasks/result",
+        ] {
             assert_eq!(Safety::of_method(method), Safety::Replayable);
         }
         assert_eq!(Safety::of_method("vendor/launch"), Safety::AtMostOnce);

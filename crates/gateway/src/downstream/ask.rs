@@ -7,12 +7,13 @@ use super::era;
 use super::extensions;
 use super::forward::PassedOn;
 use super::route::route;
+use super::tasks::Manner;
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
-use gripfast::wire::{Era, ProtocolVersion, codes};
+use gripfast::wire::{Era, ProtocolVersion, codes, tasks};
 use gripfast::{CallError, Code, Destination, Kind, Principal, RawValue, Rendered, Served, Wanted};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -99,6 +100,8 @@ impl Gateway {
             "logging/setLevel" => self.set_level(&asked),
             "resources/subscribe" => self.subscribe(&asked).await,
             "resources/unsubscribe" => self.unsubscribe(&asked),
+            "tasks/get" | "tasks/result" | "tasks/update" | "tasks/cancel" => self.task(&asked).await,
+            "tasks/list" => self.list_tasks(&asked).await,
             _ => self.pass_on(&asked).await,
         }
     }
@@ -117,7 +120,7 @@ impl Gateway {
         };
         let mut answer = json!({
             "protocolVersion": version.as_str(),
-            "capabilities": self.capabilities(Era::Legacy, principal),
+            "capabilities": self.legacy_capabilities(&version, principal),
             "serverInfo": server_info(),
         });
         if let Some(instructions) = self.instructions() {
@@ -140,6 +143,15 @@ impl Gateway {
             answer["instructions"] = instructions.into();
         }
         result(&answer)
+    }
+
+    fn legacy_capabilities(&self, version: &ProtocolVersion, principal: &Principal) -> Value {
+        let mut capabilities = self.capabilities(Era::Legacy, principal);
+        if version.has_tasks() && self.host.has_tasks(Era::Legacy) {
+            capabilities["tasks"] =
+                json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        }
+        capabilities
     }
 
     /// What is really served to whom. Lists are always told to be changing: a server that is away may come back
@@ -212,20 +224,34 @@ impl Gateway {
             Err(told) => return told,
         };
         let look = |menu: &Served| {
-            let (to, _) = menu.menu.tool(&name)?;
-            Some((origin(to), menu.wraps_output_for(asked.era, &name)))
+            let (to, tool) = menu.menu.tool(&name)?;
+            let tasks_only = tasks::are_required_by(&tool.raw);
+            Some((origin(to), menu.wraps_output_for(asked.era, &name), tasks_only))
         };
         let wanted = Wanted::Name(&name);
-        let hidden = || Some((self.host.hidden(Kind::Tool, &name)?, false));
-        let ((server, key), wrapped) = match self.find("tool", wanted, look, hidden).await {
+        let hidden = || Some((self.host.hidden(Kind::Tool, &name)?, false, false));
+        let ((server, key), wrapped, tasks_only) = match self.find("tool", wanted, look, hidden).await {
             Ok(found) => found,
             Err(told) => return told,
         };
-        let params = patch_payload(asked.params, &Patch::new().set_text("name", &key), &Patch::new());
-        match self.forward(asked, &server, params).await {
-            Told::Answer(passed_on) if wrapped => Told::Answer(passed_on.with_wrapped_output()),
-            told => told.unless_denied(|| unknown("tool", wanted)),
+        let mut patch = Patch::new().set_text("name", &key);
+        let manner = self.manner(asked, &server, tasks_only);
+        if matches!(manner, Manner::Plainly) {
+            patch = patch.remove("task");
         }
+        let params = patch_payload(asked.params, &patch, &Patch::new());
+        let told = match (manner, params) {
+            (Manner::Refused(fault), _) => Told::Fault(fault),
+            (Manner::Carried, Ok(params)) => self.carry_task(asked, &server, params).await,
+            (Manner::AsAsked | Manner::Plainly | Manner::Carried, params) => {
+                self.forward(asked, &server, params).await
+            }
+        };
+        let Told::Answer(mut passed_on) = told else { return told.unless_denied(|| unknown("tool", wanted)) };
+        if let Some((own, public)) = self.note_task(asked, &server, &passed_on.answer) {
+            passed_on = passed_on.about_task(own, public);
+        }
+        Told::Answer(if wrapped { passed_on.with_wrapped_output() } else { passed_on })
     }
 
     async fn get_prompt(&self, asked: &Asked<'_>) -> Told {

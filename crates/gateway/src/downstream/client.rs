@@ -1,5 +1,6 @@
 //! What a client said about itself, and what it wants to hear.
 
+use super::extensions;
 use super::follows::Follows;
 use super::questions::Abilities;
 use gripfast::RawValue;
@@ -18,6 +19,8 @@ pub(crate) struct Client {
     pub(crate) level: Arc<LeastSevere>,
     /// The resources that it follows.
     pub(crate) follows: Arc<Follows>,
+    /// Whether it knows what a task is, in the manner of its era.
+    pub(crate) has_tasks: bool,
     /// Who it is to the servers.
     pub(crate) at_servers: gripfast::Client,
 }
@@ -25,7 +28,7 @@ pub(crate) struct Client {
 impl Client {
     /// A legacy client, which hears what servers say until it says how much it wants to hear.
     pub(crate) fn with(abilities: Abilities, at_servers: gripfast::Client) -> Self {
-        Self { abilities, level: Arc::default(), follows: Arc::default(), at_servers }
+        Self { abilities, level: Arc::default(), follows: Arc::default(), has_tasks: false, at_servers }
     }
 
     /// A modern client for one request, as the request itself says; `who` tells who that is to the servers, given
@@ -40,9 +43,10 @@ impl Client {
         if let Some(level) = level.and_then(LogLevel::named) {
             least.set(level);
         }
-        let abilities = Abilities::read(context.map(|context| context.capabilities));
+        let capabilities = context.map(|context| context.capabilities);
+        let (abilities, has_tasks) = (Abilities::read(capabilities), extensions::has_tasks(capabilities));
         let at_servers = who(abilities);
-        Self { abilities, level: Arc::new(least), follows: Arc::default(), at_servers }
+        Self { abilities, level: Arc::new(least), follows: Arc::default(), has_tasks, at_servers }
     }
 
     /// The same client where it cannot be asked anything.

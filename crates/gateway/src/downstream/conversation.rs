@@ -201,6 +201,7 @@ impl Conversation {
         }
         let principal = self.client.at_servers.principal();
         let (version, result) = self.gateway.initialize(&wanted.version, principal).await;
+        self.client.has_tasks = version.has_tasks();
         self.version = Some(version);
         AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
     }

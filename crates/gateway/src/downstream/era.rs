@@ -60,10 +60,18 @@ pub(super) fn lacks(era: Era, method: &str) -> bool {
     match era {
         Era::Modern => matches!(
             method,
-            "ping" | "initialize" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+            "ping"
+                | "initialize"
+                | "logging/setLevel"
+                | "resources/subscribe"
+                | "resources/unsubscribe"
+                | "tasks/result"
+                | "tasks/list"
         ),
         // The handshake has happened, or is answered by whoever knows what a session is.
-        Era::Legacy => matches!(method, "initialize" | "server/discover" | "subscriptions/listen"),
+        Era::Legacy => {
+            matches!(method, "initialize" | "server/discover" | "subscriptions/listen" | "tasks/update")
+        }
     }
 }
 

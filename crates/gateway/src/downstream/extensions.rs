@@ -4,12 +4,10 @@
 //! is between the server and the client.
 
 use gripfast::wire::patch::Object;
-use gripfast::wire::{Era, apps};
+use gripfast::wire::{Era, apps, tasks};
 use gripfast::{Extended, RawValue};
 use serde_json::{Map, Value, json};
 
-/// Tasks are an extension of the modern era only; the legacy one has them in another form.
-pub(super) const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// Capabilities nest this deep at the most; what is deeper is taken from the first server that says it.
 const DEEPEST: usize = 16;
 
@@ -19,7 +17,8 @@ pub(super) fn union(era: Era, servers: &[Extended], has_apps: bool) -> Option<Va
     let mut all = Map::new();
     for Extended { era: spoken, extensions, .. } in servers {
         let Ok(extensions) = Object::parse(extensions) else { continue };
-        let crosses = |id: &str| id != TASKS || (era == Era::Modern && *spoken == Era::Modern);
+        // The legacy era has tasks in another form.
+        let crosses = |id: &str| id != tasks::EXTENSION || (era == Era::Modern && *spoken == Era::Modern);
         for (id, settings) in extensions.iter().filter(|(id, _)| crosses(id)) {
             let settings = value(settings);
             match all.get_mut(id) {
@@ -32,6 +31,12 @@ pub(super) fn union(era: Era, servers: &[Extended], has_apps: bool) -> Option<Va
         all.entry(apps::EXTENSION).or_insert_with(about_apps);
     }
     (!all.is_empty()).then_some(all.into())
+}
+
+/// Whether a modern client declares that it has tasks.
+pub(super) fn has_tasks(capabilities: Option<&RawValue>) -> bool {
+    let said = capabilities.and_then(|said| Object::parse(said).ok()?.object("extensions"));
+    said.is_some_and(|extensions| extensions.get(tasks::EXTENSION).is_some())
 }
 
 /// What is said about apps by those who have them.
@@ -106,10 +111,10 @@ mod tests {
 
     #[test]
     fn tasks_are_declared_between_modern_peers_only() {
-        let tasks = |era| [server("a", era, json!({ TASKS: {} }))];
-        assert_eq!(union(Era::Modern, &tasks(Era::Modern), false), Some(json!({ TASKS: {} })));
-        assert_eq!(union(Era::Legacy, &tasks(Era::Modern), false), None);
-        assert_eq!(union(Era::Modern, &tasks(Era::Legacy), false), None);
+        let with = |era| [server("a", era, json!({ tasks::EXTENSION: {} }))];
+        assert_eq!(union(Era::Modern, &with(Era::Modern), false), Some(json!({ tasks::EXTENSION: {} })));
+        assert_eq!(union(Era::Legacy, &with(Era::Modern), false), None);
+        assert_eq!(union(Era::Modern, &with(Era::Legacy), false), None);
     }
 
     #[test]

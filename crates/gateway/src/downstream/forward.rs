@@ -3,6 +3,8 @@
 
 use super::Gateway;
 use super::ask::{Asked, Fault, Told};
+use super::begun::Place;
+use super::pages::Visit;
 use gripfast::input::{self, Collected};
 use gripfast::wire::patch::NotAnObject;
 use gripfast::wire::{Era, codes};
@@ -16,6 +18,8 @@ pub(crate) struct PassedOn {
     pub(super) server: String,
     /// What the client was told about the output of the tool that it called.
     pub(super) output: Output,
+    /// The task that it is about: what its server calls it, and what the client does.
+    pub(super) task: Option<(String, String)>,
 }
 
 /// What a client was told about the output of a tool.
@@ -29,11 +33,33 @@ pub(super) enum Output {
 
 impl PassedOn {
     pub(super) fn as_it_is(answer: Answer, server: String) -> Self {
-        Self { answer, server, output: Output::AsItIs }
+        Self { answer, server, output: Output::AsItIs, task: None }
     }
 
     pub(super) fn with_wrapped_output(self) -> Self {
         Self { output: Output::Wrapped, ..self }
+    }
+
+    /// An answer about a task, which the client may know by another name than the server.
+    pub(super) fn about_task(self, own: String, public: String) -> Self {
+        let task = (own != public).then_some((own, public));
+        Self { task, ..self }
+    }
+}
+
+/// At which instance of a server a request is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// The client's own, if `isolation` gives it one.
+    Own,
+    /// The one that all share, since only that one can know what is asked.
+    Shared,
+}
+
+impl At {
+    /// Where something is that was begun earlier.
+    pub(super) fn home(place: &Place) -> Self {
+        if place.own.is_some() { Self::Own } else { Self::Shared }
     }
 }
 
@@ -44,10 +70,28 @@ impl Gateway {
         server: &str,
         params: Result<Box<RawValue>, NotAnObject>,
     ) -> Told {
+        self.forward_at(asked, server, params, At::Own).await
+    }
+
+    pub(super) async fn forward_at(
+        &self,
+        asked: &Asked<'_>,
+        server: &str,
+        params: Result<Box<RawValue>, NotAnObject>,
+        at: At,
+    ) -> Told {
         let mut params = match params {
             Ok(params) => params,
             Err(error) => return Fault::invalid(error.to_string()),
         };
+        if asked.era == Era::Modern {
+            match Visit::read(&params) {
+                Visit::Unsaid => {}
+                Visit::Accepted(rest) => params = rest,
+                Visit::Declined(fault) => return Told::Fault(fault),
+            }
+        }
+        let ear = self.ear_of(asked, server);
         // A modern client has said in the request what it can be asked.
         let capabilities = match asked.era {
             Era::Modern => None,
@@ -57,16 +101,20 @@ impl Gateway {
         for _ in 0..input::ROUNDS {
             let options = CallOptions {
                 patience: None,
-                listener: Some(Arc::clone(&asked.ear)),
+                listener: Some(Arc::clone(&ear)),
                 client: Some(asked.client.at_servers.clone()),
                 capabilities: capabilities.clone(),
                 log_level,
+                shared: at == At::Shared,
             };
             let answer =
                 match self.host.request_with(server, asked.method, Some(params.clone()), options).await {
                     Ok(answer) => answer,
                     Err(error) => return Told::Failed(error),
                 };
+            if let Some(told) = self.pages_required(asked, server, &answer) {
+                return told;
+            }
             let collected = match asked.era {
                 // It is told what is wanted, and comes back by itself.
                 Era::Modern => Collected::NothingWanted,

@@ -6,6 +6,7 @@
 
 mod aside;
 mod ask;
+mod begun;
 mod body;
 mod client;
 mod clock;
@@ -23,6 +24,7 @@ mod legacy_sse;
 mod listen;
 mod modern;
 mod outbox;
+mod pages;
 mod pass;
 mod presence;
 mod questions;
@@ -36,6 +38,7 @@ mod session;
 mod sessions;
 mod stdio;
 mod suspended;
+mod tasks;
 mod terms;
 
 mod translate;
@@ -46,6 +49,7 @@ pub(crate) use session::SessionFacts;
 pub use terms::Terms;
 
 use crate::shares::Shares;
+use begun::Begun;
 use clock::Clock;
 use gripfast::Host;
 use herald::Herald;
@@ -67,6 +71,8 @@ pub struct Gateway {
     in_flight: Shares,
     /// The memory that their bodies take.
     bodies: Shares,
+    /// What servers have begun for clients and will speak of again.
+    pub(crate) begun: Arc<Begun>,
     /// The end is near: streams that only listen are over.
     pub(crate) leaving: CancellationToken,
     startup_wait: Duration,
@@ -80,6 +86,8 @@ impl Gateway {
     /// `seal`; what is remembered of sessions is kept in the host's store.
     pub fn new(host: Host, seal: Seal, terms: &Terms) -> Arc<Self> {
         let herald = Herald::of(&host);
+        let begun = Arc::new(Begun::new(Clock::new()));
+        host.overhear(Arc::clone(&begun) as _);
         let sessions = Sessions::new(seal, host.clone(), terms, Clock::new());
         let gateway = Arc::new(Self {
             host,
@@ -90,6 +98,7 @@ impl Gateway {
                 terms.limits.in_flight as usize,
             ),
             bodies: body::shares(),
+            begun,
             leaving: CancellationToken::new(),
             herald,
             startup_wait: terms.startup_wait,
@@ -156,6 +165,7 @@ async fn sweep(gateway: Weak<Gateway>, leaving: CancellationToken) {
         }
         if let Some(gateway) = gateway.upgrade() {
             gateway.sessions.sweep().await;
+            gateway.begun.sweep();
         }
     }
 }

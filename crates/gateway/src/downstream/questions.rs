@@ -75,6 +75,11 @@ impl Abilities {
         super::ask::raw(&capabilities.into())
     }
 
+    /// Whether the client can send a person to a page.
+    pub(crate) fn can_visit(self) -> bool {
+        self.url
+    }
+
     /// Whether the client can be asked anything at all.
     pub(crate) fn any(self) -> bool {
         self != Self::default()

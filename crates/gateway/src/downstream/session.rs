@@ -116,6 +116,7 @@ impl Session {
         let (questions, get_streams) = (Arc::<Questions>::default(), Arc::<GetStreams>::default());
         let (presence, abilities) = (Presence::begin(&common.host, peer.principal()), pass.abilities());
         let mut client = Client::with(abilities, presence.client(abilities));
+        client.has_tasks = pass.version().has_tasks();
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
             way: Arc::clone(&get_streams),
             abilities,

@@ -4,7 +4,8 @@
 use super::ask::{Fault, raw};
 use super::forward::{Output, PassedOn};
 use gripfast::wire::patch::{Object, Patch};
-use gripfast::wire::{Era, codes, schema};
+use gripfast::wire::results::ResultType;
+use gripfast::wire::{Era, codes, schema, tasks};
 use gripfast::{CallError, Code, ErrorObject, Fate, RawValue};
 use serde_json::json;
 
@@ -20,19 +21,23 @@ pub(super) fn result(
         Era::Modern => !has.result_type || method == "resources/read",
         Era::Legacy => has.result_type || has.freshness || has.structured_content,
     };
-    if !differs {
+    if !differs && passed_on.task.is_none() {
         return Ok(None);
     }
     let Ok(object) = Object::parse(result) else { return Ok(None) };
     let patch = match era {
-        Era::Modern => with_modern_members(method, &object),
+        Era::Modern => renamed_task(&object, passed_on, with_modern_members(method, &object)),
         Era::Legacy => {
             if has.input_required {
                 let text =
                     "the server asks for input in a way that this client's protocol version does not have";
                 return Err(Fault::new(codes::INTERNAL_ERROR, text));
             }
-            let patch = without_modern_members(&object);
+            if matches!(ResultType::read(&object), ResultType::Other(kind) if kind == "task") {
+                let text = "the server began a task, which this client did not declare and cannot ask for";
+                return Err(Fault::new(codes::INTERNAL_ERROR, text));
+            }
+            let patch = renamed_task(&object, passed_on, without_modern_members(&object));
             match object.get("structuredContent").filter(|content| is_wrapped(method, content, passed_on)) {
                 Some(content) => patch.set_owned("structuredContent", schema::wrapped_value(content)),
                 None => patch,
@@ -69,6 +74,14 @@ pub(super) fn error(era: Era, method: &str, said: &ErrorObject<'_>, passed_on: &
         }
         (Era::Legacy, code) if codes::is_modern(code) => Translated::Code(codes::INTERNAL_ERROR),
         (Era::Modern | Era::Legacy, _) => Translated::AsItIs,
+    }
+}
+
+/// A task under the name that the client uses.
+fn renamed_task(result: &Object<'_>, passed_on: &PassedOn, patch: Patch<'static>) -> Patch<'static> {
+    match &passed_on.task {
+        Some((own, public)) => patch.and(tasks::renamed(result, own, public)),
+        None => patch,
     }
 }
 

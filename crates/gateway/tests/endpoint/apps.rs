@@ -26,7 +26,7 @@ async fn what_servers_have_of_it_is_declared_to_clients_of_both_eras() {
     let hello = scene.http.initialize("2025-11-25").await.message();
     assert_eq!(hello["result"]["capabilities"]["extensions"], declared, "{hello}");
     let found = Modern::of(&scene.http).asks("server/discover", json!({})).await;
-    assert_eq!(found["result"]["capabilities"]["extensions"], declared, "{found}");
+    assert_eq!(found["result"]["capabilities"]["extensions"][APPS], declared[APPS], "{found}");
 
     let scene = Scene::with(&at("plain", &plain.url(), "legacy", &[])).await;
     let hello = scene.http.initialize("2025-11-25").await.message();

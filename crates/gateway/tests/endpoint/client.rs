@@ -239,7 +239,11 @@ pub(crate) fn spoken(id: Value, method: &str, params: Value) -> (Vec<(String, St
         ("mcp-protocol-version".to_owned(), MODERN.to_owned()),
         ("mcp-method".to_owned(), method.to_owned()),
     ];
-    let name = if method == "resources/read" { &params["uri"] } else { &params["name"] };
+    let name = match method {
+        "resources/read" => &params["uri"],
+        "tasks/get" | "tasks/update" | "tasks/cancel" => &params["taskId"],
+        _ => &params["name"],
+    };
     headers.extend(name.as_str().map(|name| ("mcp-name".to_owned(), name.to_owned())));
     (headers, request(id, method, &in_context(params)).to_string())
 }
@@ -328,6 +332,14 @@ impl Events {
             let frame = self.body.frame().await?.unwrap();
             self.unread.extend_from_slice(frame.data_ref().unwrap());
         }
+    }
+
+    /// The one message of a response that is no event stream.
+    pub(crate) async fn body(&mut self) -> Value {
+        while let Some(frame) = within("a body", self.body.frame()).await {
+            self.unread.extend_from_slice(frame.unwrap().data_ref().unwrap());
+        }
+        serde_json::from_slice(&self.unread).unwrap()
     }
 
     /// Whether there is nothing to read. What was already sent has arrived: it came through this machine.

@@ -45,6 +45,9 @@ pub struct CallOptions {
     /// The least severe log message that the caller wants. A server of the modern era is told with the request; a
     /// legacy one serves all callers in one session and is told of the mildest level that any of them has asked for.
     pub log_level: Option<LogLevel>,
+    /// By the instance that all clients share, although the client may have one of its own by now: for what that
+    /// instance began.
+    pub shared: bool,
 }
 
 impl std::fmt::Debug for CallOptions {
@@ -153,7 +156,7 @@ impl Host {
         options: CallOptions,
         row: &OpenRow,
     ) -> Result<Answer, CallError> {
-        let client = options.client.clone();
+        let (client, shared) = (options.client.clone(), options.shared);
         let principal = client.as_ref().map(Client::principal);
         self.permit(entry, principal, method, params.as_deref())?;
         let resolved = self.resolve(entry, method, params, options)?;
@@ -168,8 +171,11 @@ impl Host {
         }
         let spend = self.reserve(principal, &entry.name, resolved.order.tool.as_deref())?;
         let begun = self.now();
-        let outcome = match entry.lease(client.as_ref()) {
-            Ok(lease) => lease.upstream().exchange(&resolved.order, row).await,
+        let outcome = match entry.lease(client.as_ref().filter(|_| !shared)) {
+            Ok(lease) => {
+                let answer = lease.upstream().exchange(&resolved.order, row).await;
+                answer.map(|answer| if lease.is_shared() { answer } else { answer.by_own_instance() })
+            }
             Err(full) => Err(full),
         };
         if let Some(spend) = spend {

@@ -13,6 +13,7 @@ use std::time::Duration;
 pub struct Answer {
     said: Arc<Said>,
     era: Era,
+    shared: bool,
 }
 
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Answer {
             Outcome::Result(result) => Said::Result((*result).to_owned(), Members::of(result)),
             Outcome::Error(error) => Said::Error(error.raw.to_owned()),
         };
-        Self { said: Arc::new(said), era }
+        Self { said: Arc::new(said), era, shared: true }
     }
 
     /// The outcome in the server's own bytes.
@@ -99,7 +100,17 @@ impl Answer {
         let Some(result) = result else { return self.clone() };
         let left = RawValue::from_string(ttl.as_millis().to_string()).expect("a number is JSON");
         let said = Said::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
-        Self { said: Arc::new(said), era: self.era }
+        Self { said: Arc::new(said), era: self.era, shared: self.shared }
+    }
+
+    /// Whether the instance gave it that all clients share.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The same, given by the instance of one client.
+    pub(crate) fn by_own_instance(self) -> Self {
+        Self { shared: false, ..self }
     }
 
     /// Whether the server says that it failed: with an error, or with the result of a tool that says so.

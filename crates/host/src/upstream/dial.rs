@@ -590,7 +590,14 @@ fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {
         resources_changes: said.resources_list_changed,
         resources_subscribe: said.resources_subscribe,
         prompts_changes: said.prompts_list_changed,
+        tasks: calls_as_tasks(said).unwrap_or(false),
     }
+}
+
+/// `tasks.requests.tools.call`, which is how the legacy era says it.
+fn calls_as_tasks(said: &Capabilities<'_>) -> Option<bool> {
+    let requests = Object::parse(said.raw?).ok()?.object("tasks")?.object("requests")?;
+    Some(requests.object("tools")?.get("call").is_some())
 }
 
 pub(super) fn raw(text: &str) -> Box<RawValue> {

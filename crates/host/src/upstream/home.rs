@@ -32,6 +32,14 @@ impl Role {
             Self::Own { .. } => true,
         }
     }
+
+    /// The client whose own it is.
+    pub(crate) fn client(&self) -> Option<&ClientKey> {
+        match self {
+            Self::Base { .. } => None,
+            Self::Own { home } => home.caller.key(),
+        }
+    }
 }
 
 /// The client of an own instance.

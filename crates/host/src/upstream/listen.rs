@@ -67,7 +67,9 @@ impl Upstream {
                 if notification.method == LOG_MESSAGE {
                     self.said_to_client(bytes);
                 }
-                self.followed(&notification, bytes);
+                if !self.earshot.takes(&notification.method, bytes) {
+                    self.followed(&notification, bytes);
+                }
             }
             Ok(Message::Request(request)) => {
                 self.tell(Input::Heard { epoch });

@@ -31,6 +31,7 @@ use crate::clock::Clock;
 use crate::config::ProtocolChoice;
 use crate::menu::Bell;
 use crate::observe::{Ends, Observer, Stats};
+use crate::overheard::Earshot;
 use crate::pins::{PinMode, Pinboard};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
@@ -65,6 +66,8 @@ pub(crate) struct Upstream {
     bell: Bell,
     /// Answers that are given again until it says that something changed.
     cache: Arc<AnswerCache>,
+    /// Who hears what it says about what it began earlier.
+    earshot: Arc<Earshot>,
     /// What the config says; it may change.
     settings: RwLock<Arc<Settings>>,
     /// The shelf has changed with the config: what is listed next is kept, even if it is what was known.
@@ -159,6 +162,8 @@ pub(crate) struct ServerCapabilities {
     pub(crate) resources_changes: bool,
     pub(crate) resources_subscribe: bool,
     pub(crate) prompts_changes: bool,
+    /// Tools can be called as tasks, in the manner of the legacy era.
+    pub(crate) tasks: bool,
 }
 
 /// What an upstream is made of.
@@ -171,12 +176,13 @@ pub(crate) struct Parts {
     pub(crate) cache: Arc<AnswerCache>,
     pub(crate) role: Role,
     pub(crate) wishes: Arc<Wishes>,
+    pub(crate) earshot: Arc<Earshot>,
 }
 
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, bell, cache, role, wishes } = parts;
+        let Parts { name, settings, clock, observer, bell, cache, role, wishes, earshot } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
@@ -203,6 +209,7 @@ impl Upstream {
             wishes,
             bell,
             cache,
+            earshot,
             settings: RwLock::new(Arc::new(settings)),
             shelf_is_new: AtomicBool::new(false),
             machine: Mutex::new(machine),

@@ -75,6 +75,11 @@ impl ProtocolVersion {
         *self == Self::LATEST_LEGACY
     }
 
+    /// Whether a client of the legacy era knows what a task is. In the modern one it says so with each request.
+    pub fn has_tasks(&self) -> bool {
+        *self == Self::V2025_11_25
+    }
+
     /// `dddd-dd-dd`; without this check text such as `draft` would compare as newer than every date.
     fn is_date(&self) -> bool {
         self.0.len() == 10

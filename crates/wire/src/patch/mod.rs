@@ -147,6 +147,12 @@ impl<'p> Patch<'p> {
         self.change(key.into(), None)
     }
 
+    /// These changes, and then those.
+    #[must_use]
+    pub fn and(self, later: Self) -> Self {
+        later.changes.into_iter().fold(self, |patch, (key, value)| patch.change(key, value))
+    }
+
     /// Whether this changes nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
