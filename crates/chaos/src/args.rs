@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use crate::fault::{FAULTS, Fault, Form, Transport};
+use crate::fault::{Act, FAULTS, Fault, Form, Transport};
 use crate::gateway::{Peer, Subject};
 use crate::row::Order;
 
@@ -96,7 +96,9 @@ impl Args {
         let wanted = |fault: &&Fault| {
             self.fault.is_empty() || self.fault.iter().any(|wanted| wanted.name == fault.name)
         };
-        FAULTS.iter().filter(|_| !self.figures).filter(wanted).flat_map(|fault| {
+        // A spare is something that only ours has.
+        let has = |fault: &&Fault| self.against.is_none() || fault.act != Act::KillSpared;
+        FAULTS.iter().filter(|_| !self.figures).filter(wanted).filter(has).flat_map(|fault| {
             let fits = |transport: &&Transport| self.transport.is_none_or(|wanted| wanted == **transport);
             fault.transports.iter().filter(fits).map(move |transport| (fault, *transport))
         })

@@ -173,6 +173,14 @@ impl Client {
     }
 }
 
+/// What is at an address that is no MCP endpoint, if it is JSON.
+pub async fn get(url: &str) -> Option<Value> {
+    let client = Client::new(url, Era::Modern).ok()?;
+    let request = Request::get(client.uri.clone()).body(Full::default()).ok()?;
+    let body = client.http.request(request).await.ok()?.into_body().collect().await.ok()?;
+    serde_json::from_slice(&body.to_bytes()).ok()
+}
+
 struct Answered {
     status: StatusCode,
     headers: HeaderMap,

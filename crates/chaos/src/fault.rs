@@ -65,6 +65,8 @@ pub enum Allowed {
 pub enum Act {
     /// The child is killed.
     Kill,
+    /// The child is killed while a second one stands ready.
+    KillSpared,
     /// The child is killed ten times, once a second, however far it has come.
     KillTenTimes,
     /// The child is killed, and its successors are sick for a while.
@@ -179,6 +181,15 @@ pub const FAULTS: &[Fault] = &[
         what: "the child is killed while nobody calls",
         transports: STDIO,
         act: Act::Kill,
+        callers: Callers::Rest,
+        lost: Allowed::Never,
+        unknown: Allowed::Never,
+    },
+    Fault {
+        name: "killed-with-spare",
+        what: "the child is killed while a spare stands ready (`spare = 1`)",
+        transports: STDIO,
+        act: Act::KillSpared,
         callers: Callers::Rest,
         lost: Allowed::Never,
         unknown: Allowed::Never,

@@ -252,11 +252,13 @@ fn repeats(fault: &Fault, order: &Order) -> usize {
             Form::Short => 25,
             Form::Ordinary | Form::Long => 1000,
         },
-        Act::Kill | Act::KillParent | Act::ExpireSession | Act::BreakAnswers(_) => match order.form {
-            Form::Short => 2,
-            Form::Ordinary => 100,
-            Form::Long => 1000,
-        },
+        Act::Kill | Act::KillSpared | Act::KillParent | Act::ExpireSession | Act::BreakAnswers(_) => {
+            match order.form {
+                Form::Short => 2,
+                Form::Ordinary => 100,
+                Form::Long => 1000,
+            }
+        }
         _ => match order.form {
             Form::Short => 1,
             Form::Ordinary => 5,

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use crate::alone;
-use crate::client::{Client, Reply};
+use crate::client::{self, Client, Reply};
 use crate::fault::{Fault, Form, Transport};
 use crate::gateway::{Gateway, LONG_ENOUGH, LOOK_AGAIN, Launch, Subject, mark};
 use crate::ledger;
@@ -35,6 +36,8 @@ pub struct Scene {
     pub server: Option<Server>,
     /// The relay before it, if there is one.
     pub proxy: Option<Proxy>,
+    /// The call under way that has the server misbehave.
+    pub(crate) misbehaving: Option<JoinHandle<()>>,
     subject: Subject,
     dir: TempDir,
 }
@@ -67,7 +70,7 @@ impl Scene {
         let within = if stage.named { own_names(dir)? } else { Vec::new() };
         let launch = Launch { subject: subject.clone(), dir: dir.to_owned(), config, within };
         let gateway = Gateway::start(launch).await?;
-        Ok(Self { stage, gateway, server, proxy, subject: subject.clone(), dir: temp })
+        Ok(Self { stage, gateway, server, proxy, misbehaving: None, subject: subject.clone(), dir: temp })
     }
 
     /// The names of the tools, once they are listed.
@@ -81,6 +84,9 @@ impl Scene {
         let began = Instant::now();
         while began.elapsed() < LONG_ENOUGH {
             if let Some(tools) = self.names().await.and_then(|names| Tools::among(&names, SERVER)) {
+                if self.stage.is_spared() {
+                    self.spared().await?;
+                }
                 return Ok(tools);
             }
             tokio::time::sleep(LOOK_AGAIN * 10).await;
@@ -114,6 +120,25 @@ impl Scene {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         Err(Cannot::because("the gateway", &"it has no child"))
+    }
+
+    /// The child in use, once there is another one to take its place.
+    ///
+    /// # Errors
+    /// There is none within a minute.
+    pub async fn spared(&self) -> Result<u32> {
+        let url = self.gateway.url().replace("/mcp", "/api/v1/status");
+        let began = Instant::now();
+        while began.elapsed() < LONG_ENOUGH {
+            let status = client::get(&url).await.unwrap_or_default();
+            let server = &status["upstreams"][0];
+            let pid = server["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+            if let Some(pid) = pid.filter(|_| server["spare"] == "ready") {
+                return Ok(pid);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Err(Cannot::because("the gateway", &"it has no spare"))
     }
 
     /// The gateway's own process, and all that it started.

@@ -54,6 +54,7 @@ impl Stage {
         match fault.act {
             Act::Kill | Act::KillTenTimes | Act::KillOver | Act::Junk | Act::FloodStderr => {}
             Act::KillGateway | Act::Refuse(_) => {}
+            Act::KillSpared => stage.set("spare", json!(1)),
             Act::Relapse(sickness) => {
                 stage.other_flags = Some(words(match sickness {
                     Sickness::Exits => "--exit-at-start always",
@@ -121,6 +122,11 @@ impl Stage {
 
     fn set(&mut self, key: &str, value: Value) {
         self.settings.insert(key.to_owned(), value);
+    }
+
+    /// Whether a second child stands ready.
+    pub(crate) fn is_spared(&self) -> bool {
+        self.settings.contains_key("spare")
     }
 
     /// The flags of a server that counts in this directory.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::fault::{Act, Form, Sickness, Status};
 use crate::gateway::LOOK_AGAIN;
@@ -37,6 +38,7 @@ impl Strike {
             Act::Kill | Act::KillParent | Act::KillOver | Act::SlowStart => {
                 proc::kill(scene.pid().await?).await
             }
+            Act::KillSpared => proc::kill(scene.spared().await?).await,
             Act::KillTenTimes => self.kill_ten_times(scene, load).await,
             Act::Relapse(_) => {
                 let pid = scene.pid().await?;
@@ -55,12 +57,13 @@ impl Strike {
             }
             Act::HugeFrame => {
                 let size = if self.form == Form::Short { 8 << 20 } else { 100 << 20 };
-                begin_through_gateway(load, json!({ "how": "huge_frame", "size": size }));
+                scene.misbehaving = begin_through_gateway(load, json!({ "how": "huge_frame", "size": size }));
                 Ok(Instant::now())
             }
             Act::FloodStderr => {
                 let size = if self.form == Form::Short { 8 << 20 } else { 64 << 20 };
-                begin_through_gateway(load, json!({ "how": "stderr_flood", "size": size }));
+                scene.misbehaving =
+                    begin_through_gateway(load, json!({ "how": "stderr_flood", "size": size }));
                 Ok(Instant::now())
             }
             Act::Restart(_) => server(scene)?.kill().await,
@@ -116,15 +119,21 @@ impl Strike {
     pub(crate) async fn heal(self, scene: &mut Scene, struck: Instant) -> Result<Instant> {
         match self.act {
             Act::Kill
+            | Act::KillSpared
             | Act::KillTenTimes
             | Act::KillParent
             | Act::KillOver
             | Act::SlowStart
             | Act::Junk
-            | Act::HugeFrame
-            | Act::FloodStderr
             | Act::ExpireSession
             | Act::OtherTools => Ok(struck),
+            Act::HugeFrame | Act::FloodStderr => {
+                // Over when the call is; how it ends is no part of what is measured.
+                if let Some(call) = scene.misbehaving.take() {
+                    let _ = call.await;
+                }
+                Ok(struck)
+            }
             Act::Relapse(_) => {
                 tokio::time::sleep(self.lasts()).await;
                 scene.becomes_another(false)?;
@@ -238,9 +247,7 @@ async fn through_gateway(load: &Load, arguments: Value) {
     }
 }
 
-fn begin_through_gateway(load: &Load, arguments: Value) {
-    if let Some(client) = load.client() {
-        let tool = load.tools().misbehave.clone();
-        tokio::spawn(async move { drop(client.call(&tool, &arguments).await) });
-    }
+fn begin_through_gateway(load: &Load, arguments: Value) -> Option<JoinHandle<()>> {
+    let (client, tool) = (load.client()?, load.tools().misbehave.clone());
+    Some(tokio::spawn(async move { drop(client.call(&tool, &arguments).await) }))
 }

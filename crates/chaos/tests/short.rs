@@ -24,6 +24,7 @@ macro_rules! short {
 
 short! {
     killed_idle
+    killed_with_spare
     killed_in_call
     killed_ten_times
     killed_over_and_over
