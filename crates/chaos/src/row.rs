@@ -99,6 +99,8 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(90);
 /// The load before the first blow, and between two.
 const WARM_UP: Duration = Duration::from_millis(400);
 const SETTLE: Duration = Duration::from_millis(150);
+/// Strikes of a long row before what the gateway holds is taken for its start: by then it has done everything once.
+const BREAK_IN: usize = 20;
 /// What is over may take this long to be cleared away.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -111,7 +113,7 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
     let (tools, eras) = (scene.tools().await?, order.subject.eras());
     let tag = format!("{transport}-{}", fault.name);
     let load = Load::begin(scene.gateway.url(), eras, tools, &tag, scene.stage.pace, order.seed).await?;
-    let before = if fault.act == Act::StartLate {
+    let mut before = if fault.act == Act::StartLate {
         Held::by(&scene)
     } else {
         tokio::time::sleep(WARM_UP).await;
@@ -124,7 +126,14 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
     let mut course = Course::default();
     for number in 0..repeats(fault, order) {
         let strike = Strike { act: fault.act, form: order.form, number, limit: GIVE_UP_AFTER };
-        course.alone.push(scene.alone().await?);
+        if fault.act == Act::KillOver && number == BREAK_IN {
+            load.pause().await;
+            before = Held::by(&scene);
+            load.resume();
+        }
+        if fault.act != Act::KillOver || number.is_multiple_of(BREAK_IN) {
+            course.alone.push(scene.alone().await?);
+        }
         course.repeat(strike, fault, &mut scene, &load).await?;
         if course.never_back > 0 {
             break;
