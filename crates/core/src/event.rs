@@ -52,6 +52,11 @@ pub enum Event {
     },
     /// Its session was replaced; the link stayed.
     SessionRenewed,
+    /// A new session was told what the one before it knew: marked calls, log level, followed resources.
+    SessionRestored {
+        /// What it could not be told, and why; the first few, if there are many.
+        missing: Vec<String>,
+    },
     /// Its credential was replaced; the link stayed.
     CredentialRenewed,
     /// Too many failures in a row: calls are refused for a while.
@@ -143,6 +148,7 @@ impl Event {
             Self::SpareUsed => "spare_used",
             Self::SpareLost { .. } => "spare_lost",
             Self::SessionRenewed => "session_renewed",
+            Self::SessionRestored { .. } => "session_restored",
             Self::CredentialRenewed => "credential_renewed",
             Self::CircuitOpened { .. } => "circuit_opened",
             Self::CircuitClosed => "circuit_closed",
@@ -195,6 +201,12 @@ impl fmt::Display for Event {
             Self::SpareUsed => f.write_str("goes on with its spare"),
             Self::SpareLost { cause } => write!(f, "lost its spare: {cause}"),
             Self::SessionRenewed => f.write_str("forgot its session and has a new one"),
+            Self::SessionRestored { missing } if missing.is_empty() => {
+                f.write_str("knows everything that its session is to know")
+            }
+            Self::SessionRestored { missing } => {
+                write!(f, "lacks some of what its session is to know: {}", missing.join("; "))
+            }
             Self::CredentialRenewed => f.write_str("has a new credential"),
             Self::CircuitOpened { failures, cooldown } => {
                 let (failed, closed_for) = (times(*failures), duration(*cooldown));

@@ -353,6 +353,7 @@ impl Host {
             protocol: spec.protocol,
             max_message: spec.max_message,
             pins: spec.pins,
+            restore: spec.restore.clone(),
             client_info: Arc::clone(&self.inner.client_info),
             capabilities: Arc::clone(&self.inner.capabilities),
             dialer: dialer.unwrap_or_else(|| self.dialer(name, spec)),

@@ -117,6 +117,7 @@ fn difference(before: &ServerSpec, after: &ServerSpec) -> Option<Revision> {
         oauth: before.oauth.clone(),
         protocol: before.protocol,
         max_message: before.max_message,
+        restore: before.restore.clone(),
         ..after.clone()
     };
     match (as_before == *before, as_before == *after) {

@@ -6,6 +6,7 @@ use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
 use crate::pins::PinCounts;
 use crate::transport::Route;
+use gripfast_core::standing::Restored;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
 use gripfast_wire::Era;
@@ -35,6 +36,9 @@ pub struct ServerStatus {
     pub instructions: Option<String>,
     /// How long the present session has lasted.
     pub session_age: Option<Duration>,
+    /// How much of what its session is to know (calls marked `restore`, log level, followed resources) the present
+    /// one knows; unknown without a session, or while it is being told.
+    pub restored: Option<Restored>,
     /// How many tools it offers, as far as they may be seen.
     pub tools: usize,
     /// Its pinned tools.
@@ -114,6 +118,7 @@ impl ServerStatus {
                 )
             }),
             instructions: live.as_ref().and_then(|live| live.server.instructions.clone()),
+            restored: upstream.restored(),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,
             pins: upstream.pins.counts(),
@@ -157,6 +162,7 @@ impl ServerStatus {
             url: None,
             server_info: None,
             instructions: None,
+            restored: None,
             session_age: None,
             tools: 0,
             pins: PinCounts::default(),

@@ -68,6 +68,12 @@ impl Following {
         }
     }
 
+    /// Everything that somebody follows, and what the session knows of it.
+    pub(super) fn followed(&self) -> impl Iterator<Item = (&str, &Knows)> {
+        let followed = self.resources.iter().filter(|(_, resource)| resource.followers > 0);
+        followed.map(|(uri, resource)| (uri.as_str(), &resource.knows))
+    }
+
     pub(super) fn is_known(&self, uri: &str) -> bool {
         self.resources.get(uri).is_some_and(|resource| resource.knows == Knows::Yes)
     }

@@ -1,14 +1,17 @@
-//! What a session is to know beyond its handshake, and what the present one knows of it: the log level that
-//! callers wish for, and the resources whose changes somebody follows.
+//! What a session is to know beyond its handshake, and what the present one knows of it: the calls that the
+//! operator marked, the log level that callers wish for, and the resources whose changes somebody follows.
 //!
 //! The wishes belong to the upstream and outlive every session. A new session knows nothing, so everything
-//! is due again; that is all there is to putting a session's state back. The shell asks for the next errand,
+//! is due again; that is all there is to putting a session's state back. The marked calls are made before the
+//! session is put to use, so that nobody's call goes before them. For the rest the shell asks for the next errand,
 //! runs it, and says how it ended: one at a time, so that an end and a new beginning of the same wish never
 //! overtake each other.
 
 mod following;
+mod restored;
 
 pub use following::Full;
+pub use restored::Restored;
 
 use crate::ids::Epoch;
 use crate::time::Mono;
@@ -101,10 +104,22 @@ pub enum Verdict {
 struct Session {
     epoch: Epoch,
     offers: Offers,
+    /// The marked calls, by their tools, and what came of them.
+    calls: Vec<(String, Verdict)>,
     level: Knows,
     stream: Knows,
     /// An errand that has not ended.
     under_way: Option<Errand>,
+    telling: Telling,
+}
+
+/// How far a new session is with being told everything for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    UnderWay,
+    /// Over, and nobody was told so yet.
+    JustOver,
+    Over,
 }
 
 /// Whether a session knows one thing.
@@ -170,6 +185,22 @@ impl Standing {
         }
     }
 
+    /// Somebody's call had the session of `epoch` told of this log level, which every session is to have
+    /// from now on.
+    pub fn level_told(&mut self, epoch: Epoch, level: &str) {
+        self.set_level(level);
+        if let Some(session) = self.session.as_mut().filter(|session| session.epoch == epoch) {
+            // Two at once may arrive in any order.
+            let other_under_way = matches!(session.under_way, Some(Errand::SetLevel(_)));
+            session.level = if other_under_way { Knows::No } else { Knows::Yes };
+        }
+    }
+
+    /// The log level that every session is to have.
+    pub fn level(&self) -> Option<&str> {
+        self.level.as_deref()
+    }
+
     /// Somebody follows a resource from now on.
     ///
     /// # Errors
@@ -199,10 +230,18 @@ impl Standing {
         self.following.concerned(uri)
     }
 
-    /// A new session, which knows nothing.
-    pub fn begin_session(&mut self, epoch: Epoch, offers: Offers) {
+    /// A new session, which knows nothing but what the marked `calls` have told it before it was put to use.
+    pub fn begin_session(&mut self, epoch: Epoch, offers: Offers, calls: Vec<(String, Verdict)>) {
         self.end_session();
-        self.session = Some(Session { epoch, offers, level: Knows::No, stream: Knows::No, under_way: None });
+        self.session = Some(Session {
+            epoch,
+            offers,
+            calls,
+            level: Knows::No,
+            stream: Knows::No,
+            under_way: None,
+            telling: Telling::UnderWay,
+        });
     }
 
     /// The session is over, and what it knew with it.
@@ -232,9 +271,12 @@ impl Standing {
                     })
                 }
             },
-        }?;
-        session.under_way = Some(errand.clone());
-        Some(errand)
+        };
+        if errand.is_none() && session.telling == Telling::UnderWay {
+            session.telling = Telling::JustOver;
+        }
+        session.under_way.clone_from(&errand);
+        errand
     }
 
     /// When [`Self::next`] will have something to do that it has not now, if nobody wishes for anything else.

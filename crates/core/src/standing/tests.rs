@@ -41,7 +41,7 @@ fn obey(standing: &mut Standing, now: Mono, epoch: Epoch) -> (Vec<Errand>, Vec<S
 
 fn session(offers: Offers) -> Standing {
     let mut standing = Standing::default();
-    standing.begin_session(first(), offers);
+    standing.begin_session(first(), offers, Vec::new());
     standing
 }
 
@@ -92,7 +92,7 @@ fn d04_a_new_session_is_told_everything_again_and_followers_look_again() {
     standing.unfollow("b");
     standing.follow("c").unwrap();
     let second = first().next();
-    standing.begin_session(second, EACH);
+    standing.begin_session(second, EACH, Vec::new());
     assert_eq!(standing.next(at(9), first()), None, "a straggler of the old session");
     let (told, again) = obey(&mut standing, at(9), second);
     assert_eq!(told, [Errand::SetLevel("info".to_owned()), follow(&["a", "c"], &[])]);
@@ -107,7 +107,7 @@ fn the_level_is_told_once_and_only_where_it_can_be() {
     assert_eq!(obey(&mut standing, at(0), first()).0, [Errand::SetLevel("debug".to_owned())]);
     standing.set_level("debug");
     assert!(obey(&mut standing, at(1), first()).0.is_empty());
-    standing.begin_session(first().next(), Offers { level: false, follow: Way::None });
+    standing.begin_session(first().next(), Offers { level: false, follow: Way::None }, Vec::new());
     assert!(obey(&mut standing, at(2), first().next()).0.is_empty());
 }
 
@@ -219,4 +219,83 @@ fn nobodys_appetite_fills_our_memory() {
     assert_eq!(standing.follow("7"), Err(Full), "followers are counted too");
     standing.unfollow("9");
     standing.follow("one more").unwrap();
+}
+
+#[test]
+fn d04_a_level_that_a_call_has_told_is_not_told_again_before_the_next_session() {
+    let mut standing = session(EACH);
+    obey(&mut standing, at(0), first());
+    standing.level_told(first(), "info");
+    assert!(obey(&mut standing, at(1), first()).0.is_empty());
+    let second = first().next();
+    standing.begin_session(second, EACH, Vec::new());
+    assert_eq!(obey(&mut standing, at(2), second).0, [Errand::SetLevel("info".to_owned())]);
+    standing.level_told(first(), "debug");
+    assert_eq!(
+        obey(&mut standing, at(3), second).0,
+        [Errand::SetLevel("debug".to_owned())],
+        "another session was"
+    );
+}
+
+#[test]
+fn d04_it_is_told_once_how_much_was_put_back() {
+    let mut standing = session(EACH);
+    assert_eq!(standing.restored(), None, "too early to tell");
+    obey(&mut standing, at(0), first());
+    assert_eq!((standing.take_restored(), standing.restored()), (None, Some(Restored::Nothing)));
+    standing.follow("a").unwrap();
+    obey(&mut standing, at(0), first());
+    assert_eq!((standing.take_restored(), standing.restored()), (None, Some(Restored::Everything)));
+    let second = first().next();
+    standing.begin_session(second, EACH, Vec::new());
+    assert_eq!((standing.take_restored(), standing.restored()), (None, None));
+    obey(&mut standing, at(1), second);
+    assert_eq!(standing.take_restored(), Some(Restored::Everything));
+    assert_eq!(standing.take_restored(), None, "once");
+    standing.end_session();
+    assert_eq!(standing.restored(), None);
+}
+
+#[test]
+fn d04_what_could_not_be_put_back_is_named_with_its_cause_until_it_is() {
+    let mut standing = Standing::default();
+    standing.set_level("info");
+    standing.follow("a").unwrap();
+    let refused = vec![
+        ("login".to_owned(), Verdict::Declined("wrong password".to_owned())),
+        ("select".to_owned(), Verdict::Done),
+    ];
+    standing.begin_session(first(), EACH, refused);
+    standing.next(at(0), first()).unwrap();
+    standing.ended(at(0), first(), Ended::Level(Verdict::Missed("HTTP 500".to_owned())));
+    standing.next(at(0), first()).unwrap();
+    standing.ended(at(0), first(), Ended::Followed(vec![("a".into(), Verdict::Done)]));
+    assert_eq!(standing.next(at(0), first()), None);
+    let missing =
+        |texts: &[&str]| Restored::Partly { missing: texts.iter().map(|t| (*t).to_owned()).collect() };
+    let told = missing(&["the call of `login`: wrong password", "the log level `info`: HTTP 500"]);
+    assert_eq!((told.word(), standing.take_restored()), ("partly", Some(told)));
+    obey(&mut standing, at(1), first());
+    assert_eq!(standing.restored(), Some(missing(&["the call of `login`: wrong password"])));
+    let done = vec![("login".to_owned(), Verdict::Done)];
+    standing.begin_session(first().next(), Offers { level: false, follow: Way::None }, done);
+    assert_eq!(standing.next(at(2), first().next()), None);
+    assert_eq!(standing.restored(), Some(missing(&["changes of `a`: the server does not tell of changes"])));
+}
+
+#[test]
+fn a_long_list_of_what_is_missing_is_cut() {
+    let mut standing = Standing::default();
+    for number in 0..500 {
+        standing.follow(&number.to_string()).unwrap();
+    }
+    standing.begin_session(first(), Offers { level: true, follow: Way::None }, Vec::new());
+    standing.next(at(0), first());
+    match standing.restored() {
+        Some(Restored::Partly { missing }) => {
+            assert_eq!((missing.len(), &*missing[10]), (11, "and 490 more"));
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -7,7 +7,7 @@ use super::words;
 use crate::reload::Reloader;
 use gripfast::transport::StderrLines;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, Event, NextAction, ServerStatus, SpareState, UpstreamEvent,
+    AuditStatus, BudgetUse, CacheCounts, Event, NextAction, Restored, ServerStatus, SpareState, UpstreamEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -147,6 +147,10 @@ pub(super) struct UpstreamView {
     url: Option<String>,
     server_info: Option<String>,
     session_age_ms: Option<u64>,
+    /// Whether the session knows what it is to know: `restored`, `partly`, `nothing_to_restore`.
+    restored: Option<&'static str>,
+    /// What it lacks.
+    not_restored: Vec<String>,
     restarts_in_window: u32,
     waiting: u32,
     replacing: bool,
@@ -269,6 +273,11 @@ impl From<&ServerStatus> for UpstreamView {
             url: status.url.clone(),
             server_info: status.server_info.clone(),
             session_age_ms: status.session_age.map(millis),
+            restored: status.restored.as_ref().map(Restored::word),
+            not_restored: match &status.restored {
+                Some(Restored::Partly { missing }) => missing.clone(),
+                Some(Restored::Nothing | Restored::Everything) | None => Vec::new(),
+            },
             restarts_in_window: supervision.restarts_in_window,
             waiting: supervision.waiting,
             replacing: supervision.replacing,
@@ -336,6 +345,7 @@ impl From<&Event> for Facts {
             | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
             Event::JunkSkipped { lines, sample: _ } => Self { lines: Some(*lines), ..none },
             Event::SessionRenewed
+            | Event::SessionRestored { .. }
             | Event::CredentialRenewed
             | Event::CircuitClosed
             | Event::ClientsSeparated

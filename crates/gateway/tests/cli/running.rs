@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 pub(crate) const STATE: &str = "home/.local/state/gripfast";
 const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running gateway; gone with this value, and its servers with it.
 pub(crate) struct Running {
@@ -72,11 +73,13 @@ impl Running {
             let mut events = self.host.events();
             let reached = async {
                 let there = || {
-                    let supervision = self.host.status_of(server).unwrap().supervision;
-                    supervision.state.word() == state && !supervision.replacing
+                    let status = self.host.status_of(server).unwrap();
+                    let told = status.session_age.is_none() || status.restored.is_some();
+                    status.supervision.state.word() == state && !status.supervision.replacing && told
                 };
                 while !there() {
-                    events.recv().await.unwrap();
+                    // Not everything that is waited for is told.
+                    let _ = tokio::time::timeout(LOOK_AGAIN, events.recv()).await;
                 }
             };
             if tokio::time::timeout(PATIENCE, reached).await.is_err() {

@@ -81,7 +81,7 @@ fn one_server_in_detail() {
       server: gripfast-demo 0.1.0
       via: stdio, pid [PID]
       protocol: 2026-07-28 (modern)
-      session: [T] old
+      session: [T] old, nothing to restore
       tools: 9
       calls: 1, 0 errors, 0 tool errors, 0 in flight, 0 waiting, p50 [T], p95 [T], last ok [T]
       circuit: closed

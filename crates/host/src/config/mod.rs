@@ -15,6 +15,7 @@ mod load;
 mod lookup;
 mod node;
 mod redact;
+mod restore;
 mod spec;
 pub mod suggest;
 mod template;
@@ -25,6 +26,7 @@ pub use effective::{Setting, SettingFrom};
 pub use load::{ConfigError, Places};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
+pub use restore::{Argument, RestoreCall};
 pub use spec::{
     CacheLimits, CacheSpec, ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, OAuthSpec, PinMode,
     ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport, endpoint,

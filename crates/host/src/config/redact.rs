@@ -1,4 +1,4 @@
-//! Keeps secrets out of what is shown. Values of `env` and `headers` are known by their place; the rest is
+//! Keeps secrets out of what is shown. Values of `env`, `headers` and `arguments` are known by their place; the rest is
 //! known by its looks: a token pasted into an argument, a URL with a password in it. Both matter where a
 //! source line in an error message holds the secret next to the mistake.
 
@@ -40,9 +40,9 @@ pub(super) fn mask_line(line: &str, secrets: &[String]) -> String {
     mask_tokens(&line).chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// The literal values of `env` and `headers`, wherever they stand: what no excerpt may show.
+/// The literal values of `env`, `headers` and the arguments of calls, wherever they stand: what no excerpt may show.
 pub(super) fn secrets(node: &Node) -> Vec<String> {
-    const HOLDERS: &[&str] = &["env", "environment", "envs", "headers", "http_headers"];
+    const HOLDERS: &[&str] = &["env", "environment", "envs", "headers", "http_headers", "arguments"];
     /// Shorter ones are `1` and `true`, and starring those out would make excerpts unreadable.
     const SHORTEST: usize = 4;
     const HARMLESS: &[&str] = &["Bearer", "Basic", "token", "true", "false"];

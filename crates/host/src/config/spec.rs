@@ -2,6 +2,7 @@
 //! Everything here is checked and has its defaults filled in; only templates wait until a server is connected.
 
 use super::access::AccessConfig;
+use super::restore::RestoreCall;
 use super::template::Template;
 use crate::audit::AuditOptions;
 pub use crate::cache::{CacheLimits, CacheSpec};
@@ -157,6 +158,11 @@ pub struct ServerSpec {
     pub cache: CacheSpec,
     /// Which of its tools may be sent again after a lost link.
     pub replay: ReplayRules,
+    /// Calls that are made in every new session before anybody else's, in this order: a login, the choice of a
+    /// workspace. Each is a `tool` of the server's own and its `arguments`, whose texts may refer to variables and
+    /// files. One that fails is named in status and keeps nobody out. They have half of `timeouts.connect` together;
+    /// each costs a round trip before the server is used. At most 32. Default: none.
+    pub restore: Vec<RestoreCall>,
     /// The largest message it may send, in bytes. A larger one ends the call, or the link where the call
     /// cannot be told. Default 16 MiB.
     pub max_message: usize,
@@ -179,6 +185,7 @@ impl ServerSpec {
             pins: PinMode::Enforce,
             cache: CacheSpec::default(),
             replay: ReplayRules::default(),
+            restore: Vec::new(),
             max_message: Self::DEFAULT_MAX_MESSAGE,
         }
     }

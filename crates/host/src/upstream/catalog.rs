@@ -10,7 +10,7 @@ use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
 use gripfast_core::supervise::upstream::Input;
 use gripfast_wire::envelope::{self, Message};
-use gripfast_wire::headers::ParamHeaders;
+use gripfast_wire::headers::{self, ParamHeaders};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{List, Page, Tool};
 use gripfast_wire::{Era, Outcome, RawValue, codes};
@@ -232,7 +232,7 @@ impl Upstream {
             id,
             method: method.to_owned(),
             message: envelope::request(id, method, with_context.as_deref().or(params)),
-            name: None,
+            name: own_name(live, method, params),
             param_headers: Vec::new(),
             during,
             sent: Arc::default(),
@@ -243,6 +243,14 @@ impl Upstream {
             Ok(reply) => reply.map(|reply| reply.message),
             Err(_) => Err(Evidence::sent(during, Observed::Silence(within)).into()),
         }
+    }
+}
+
+/// What a modern request is about, which it repeats in a header.
+fn own_name(live: &Live, method: &str, params: Option<&RawValue>) -> Option<String> {
+    match live.session.era {
+        Era::Modern => headers::standard_headers(method, params).ok()?.name.map(Into::into),
+        Era::Legacy => None,
     }
 }
 

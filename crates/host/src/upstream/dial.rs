@@ -161,7 +161,9 @@ impl Upstream {
         self.mend_credential("the server refused its credential").await?;
         let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
         let (session, server) = (Arc::clone(&live.session), Arc::clone(&live.server));
-        Ok(self.live_with(epoch, live.route, link, session, server, underway))
+        let mut renewed = self.live_with(epoch, live.route, link, session, server, underway);
+        renewed.calls = live.calls.clone();
+        Ok(renewed)
     }
 
     async fn try_each(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
@@ -171,6 +173,7 @@ impl Upstream {
         let first = remembered.or(gently);
         let settings = self.settings();
         let mut plan = VecDeque::from(plan(&settings.dialer.routes(), settings.protocol, first));
+        let marked = settings.marked()?;
         let mut asked_again = false;
         let mut open: Option<Opened> = None;
         let mut refusal: Option<Evidence> = None;
@@ -198,9 +201,10 @@ impl Upstream {
                         },
                     );
                     let (session, server) = (Arc::new(session), Arc::new(server));
-                    let live =
-                        self.live_with(epoch, step.route, opened.link, session, server, opened.underway);
-                    return Ok(Dialed { live, inbox: opened.inbox, heard: opened.heard });
+                    let Opened { link, mut inbox, underway, mut heard, .. } = opened;
+                    let mut live = self.live_with(epoch, step.route, link, session, server, underway);
+                    live.calls = while_hearing(&mut inbox, &mut heard, self.restore(&live, &marked)).await;
+                    return Ok(Dialed { live, inbox, heard });
                 }
                 Err(Miss::AnotherEra(evidence)) => {
                     // A child that ended over the question cannot be asked the other one. Its next start
@@ -264,11 +268,14 @@ impl Upstream {
                 return Err(Failure::Lost("it forgot the session that its link stands for".to_owned()));
             }
         }
+        let marked = self.settings().marked()?;
         match self.greet(&*live.link, step).await {
             Ok((session, server)) => {
                 let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
                 let (session, server) = (Arc::new(session), Arc::new(server));
-                Ok(self.live_with(epoch, live.route, link, session, server, underway))
+                let mut renewed = self.live_with(epoch, live.route, link, session, server, underway);
+                renewed.calls = self.restore(&renewed, &marked).await;
+                Ok(renewed)
             }
             Err(Miss::AnotherEra(evidence) | Miss::Away(evidence)) => Err(classify(&evidence)),
         }
@@ -295,6 +302,7 @@ impl Upstream {
             route,
             since,
             context,
+            calls: Vec::new(),
             level: SessionLevel::default(),
             answers,
             underway,

@@ -7,11 +7,13 @@ use super::wishes::Told;
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Reply, Trouble};
 use futures_util::future::join_all;
+use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Failure, Outcome as Fate, Sent};
-use gripfast_core::standing::{Ended, Errand, Offers, Way};
+use gripfast_core::standing::{Ended, Errand, Offers, Restored, Way};
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
 use gripfast_wire::envelope;
+use gripfast_wire::log::{self, LogLevel};
 use gripfast_wire::patch::Patch;
 use gripfast_wire::subscriptions::{self, Filter};
 use gripfast_wire::{Era, RawValue, codes};
@@ -80,6 +82,13 @@ impl Upstream {
                 let (ended, told) = self.run(&live, &mut stream, errand).await;
                 self.wishes.ended(self.clock.now().mono, live.epoch, ended, told);
             }
+            if let Some(restored) = self.wishes.take_restored() {
+                let missing = match restored {
+                    Restored::Nothing | Restored::Everything => Vec::new(),
+                    Restored::Partly { missing } => missing,
+                };
+                self.observer.tell(self.clock.now(), Event::SessionRestored { missing });
+            }
             let wake = self.wishes.wake_at();
             let again = async {
                 match wake {
@@ -109,7 +118,12 @@ impl Upstream {
         match errand {
             Errand::SetLevel(level) => {
                 let params = Patch::new().set_text("level", &level).to_object();
-                let told = self.tell_server(live, "logging/setLevel", &params).await;
+                // Whoever calls meanwhile and wants no more than that need not ask for it.
+                let claim = LogLevel::named(&level).and_then(|level| live.level.claim(level));
+                let told = self.tell_server(live, log::SET_LEVEL, &params).await;
+                if let (Some(claim), Told::Done) = (claim, &told) {
+                    claim.kept();
+                }
                 (Ended::Level(told.verdict()), Vec::new())
             }
             Errand::Follow { begin, end } => {

@@ -18,7 +18,7 @@ pub(super) struct SessionLevel(AtomicU8);
 impl SessionLevel {
     /// Claims that the server is asked for `level`. `None` if it has been asked for that or more already;
     /// otherwise what it was asked for before.
-    fn claim(&self, level: LogLevel) -> Option<Claim<'_>> {
+    pub(super) fn claim(&self, level: LogLevel) -> Option<Claim<'_>> {
         let wanted = mildness(level);
         let before = self.0.fetch_max(wanted, Ordering::AcqRel);
         (before < wanted).then_some(Claim { level: self, before, wanted })
@@ -26,14 +26,14 @@ impl SessionLevel {
 }
 
 /// The right and the duty to ask the server.
-struct Claim<'a> {
+pub(super) struct Claim<'a> {
     level: &'a SessionLevel,
     before: u8,
     wanted: u8,
 }
 
 impl Claim<'_> {
-    fn kept(mut self) {
+    pub(super) fn kept(mut self) {
         self.before = self.wanted;
     }
 }
@@ -56,16 +56,20 @@ fn mildness(level: LogLevel) -> u8 {
 impl Upstream {
     /// Makes sure that the server sends what a caller wants to hear, before the call goes.
     pub(super) async fn tell_level(&self, live: &Live, wanted: Option<LogLevel>) {
-        let Some(level) = wanted else { return };
+        let Some(wanted) = wanted else { return };
         if live.session.era == Era::Modern || !live.server.capabilities.logging {
             return;
         }
+        // A new session may not have been told yet what others want to hear.
+        let known = self.wishes.level().and_then(|level| LogLevel::named(&level));
+        let level = known.filter(|known| mildness(*known) > mildness(wanted)).unwrap_or(wanted);
         let Some(claim) = live.level.claim(level) else { return };
         let params = Patch::new().set_text("level", level.name()).to_object();
         // A server that does not take it says less than wished for; no call fails for that.
         let answer = self.own_request(live, log::SET_LEVEL, Some(&params), During::Probe).await;
         if answer.is_ok_and(|answer| matches!(Message::parse(&answer), Ok(Message::Response(_)))) {
             claim.kept();
+            self.wishes.level_told(live.epoch, level.name());
         }
     }
 }

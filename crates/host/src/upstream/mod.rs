@@ -15,6 +15,7 @@ mod home;
 mod level;
 mod listen;
 mod owner;
+mod restore;
 mod second;
 mod wishes;
 
@@ -28,7 +29,7 @@ pub(crate) use wishes::{Followed, Following, Wishes};
 use self::answers::{Answers, Thinking};
 use crate::cache::{AnswerCache, CacheUse};
 use crate::clock::Clock;
-use crate::config::ProtocolChoice;
+use crate::config::{ProtocolChoice, RestoreCall};
 use crate::menu::Bell;
 use crate::observe::{Ends, Observer, Stats};
 use crate::overheard::Earshot;
@@ -38,6 +39,7 @@ use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Unde
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
+use gripfast_core::standing::{self, Restored};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
 use gripfast_core::supervise::status::State;
@@ -98,6 +100,8 @@ pub(crate) struct Settings {
     pub(crate) max_message: usize,
     /// What is done about tools that change.
     pub(crate) pins: PinMode,
+    /// Calls that every new session begins with.
+    pub(crate) restore: Vec<RestoreCall>,
     /// How we introduce ourselves.
     pub(crate) client_info: Arc<RawValue>,
     /// What we can do for servers that ask.
@@ -116,6 +120,8 @@ pub(crate) struct Live {
     pub(crate) since: Mono,
     /// What goes into every modern request.
     context: RequestContext,
+    /// What came of the calls that every session begins with, by their tools.
+    calls: Vec<(String, standing::Verdict)>,
     /// Which log messages a legacy server was asked for.
     level: level::SessionLevel,
     /// The way of our answers to its questions.
@@ -291,6 +297,11 @@ impl Upstream {
     /// Whether it tells of changed resources, as far as is known: now, or when it was last up.
     pub(crate) fn tells_of_resources(&self) -> bool {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|verdict| verdict.follows)
+    }
+
+    /// How much of what it is to know its present session knows.
+    pub(crate) fn restored(&self) -> Option<Restored> {
+        self.wishes.restored()
     }
 
     /// Somebody wants it to stay up.

@@ -309,7 +309,7 @@ impl Owner {
 
     /// Tells the session in use what it is to know, and hears from it; no longer the one before.
     pub(super) fn run_errands(&mut self, live: Arc<Live>) {
-        self.upstream.wishes.begin_session(live.epoch, self.upstream.offers(&live));
+        self.upstream.wishes.begin_session(live.epoch, self.upstream.offers(&live), live.calls.clone());
         let errands = tokio::spawn(Arc::clone(&self.upstream).run_errands(live));
         if let Some(old) = self.errands.replace(errands.abort_handle()) {
             old.abort();

@@ -7,7 +7,7 @@ use super::{Hold, Upstream};
 use crate::transport::Listener;
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::ids::Epoch;
-use gripfast_core::standing::{Ended, Errand, Full, Offers, Standing, Verdict};
+use gripfast_core::standing::{Ended, Errand, Full, Offers, Restored, Standing, Verdict};
 use gripfast_core::time::Mono;
 use gripfast_wire::subscriptions;
 use std::collections::BTreeMap;
@@ -76,9 +76,9 @@ impl Wishes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin_session(&self, epoch: Epoch, offers: Offers) {
+    pub(super) fn begin_session(&self, epoch: Epoch, offers: Offers, calls: Vec<(String, Verdict)>) {
         let mut table = self.lock();
-        table.standing.begin_session(epoch, offers);
+        table.standing.begin_session(epoch, offers, calls);
         table.let_go();
     }
 
@@ -90,6 +90,24 @@ impl Wishes {
 
     pub(super) fn next(&self, now: Mono, epoch: Epoch) -> Option<Errand> {
         self.lock().standing.next(now, epoch)
+    }
+
+    /// The log level that every session is to have.
+    pub(super) fn level(&self) -> Option<String> {
+        self.lock().standing.level().map(str::to_owned)
+    }
+
+    pub(super) fn level_told(&self, epoch: Epoch, level: &str) {
+        self.lock().standing.level_told(epoch, level);
+    }
+
+    pub(super) fn restored(&self) -> Option<Restored> {
+        self.lock().standing.restored()
+    }
+
+    /// The same, once for each session that had something to be told.
+    pub(super) fn take_restored(&self) -> Option<Restored> {
+        self.lock().standing.take_restored()
     }
 
     pub(super) fn wake_at(&self) -> Option<Mono> {

@@ -52,6 +52,7 @@ max_instances = 65
 oauth = { client_id = "us", client_secret = "${env:SECRET}", scopes = ["read"], callback_port = 7332 }
 tools = { allow = ["*"], deny = ["delete_*"] }
 replay = { safe = ["search_*"], never = ["send_*"] }
+restore = [{ tool = "login", arguments = { user = "me", ids = [1, 2.5], deep = { on = true, word = "${env:WORD}" } } }, { tool = "wake" }]
 disabled = true
 "#;
 
@@ -95,6 +96,10 @@ const IN_JSON: &str = r#"{
       "oauth": { "client_id": "us", "client_secret": "${env:SECRET}", "scopes": ["read"], "callback_port": 7332 },
       "tools": { "allow": ["*"], "deny": ["delete_*"] },
       "replay": { "safe": ["search_*"], "never": ["send_*"] },
+      "restore": [
+        { "tool": "login", "arguments": { "user": "me", "ids": [1, 2.5], "deep": { "on": true, "word": "${env:WORD}" } } },
+        { "tool": "wake" }
+      ],
       "disabled": true
     }
   }
@@ -139,6 +144,9 @@ mcp_servers:
     oauth: { client_id: us, client_secret: "${env:SECRET}", scopes: [read], callback_port: 7332 }
     tools: { allow: ["*"], deny: [delete_*] }
     replay: { safe: [search_*], never: [send_*] }
+    restore:
+      - { tool: login, arguments: { user: me, ids: [1, 2.5], deep: { on: true, word: "${env:WORD}" } } }
+      - { tool: wake }
     disabled: true
 "#;
 
@@ -282,10 +290,34 @@ fn every_key_arrives_where_it_belongs() {
                     "send_*",
                 ],
             },
+            restore: [
+                RestoreCall {
+                    tool: "login",
+                    arguments: [redacted],
+                },
+                RestoreCall {
+                    tool: "wake",
+                    arguments: [redacted],
+                },
+            ],
             max_message: 1048576,
         },
     )
     "#);
+}
+
+#[test]
+fn the_arguments_of_a_marked_call_are_filled_in_when_it_is_made() {
+    let config = parse(TOML, IN_TOML);
+    let Ok(spec) = &config.servers[1].spec else { panic!("{config:?}") };
+    let world = super::World::default().with_variable("WORD", "hunter2");
+    let made = spec.restore[0].arguments.expand(&world).unwrap();
+    let wanted =
+        serde_json::json!({ "user": "me", "ids": [1, 2.5], "deep": { "on": true, "word": "hunter2" } });
+    assert_eq!(made, wanted);
+    let unset = spec.restore[0].arguments.expand(&super::World::default()).unwrap_err();
+    assert_eq!(unset.to_string(), "environment variable `WORD` is not set");
+    assert_eq!(spec.restore[1].arguments.expand(&world).unwrap(), serde_json::json!({}));
 }
 
 /// The example of the manual, where every key has its default.

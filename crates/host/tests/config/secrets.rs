@@ -14,6 +14,7 @@ env = { PLAIN = "hunter2", MIXED = "user:hunter2@${HOST:-hunter2}" }
 [servers.b]
 url = "https://me:hunter2@example.com/mcp?key=hunter2"
 headers = { Authorization = "Bearer hunter2" }
+restore = [{ tool = "login", arguments = { password = "hunter2" } }]
 "#;
     let config = parse(TOML, text);
     let shown = format!("{config:?} {config:#?}");

@@ -437,3 +437,67 @@ oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example
        |         ^
     "#);
 }
+
+#[test]
+fn a_marked_call_without_a_tool_or_with_arguments_that_are_none() {
+    let text = r#"[servers.github]
+command = "npx"
+restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `tool` is missing
+         --> gripfast.toml:3:12 (servers.github.restore[0])
+          |
+        3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
+          |            ^
+          hint: write { tool = "login", arguments = { user = "…" } }
+
+        error: unknown key `args`
+         --> gripfast.toml:3:45 (servers.github.restore[1].args)
+          |
+        3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
+          |                                             ^^^^
+          hint: known here: tool, arguments
+
+        error: expected the server's name of a tool, found an empty string
+         --> gripfast.toml:3:41 (servers.github.restore[1].tool)
+          |
+        3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
+          |                                         ^^
+
+        error: expected a table, found a list
+         --> gripfast.toml:3:87 (servers.github.restore[2].arguments)
+          |
+        3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
+          |                                                                                       ^
+
+        error: expected a table, found a string
+         --> gripfast.toml:3:93 (servers.github.restore[3])
+          |
+        3 | restore = [{ arguments = {} }, { tool = "", args = 1 }, { tool = "login", arguments = [] }, "login"]
+          |                                                                                             ^^^^^^^
+    "#);
+}
+
+#[test]
+fn arguments_that_no_call_can_have_beside_a_secret_that_stays_hidden() {
+    let text = r#"[servers.github]
+command = "npx"
+restore = [{ tool = "login", arguments = { at = 2026-01-01, n = 0x10, secret = "hunter2 ${" } }]
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a value that JSON has, found a date
+         --> gripfast.toml:3:49 (servers.github.restore[0].arguments.at)
+          |
+        3 | restore = [{ tool = "login", arguments = { at = 2026-01-01, n = 0x10, secret = "******* ${" } }]
+          |                                                 ^^^^^^^^^^
+          hint: put it in quotes
+
+        error: `${` without the `}` that ends it
+         --> gripfast.toml:3:80 (servers.github.restore[0].arguments.secret)
+          |
+        3 | restore = [{ tool = "login", arguments = { at = 2026-01-01, n = 0x10, secret = "******* ${" } }]
+          |                                                                                ^^^^^^^^^^^^
+          hint: write `$${` for a literal `${`
+    "#);
+}

@@ -15,6 +15,7 @@ mod pins;
 mod policy;
 mod questions;
 mod replacing;
+mod restoring;
 mod seconds;
 mod sessions;
 mod subscriptions;

@@ -47,7 +47,7 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
         known("server", &upstream.server_info),
         known("via", &via(upstream)),
         known("protocol", &protocol(upstream)),
-        upstream.session_age_ms.map(|age| ("session", format!("{} old", span(age)))),
+        upstream.session_age_ms.map(|age| ("session", session(upstream, age))),
         Some(("tools", upstream.tools_shown())),
         Some(("calls", calls(upstream))),
         known("instances", &instances(upstream)),
@@ -61,6 +61,20 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// How old it is, how much of what it is to know it knows, and whether the config has changed since.
+fn session(upstream: &Upstream, age: u64) -> String {
+    let mut said = vec![format!("{} old", span(age))];
+    said.extend(match upstream.restored.as_deref() {
+        Some("partly") => Some(format!("partly restored, it lacks {}", upstream.not_restored.join("; "))),
+        Some(word) => Some(word.replace('_', " ")),
+        None => None,
+    });
+    if upstream.outdated {
+        said.push("of an older config: its replacement could not be made yet".to_owned());
+    }
+    said.join(", ")
 }
 
 fn via(upstream: &Upstream) -> Option<String> {

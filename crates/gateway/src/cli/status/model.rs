@@ -75,12 +75,17 @@ pub(crate) struct Upstream {
     pub(super) url: Option<String>,
     pub(super) server_info: Option<String>,
     pub(super) session_age_ms: Option<u64>,
+    pub(super) restored: Option<String>,
+    #[serde(default)]
+    pub(super) not_restored: Vec<String>,
     #[serde(default)]
     pub(super) restarts_in_window: u64,
     #[serde(default)]
     pub(super) waiting: u64,
     #[serde(default)]
     pub(super) replacing: bool,
+    #[serde(default)]
+    pub(super) outdated: bool,
     pub(super) spare: Option<String>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p95_ms: Option<f64>,

@@ -8,6 +8,7 @@ mod cache;
 mod fields;
 mod oauth;
 mod policy;
+mod restore;
 mod server;
 mod supervision;
 mod target;

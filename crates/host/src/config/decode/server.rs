@@ -5,6 +5,7 @@ use super::cache::cache;
 use super::fields::{Field, Fields, Problems};
 use super::oauth::{misplaced, oauth};
 use super::policy::policy_of_server;
+use super::restore::restore;
 use super::supervision::supervision;
 use super::target::target;
 use crate::config::ServerEntry;
@@ -71,6 +72,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         table.words("never", &mut replay.never, problems);
         table.finish(problems);
     }
+    let restore = restore(&mut fields, problems);
     let max_message = max_message(&mut fields, problems);
     fields.finish(problems);
     let target = target?;
@@ -94,6 +96,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         pins,
         cache,
         replay,
+        restore,
         max_message,
     })
 }

@@ -1,0 +1,73 @@
+//! The calls that the operator marked `restore`, made in every new session before it is put to use. What came of
+//! them is told with everything else that the session is to know.
+
+use super::exchange::judge;
+use super::{Live, Settings, Upstream};
+use crate::config::{ExpandError, ProcessEnvironment};
+use crate::transport::Reply;
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::{BlockCause, During, Failure};
+use gripfast_core::standing::Verdict;
+use gripfast_wire::patch::Patch;
+use gripfast_wire::results::{CallResult, ResultType};
+use gripfast_wire::{Outcome, RawValue};
+
+/// The marked calls with all references filled in: the tool, and the parameters of its call.
+pub(super) type Marked = Vec<(String, Box<RawValue>)>;
+
+impl Settings {
+    /// The marked calls as they are to be made now.
+    pub(super) fn marked(&self) -> Result<Marked, Failure> {
+        let filled_in = self.restore.iter().map(|call| {
+            let arguments = call.arguments.expand(&ProcessEnvironment).map_err(|error| {
+                Failure::Blocked(match error {
+                    ExpandError::Unset { name } => BlockCause::UnsetVariable(name),
+                    ExpandError::NotText { .. } | ExpandError::FileUnreadable { .. } => {
+                        BlockCause::BadConfig(error.to_string())
+                    }
+                })
+            })?;
+            let arguments =
+                RawValue::from_string(arguments.to_string()).expect("a JSON value prints as JSON");
+            let params = Patch::new().set_text("name", &call.tool).set_owned("arguments", arguments);
+            Ok((call.tool.clone(), params.to_object()))
+        });
+        filled_in.collect()
+    }
+}
+
+impl Upstream {
+    /// Makes the marked calls, one after another. They have half the time of a dial together: a session that
+    /// lacks some of them is better than none.
+    pub(super) async fn restore(&self, live: &Live, marked: &Marked) -> Vec<(String, Verdict)> {
+        let until = self.clock.now().mono + self.settings().supervision.timeouts.connect / 2;
+        let until = self.clock.instant(until);
+        let mut made = Vec::with_capacity(marked.len());
+        for (tool, params) in marked {
+            let calling = self.own_request(live, "tools/call", Some(params), During::Call);
+            let verdict = match tokio::time::timeout_at(until, calling).await {
+                Ok(Ok(message)) => match judge(Reply { message, session_id: None }, live) {
+                    Ok(answer) => verdict(answer.outcome()),
+                    Err(trouble) => Verdict::Missed(classify(&trouble.evidence).to_string()),
+                },
+                Ok(Err(trouble)) => Verdict::Missed(classify(&trouble.evidence).to_string()),
+                Err(_) => Verdict::Missed("no answer in time".to_owned()),
+            };
+            made.push((tool.clone(), verdict));
+        }
+        made
+    }
+}
+
+fn verdict(outcome: Outcome<'_>) -> Verdict {
+    match outcome {
+        Outcome::Error(error) => Verdict::Declined(format!("{} ({})", error.message, error.code)),
+        Outcome::Result(result) => match CallResult::read(result) {
+            Ok(result) if result.is_error => Verdict::Declined("the tool says that it failed".to_owned()),
+            Ok(CallResult { result_type: ResultType::InputRequired, .. }) => {
+                Verdict::Declined("it asks for input, which nobody can give here".to_owned())
+            }
+            Ok(_) | Err(_) => Verdict::Done,
+        },
+    }
+}
