@@ -76,13 +76,18 @@ impl Server {
     pub async fn bind(host: Host, settings: &Settings) -> Result<Self, CannotListen> {
         let address = settings.listen;
         let state_dir = settings.state_dir.as_deref();
-        let access = Access::of(&settings.access, state_dir).map_err(CannotListen::Access)?;
-        if access.is_none() && !address.ip().is_loopback() {
+        if !settings.access.asks() && !address.ip().is_loopback() {
             return Err(CannotListen::NotLoopback(address));
         }
         let refused = |source| CannotListen::Refused { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
+        let base = settings
+            .access
+            .public_url
+            .as_ref()
+            .map_or_else(|| format!("http://{bound}"), ToString::to_string);
+        let access = Access::of(&settings.access, state_dir, &base).map_err(CannotListen::Access)?;
         let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         let limits = settings.terms.limits;
         let shares = Shares::new(limits.connections_per_client as usize, limits.connections as usize);
@@ -100,7 +105,10 @@ impl Server {
         let admin = Arc::new(admin);
         let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
         let endpoint = match access {
-            Some(access) => gateway.router().layer(from_fn_with_state(access, Access::admit)),
+            Some(access) => {
+                let login = access.router();
+                gateway.router().layer(from_fn_with_state(access, Access::admit)).merge(login)
+            }
             None => gateway.router(),
         };
         let readable = Arc::clone(&admin).router().merge(metrics::router(host.clone(), Arc::clone(&gateway)));

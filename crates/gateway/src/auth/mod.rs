@@ -1,13 +1,18 @@
 //! Who a client is. Where the config asks for it, each request to the endpoint shows an API key or a token, and
 //! counts as its principal's; what shows neither is told how to get in.
 //!
-//! `keys` knows API keys, `challenge` words the refusals, `guard.rs` of the endpoint is about browsers and
-//! not about who somebody is. What a principal may do is decided elsewhere.
+//! `keys` knows API keys, `tokens` signed tokens, with the keys of their `issuer` and the check of a `signature`;
+//! `challenge` words the refusals and tells OAuth clients where to log in. What a principal may do is decided
+//! elsewhere, and browsers that were tricked are the business of the endpoint's guard.
 
 mod challenge;
+mod issuer;
 pub mod keys;
+mod signature;
+mod tokens;
 
 use crate::shares::Peer;
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -20,10 +25,13 @@ use keys::Keyring;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokens::Tokens;
 
 /// How clients show who they are.
 pub(crate) struct Access {
     keys: Option<Keyring>,
+    tokens: Option<Tokens>,
     challenge: Challenge,
 }
 
@@ -34,14 +42,22 @@ pub(crate) enum Stranger {
     ShowsNothing,
     /// What it shows is not good here, or not any more.
     Refused(String),
+    /// Its token is good, and not for this.
+    LacksScope,
+    /// The issuer's keys are not there at the moment.
+    CannotCheck,
 }
 
 impl Access {
-    /// As the config says; `None` where nobody has to show anything.
+    /// As the config says, for a gateway at `base`; `None` where nobody has to show anything.
     ///
     /// # Errors
     /// What is asked for cannot be checked.
-    pub(crate) fn of(config: &AccessConfig, state_dir: Option<&Path>) -> io::Result<Option<Arc<Self>>> {
+    pub(crate) fn of(
+        config: &AccessConfig,
+        state_dir: Option<&Path>,
+        base: &str,
+    ) -> io::Result<Option<Arc<Self>>> {
         if !config.asks() {
             return Ok(None);
         }
@@ -55,26 +71,43 @@ impl Access {
         if keys.as_ref().is_some_and(Keyring::is_empty) {
             tracing::warn!("no client can get in by a key yet; `gripfast keys add NAME` makes one");
         }
-        Ok(Some(Arc::new(Self { keys, challenge: Challenge })))
+        let challenge = Challenge::new(base, config.jwt.as_ref());
+        Ok(Some(Arc::new(Self { keys, tokens: config.jwt.clone().map(Tokens::of), challenge })))
+    }
+
+    /// Where clients find out how to log in, which they may ask before they have.
+    pub(crate) fn router(&self) -> Router {
+        self.challenge.router()
     }
 
     /// Lets those in who show who they are.
     pub(crate) async fn admit(State(access): State<Arc<Self>>, mut request: Request, next: Next) -> Response {
-        match access.who(request.headers()) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        match access.who(request.headers(), wall).await {
             Ok(principal) => {
                 request.extensions_mut().insert(Peer::Is(principal));
                 next.run(request).await
             }
-            Err(stranger) => access.challenge.to(&stranger),
+            Err(stranger) => access.challenge.to(&stranger, request.uri().path()),
         }
     }
 
     /// Who sends this.
-    fn who(&self, headers: &HeaderMap) -> Result<Principal, Stranger> {
+    async fn who(&self, headers: &HeaderMap, wall: Duration) -> Result<Principal, Stranger> {
         let shown = bearer(headers).ok_or(Stranger::ShowsNothing)?;
-        let by_key = self.keys.as_ref().and_then(|keys| keys.whose(shown));
-        by_key.map(Principal::named).ok_or_else(|| Stranger::Refused("this key is not known here".to_owned()))
+        match (&self.keys, &self.tokens) {
+            (_, Some(tokens)) if !shown.starts_with(keys::PREFIX) => tokens.whose(shown, wall).await,
+            (Some(keys), _) => {
+                let name = keys.whose(shown);
+                name.map(Principal::named).ok_or_else(|| refused("this key is not known here"))
+            }
+            (None, _) => Err(refused("keys are not asked for here")),
+        }
     }
+}
+
+fn refused(why: &str) -> Stranger {
+    Stranger::Refused(why.to_owned())
 }
 
 /// What a request shows. Two of it are none: nobody could tell which one counts.
@@ -89,6 +122,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 mod tests {
     use super::*;
 
+    const HERE: &str = "http://127.0.0.1:7331";
+
     fn headers(values: &[&str]) -> HeaderMap {
         values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap())).collect()
     }
@@ -102,19 +137,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn g05_whoever_shows_a_key_is_its_principal_and_nobody_else_is_let_in() {
+    #[tokio::test]
+    async fn g05_whoever_shows_a_key_is_its_principal_and_nobody_else_is_let_in() {
         let directory = tempfile::tempdir().unwrap();
         let config = AccessConfig { keys: true, ..AccessConfig::default() };
-        let access = Access::of(&config, Some(directory.path())).unwrap().unwrap();
+        let access = Access::of(&config, Some(directory.path()), HERE).unwrap().unwrap();
         let key = keys::add(directory.path(), "laptop").unwrap();
-        let who = |shown: &str| access.who(&headers(&[&format!("Bearer {shown}")]));
-        assert_eq!(who(&key), Ok(Principal::named("laptop")));
-        assert!(matches!(who("gfk_made-up"), Err(Stranger::Refused(_))));
-        assert_eq!(access.who(&HeaderMap::new()), Err(Stranger::ShowsNothing));
+        let who =
+            async |shown: &str| access.who(&headers(&[&format!("Bearer {shown}")]), Duration::ZERO).await;
+        assert_eq!(who(&key).await, Ok(Principal::named("laptop")));
+        assert!(matches!(who("gfk_made-up").await, Err(Stranger::Refused(_))));
+        assert_eq!(access.who(&HeaderMap::new(), Duration::ZERO).await, Err(Stranger::ShowsNothing));
         assert!(keys::remove(directory.path(), "laptop").unwrap());
-        assert!(matches!(who(&key), Err(Stranger::Refused(_))), "it is over at once");
-        assert!(Access::of(&AccessConfig::default(), None).unwrap().is_none());
-        assert!(Access::of(&config, None).is_err());
+        assert!(matches!(who(&key).await, Err(Stranger::Refused(_))), "it is over at once");
+        assert!(Access::of(&AccessConfig::default(), None, HERE).unwrap().is_none());
+        assert!(Access::of(&config, None, HERE).is_err());
     }
 }

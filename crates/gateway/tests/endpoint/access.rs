@@ -2,12 +2,19 @@
 
 use crate::client::{Events, LEGACY, borrowed, call, initialize, names, request, spoken};
 use crate::scene::{Scene, at, demo};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::config::AccessConfig;
 use gripfast_gateway::auth::keys;
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
 use http::Method;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::TcpListener;
 
 /// A gateway that asks for keys, in front of the sample server.
 async fn asking() -> (gripfast_demo::RunningServer, Scene) {
@@ -133,4 +140,89 @@ async fn g05_what_a_client_may_see_goes_by_its_key_in_both_eras() {
             assert_eq!(tools.len() > 1, sees_all, "{name}: {tools:?}");
         }
     }
+}
+
+/// Somebody who issues tokens and serves its one public key.
+struct Issuer {
+    key: EcdsaKeyPair,
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Issuer {
+    async fn start() -> Self {
+        let random = SystemRandom::new();
+        let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, made.as_ref(), &random).unwrap();
+        let point = key.public_key().as_ref();
+        let (x, y) = (coded(&point[1..33]), coded(&point[33..]));
+        let keys =
+            json!({ "keys": [{ "kty": "EC", "crv": "P-256", "kid": "one", "x": x, "y": y }] }).to_string();
+        let (asked, listener) =
+            (Arc::<AtomicUsize>::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
+        let count = Arc::clone(&asked);
+        let answer = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(keys.clone())
+        };
+        let routes = axum::Router::new().route("/jwks.json", axum::routing::get(answer));
+        // It ends with the test's runtime.
+        tokio::spawn(axum::serve(listener, routes).into_future());
+        Self { key, url, asked }
+    }
+
+    fn signs(&self, key: &str, audience: &str) -> String {
+        let claims = json!({ "iss": "https://login.example", "aud": audience, "sub": "alice", "exp": 4_000_000_000_u64 });
+        let header = coded(json!({ "alg": "ES256", "kid": key }).to_string().as_bytes());
+        let message = format!("{header}.{}", coded(claims.to_string().as_bytes()));
+        let signed = self.key.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        format!("Bearer {message}.{}", coded(signed.as_ref()))
+    }
+}
+
+fn coded(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+#[tokio::test]
+async fn g05_a_token_gets_in_and_whoever_has_none_is_told_where_to_get_one() {
+    let (demo, issuer) = (demo().await, Issuer::start().await);
+    let config = format!(
+        "[gateway]\npublic_url = \"https://mcp.example\"\n[gateway.auth.jwt]\nissuer = \"https://login.example\"\n\
+         audience = \"https://mcp.example/mcp\"\njwks = {:?}\n\n{}",
+        issuer.url,
+        at("demo", &demo.url(), "legacy", &[])
+    );
+    let scene = Scene::with(&config).await;
+    let hello = initialize(LEGACY).to_string();
+    let told = scene.http.post(&[], hello.clone()).await;
+    let place = "https://mcp.example/.well-known/oauth-protected-resource/mcp";
+    assert_eq!(told.status, 401);
+    assert_eq!(
+        told.headers["www-authenticate"],
+        format!("Bearer realm=\"gripfast\", resource_metadata=\"{place}\"")
+    );
+    for path in ["", "/mcp"] {
+        let path = format!("/.well-known/oauth-protected-resource{path}");
+        let document = scene.http.send(Method::GET, &path, &[], "").await.message();
+        assert_eq!(document["resource"], "https://mcp.example/mcp");
+        assert_eq!(document["authorization_servers"], json!(["https://login.example"]));
+    }
+    let good = issuer.signs("one", "https://mcp.example/mcp");
+    assert_eq!(scene.http.post(&[("authorization", &good)], hello.clone()).await.status, 200);
+    for bad in [issuer.signs("one", "https://other.example"), "Bearer eyJhbGciOiJub25lIn0.e30.".to_owned()] {
+        let told = scene.http.post(&[("authorization", &bad)], hello.clone()).await;
+        assert_eq!(told.status, 401);
+        assert!(told.headers["www-authenticate"].to_str().unwrap().contains("error=\"invalid_token\""));
+    }
+    assert_eq!(issuer.asked.load(Ordering::SeqCst), 1, "its keys are remembered");
+    for made_up in 0..20 {
+        let unknown = issuer.signs(&format!("made-up-{made_up}"), "https://mcp.example/mcp");
+        assert_eq!(scene.http.post(&[("authorization", &unknown)], hello.clone()).await.status, 401);
+    }
+    assert!(
+        issuer.asked.load(Ordering::SeqCst) <= 2,
+        "and not asked for again by everybody who makes up a name"
+    );
 }

@@ -1,5 +1,6 @@
 //! What a config says about who may use the gateway, and how it is reached from elsewhere.
 
+use std::path::PathBuf;
 use url::Url;
 
 /// Who may use the gateway: the keys `public_url` and `auth` of the table `gateway`.
@@ -11,11 +12,39 @@ pub struct AccessConfig {
     pub public_url: Option<Url>,
     /// Whether clients may show an API key of `gripfast keys`. Default: false.
     pub keys: bool,
+    /// Whose tokens clients may show. Default: nobody's.
+    pub jwt: Option<JwtConfig>,
 }
 
 impl AccessConfig {
     /// Whether clients have to show who they are.
     pub fn asks(&self) -> bool {
-        self.keys
+        self.keys || self.jwt.is_some()
     }
+}
+
+/// The table `gateway.auth.jwt`: whose signed tokens are good here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JwtConfig {
+    /// Who issues them: what they have to say in `iss`, and where clients are sent to log in.
+    pub issuer: String,
+    /// Whom they have to be for, in `aud`. Without this, a token for any other service of the issuer would be
+    /// good here too.
+    pub audience: String,
+    /// The issuer's public keys: a URL, which is asked again for a key that is not known and at least every
+    /// hour, or a file, which is read again when it changes.
+    pub jwks: Jwks,
+    /// The claim that says who it is. Default `sub`.
+    pub name: String,
+    /// The scopes that a token needs. Default: none.
+    pub scopes: Vec<String>,
+}
+
+/// Where the public keys of an issuer are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Jwks {
+    /// At a URL.
+    Url(Url),
+    /// In a file.
+    File(PathBuf),
 }

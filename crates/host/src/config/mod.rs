@@ -20,7 +20,7 @@ mod spec;
 pub mod suggest;
 mod template;
 
-pub use access::AccessConfig;
+pub use access::{AccessConfig, Jwks, JwtConfig};
 pub use diagnostic::{Diagnostic, Severity};
 pub use effective::{Setting, SettingFrom};
 pub use load::{ConfigError, Places};

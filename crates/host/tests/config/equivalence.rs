@@ -17,7 +17,7 @@ limits = { sessions = 500 }
 ledger = "arguments"
 ledger_size = "1MiB"
 public_url = "https://mcp.example.com"
-auth = { keys = true }
+auth = { keys = true, jwt = { issuer = "https://i.example", audience = "a", jwks = "/etc/jwks.json", scopes = ["mcp"] } }
 
 [servers.github]
 command = "npx"
@@ -61,7 +61,8 @@ const IN_JSON: &str = r#"{
   "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
     "session_idle_timeout": "30m", "limits": { "sessions": 500 },
     "ledger": "arguments", "ledger_size": "1MiB",
-    "public_url": "https://mcp.example.com", "auth": { "keys": true } },
+    "public_url": "https://mcp.example.com", "auth": { "keys": true, "jwt": { "issuer": "https://i.example", "audience": "a", "jwks": "/etc/jwks.json",
+      "scopes": ["mcp"] } } },
   "mcpServers": {
     "github": {
       "command": "npx",
@@ -108,7 +109,8 @@ const IN_JSON: &str = r#"{
 const IN_YAML: &str = r#"
 gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
   limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB,
-  public_url: "https://mcp.example.com", auth: { keys: true } }
+  public_url: "https://mcp.example.com", auth: { keys: true, jwt: { issuer: "https://i.example", audience: a,
+  jwks: /etc/jwks.json, scopes: [mcp] } } }
 mcp_servers:
   github:
     command: npx
@@ -173,6 +175,9 @@ fn every_key_arrives_where_it_belongs() {
     let access = &config.gateway.access;
     assert_eq!(access.public_url.as_ref().map(|url| url.as_str()), Some("https://mcp.example.com/"));
     assert!(access.keys);
+    let jwt = access.jwt.as_ref().unwrap();
+    assert_eq!((&*jwt.issuer, &*jwt.audience, &*jwt.name), ("https://i.example", "a", "sub"));
+    assert_eq!((&jwt.jwks, &*jwt.scopes), (&Jwks::File("/etc/jwks.json".into()), &["mcp".to_owned()][..]));
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));

@@ -418,3 +418,19 @@ auth = { keys = "often", key = true }
           hint: did you mean `keys`?
     "#);
 }
+
+#[test]
+fn an_issuer_of_tokens_that_says_too_little() {
+    let text = r#"[gateway.auth.jwt]
+issuer = "https://login.example"
+jwks = "/etc/jwks.json"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected `issuer`, `audience` and `jwks`
+         --> gripfast.toml:1:15 (gateway.auth.jwt)
+          |
+        1 | [gateway.auth.jwt]
+          |               ^^^
+          hint: who issues the tokens (`iss`), whom they are for (`aud`), and the URL or file of the issuer's keys
+    "#);
+}

@@ -1,7 +1,8 @@
 //! The keys of the table `gateway` about who may use it.
 
-use super::fields::{Fields, Problems};
-use crate::config::access::AccessConfig;
+use super::fields::{Field, Fields, Problems};
+use crate::config::access::{AccessConfig, Jwks, JwtConfig};
+use std::path::PathBuf;
 use url::Url;
 
 pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> AccessConfig {
@@ -22,9 +23,49 @@ pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> Access
         if let Some(keys) = auth.take("keys").and_then(|field| field.flag(problems)) {
             access.keys = keys;
         }
+        if let Some(field) = auth.take("jwt") {
+            access.jwt = jwt(&field, problems);
+        }
         auth.finish(problems);
     }
     access
+}
+
+fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {
+    let mut table = Fields::open(field, field.origin, problems)?;
+    let issuer = some_text(&mut table, "issuer", problems);
+    let audience = some_text(&mut table, "audience", problems);
+    let jwks = some_text(&mut table, "jwks", problems);
+    let name = some_text(&mut table, "name", problems).unwrap_or_else(|| "sub".to_owned());
+    let mut scopes = Vec::new();
+    table.words("scopes", &mut scopes, problems);
+    table.finish(problems);
+    let (Some(issuer), Some(audience), Some(jwks)) = (issuer, audience, jwks) else {
+        problems.error(field.error("expected `issuer`, `audience` and `jwks`").with_hint(
+            "who issues the tokens (`iss`), whom they are for (`aud`), and the URL or file of the issuer's keys",
+        ));
+        return None;
+    };
+    let jwks = if jwks.starts_with("https://") || jwks.starts_with("http://") {
+        let Some(url) = url(&jwks) else {
+            problems.error(field.error("expected the URL or the file of the issuer's keys in `jwks`"));
+            return None;
+        };
+        Jwks::Url(url)
+    } else {
+        Jwks::File(PathBuf::from(jwks))
+    };
+    Some(JwtConfig { issuer, audience, jwks, name, scopes })
+}
+
+fn some_text(table: &mut Fields<'_>, name: &'static str, problems: &mut Problems) -> Option<String> {
+    let field = table.take(name)?;
+    let text = field.text(problems)?;
+    if text.trim().is_empty() {
+        problems.error(field.error("expected a text, found an empty string"));
+        return None;
+    }
+    Some(text.to_owned())
 }
 
 fn url(text: &str) -> Option<Url> {

@@ -4,11 +4,14 @@
 mod answer;
 mod client;
 mod connect;
+mod fetch;
 mod stream;
 
 pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
 pub(crate) use client::{Address, Ask, HttpClient};
+
+pub(crate) use fetch::get;
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::{
