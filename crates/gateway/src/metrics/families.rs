@@ -1,10 +1,12 @@
 //! Which metrics there are: one entry each, with what it means and where its values come from. The reference,
 //! the dashboard and the alerts in `deploy/` are checked against this table.
 //!
-//! Labels take their values from closed sets, but for `server`, which has as many as the config has servers.
+//! Labels take their values from closed sets, but for `server` and `budget`, of which there are as many as the config
+//! has.
 
 use gripfast::ledger::LedgerStatus;
-use gripfast::{CircuitView, ServerStatus, Spread, State};
+use gripfast::{AuditStatus, BudgetUse, CacheCounts, CircuitView, ServerStatus, Spread, State};
+use std::collections::BTreeMap;
 
 /// All that a scrape knows.
 #[derive(Debug)]
@@ -19,6 +21,12 @@ pub struct Facts {
     pub ledger: LedgerStatus,
     /// Legacy sessions of clients in memory.
     pub sessions: usize,
+    /// How the cache of answers does.
+    pub cache: CacheCounts,
+    /// What is spent of the call budgets.
+    pub budgets: Vec<BudgetUse>,
+    /// How the audit log does.
+    pub audit: AuditStatus,
 }
 
 /// One metric with all its labels.
@@ -218,6 +226,20 @@ const FAMILIES: &[Family] = &[
         read: |facts| each(facts, |server| [of(server, count(server.pins.changed as u64))]),
     },
     Family {
+        name: "gripfast_upstream_cache_hits",
+        kind: Kind::Counter,
+        labels: &["server"],
+        help: "Requests that were answered from the cache.",
+        read: |facts| each(facts, |server| [of(server, Value::Count(server.cache.hits))]),
+    },
+    Family {
+        name: "gripfast_upstream_cache_misses",
+        kind: Kind::Counter,
+        labels: &["server"],
+        help: "Requests that could have been answered from the cache, and were not.",
+        read: |facts| each(facts, |server| [of(server, Value::Count(server.cache.misses))]),
+    },
+    Family {
         name: "gripfast_upstream_instances",
         kind: Kind::Gauge,
         labels: &["server"],
@@ -230,6 +252,45 @@ const FAMILIES: &[Family] = &[
         labels: &[],
         help: "Sessions of legacy clients in memory.",
         read: |facts| vec![series([], count(facts.sessions as u64))],
+    },
+    Family {
+        name: "gripfast_cache_entries",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "Answers that are kept to be given again.",
+        read: |facts| vec![series([], count(facts.cache.entries as u64))],
+    },
+    Family {
+        name: "gripfast_cache_size_bytes",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "The memory that these answers take.",
+        read: |facts| vec![series([], count(facts.cache.bytes as u64))],
+    },
+    Family {
+        name: "gripfast_budget_used",
+        kind: Kind::Gauge,
+        labels: &["budget"],
+        help: "The part of the budget that is used up, for the client, server or tool that has used most of it; \
+               1 means that its calls are refused.",
+        read: |facts| {
+            let used = fullest(&facts.budgets).into_iter();
+            used.map(|(budget, used)| series([budget], Value::Number(used))).collect()
+        },
+    },
+    Family {
+        name: "gripfast_audit_lines",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Lines of the audit log.",
+        read: |facts| vec![series([], Value::Count(facts.audit.lines))],
+    },
+    Family {
+        name: "gripfast_audit_lost_lines",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Lines that should be in the audit log and are not.",
+        read: |facts| vec![series([], Value::Count(facts.audit.lost))],
     },
     Family {
         name: "gripfast_ledger_calls",
@@ -251,6 +312,19 @@ fn each<Many: IntoIterator<Item = Series>>(facts: &Facts, read: fn(&ServerStatus
     facts.servers.iter().flat_map(read).collect()
 }
 
+/// How far each budget is used up where it is used most.
+fn fullest(budgets: &[BudgetUse]) -> BTreeMap<&str, f64> {
+    let mut fullest = BTreeMap::new();
+    for spent in budgets {
+        let part =
+            |used: u32, most: Option<u32>| most.map_or(0.0, |most| f64::from(used) / f64::from(most.max(1)));
+        let used = part(spent.calls, spent.most_calls).max(part(spent.in_flight, spent.most_in_flight));
+        let most: &mut f64 = fullest.entry(spent.budget.as_str()).or_default();
+        *most = most.max(used);
+    }
+    fullest
+}
+
 fn series<const N: usize>(labels: [&str; N], value: Value) -> Series {
     Series { labels: labels.map(str::to_owned).to_vec(), value }
 }
@@ -265,4 +339,26 @@ fn is(yes: bool) -> Value {
 
 fn count(number: impl Into<u64>) -> Value {
     Value::Count(number.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_as_full_as_where_it_is_fullest() {
+        let spent = |budget: &str, calls, in_flight| BudgetUse {
+            budget: budget.to_owned(),
+            client: None,
+            server: None,
+            tool: None,
+            calls,
+            most_calls: Some(10),
+            reset_after: None,
+            in_flight,
+            most_in_flight: Some(4),
+        };
+        let spent = [spent("a", 2, 1), spent("a", 5, 0), spent("b", 0, 4)];
+        assert_eq!(fullest(&spent).into_iter().collect::<Vec<_>>(), [("a", 0.5), ("b", 1.0)]);
+    }
 }

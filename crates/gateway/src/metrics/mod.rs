@@ -42,6 +42,9 @@ async fn scrape(State(meter): State<Arc<Meter>>) -> Response {
         servers: meter.host.status(),
         ledger: meter.host.ledger_status(),
         sessions: meter.gateway.sessions.count(),
+        cache: meter.host.cache_counts(),
+        budgets: meter.host.budgets(),
+        audit: meter.host.audit_status(),
     };
     match text::written(facts) {
         Ok(text) => {

@@ -34,6 +34,7 @@ pub fn page() -> String {
          | `outcome` | {} |\n\
          | `code` | `none` {} |\n\
          | `kind` | the kinds of `/api/v1/events` |\n\
+         | `budget` | the names of the budgets in the config |\n\
          | `version` | the version of gripfast |\n\n\
          Durations have these upper bounds, in seconds: {}.\n",
         words(&State::ALL.map(State::word)),

@@ -23,10 +23,10 @@ pub(super) fn written(facts: Facts) -> Result<String, fmt::Error> {
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in super::families() {
-            let (name, unit) = match family.name.strip_suffix("_seconds") {
-                Some(name) => (name, Some(&Unit::Seconds)),
-                None => (family.name, None),
-            };
+            let units = [("_seconds", &Unit::Seconds), ("_bytes", &Unit::Bytes)];
+            let with_unit =
+                units.into_iter().find_map(|(end, unit)| Some((family.name.strip_suffix(end)?, Some(unit))));
+            let (name, unit) = with_unit.unwrap_or((family.name, None));
             let kind = match family.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,

@@ -111,6 +111,9 @@ async fn f04_what_happens_to_a_server_is_counted() {
             r#"gripfast_upstream_in_flight{server="demo"} 0"#,
             r#"gripfast_upstream_tools{server="demo"} 9"#,
             "gripfast_sessions 0",
+            r#"gripfast_upstream_cache_hits_total{server="demo"} 0"#,
+            "gripfast_cache_size_bytes 0",
+            "gripfast_audit_lost_lines_total 0",
         ],
     );
     scene.host.stop("demo").unwrap();
