@@ -10,7 +10,6 @@ use gripfast_core::cache::{
     Cache, CacheKey, CacheScope, Found, Freshness, Hint, Keep, Label, Source, Topic, freshness,
 };
 use gripfast_core::policy::Pattern;
-
 use gripfast_wire::patch::Object;
 use gripfast_wire::results::{self, CallResult, ResultType};
 use gripfast_wire::{Outcome, tasks};
