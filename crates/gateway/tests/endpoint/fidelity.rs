@@ -3,11 +3,11 @@
 
 use crate::client::{Legacy, in_context};
 use crate::scene::{Scene, at};
-use crate::script::Script;
+use crate::script::{Piped, Script};
 use serde_json::{Value, json};
 
 /// Members whose spelling a reader and writer of JSON values would change.
-const ODD: &str = r#""zebra" : 1.0e+5, "apple":12345678901234567890123 ,"minus":-0.0,"exp":1E-7, "esc\u0061ped":"\u00e9\ud83d\ude00\/ \" \\ \u2028", "raw":"é😀ﷺ 𝔘 שלום","nul":"\u0000", "deep":[[[[{"a":{"b":[ { } , [ ] ,null,true ]}}]]]],"dup_like":{"A":1,"a":2}"#;
+const ODD: &str = r#""zebra" : 1.0e+5, "apple":12345678901234567890123 ,"minus":-0.0,"exp":1E-7, "esc\u0061ped":"\u00e9\ud83d\ude00\/ \" \\ \u2028", "raw":"é😀ﷺ 𝔘 שלום","nul":"\u0000","huge":1e400,"tiny":-1.5E-400 ,"zero":-0,"one":1.0,"big":-98765432109876543210987, "deep":[[[[{"a":{"b":[ { } , [ ] ,null,true ]}}]]]],"dup_like":{"A":1,"a":2}"#;
 
 fn schema() -> String {
     format!(r#"{{ "type":"object" , "properties":{{"z":{{"const":1.50}},"a":{{"x-future" :[ ]}}}},{ODD} }}"#)
@@ -20,11 +20,14 @@ fn tool() -> String {
     )
 }
 
-/// A result with a content type that is not known yet, a megabyte of base64, and `_meta` of the server.
+/// Every content type that there is.
+const CONTENT: &str = r#"{"type":"text","text":"\u00e9", "annotations":{"priority":1.0,"audience" :["user"]}},{"type":"image","data":"QQ==","mimeType":"image/png"}, {"type":"audio","mimeType":"audio/wav" ,"data":"QQ=="},{"type":"resource_link","uri":"a:\/b","name":"b","size":1e3},{"type":"resource","resource":{"uri":"a:/b","text":"\t","mimeType":"text\/plain"}} ,{"type":"resource","resource":{"uri":"a:/c","blob":"QQ=="}}"#;
+
+/// A result with all of them, a content type that is not known yet, a megabyte of base64, and `_meta` of the server.
 fn result(more: &str) -> String {
     let data = "QUJD".repeat(1 << 18);
     format!(
-        r#"{{"content":[ {{"type":"hologram","data":"{data}",{ODD}}} ,{{"type":"text","text":"\u00e9"}}],{more}"structuredContent":{{{ODD}}}, "_meta":{{"server.example/x" :{{{ODD}}}}},{ODD}}}"#
+        r#"{{"content":[ {{"type":"hologram","data":"{data}",{ODD}}} ,{CONTENT}],{more}"structuredContent":{{{ODD}}}, "_meta":{{"server.example/x" :{{{ODD}}}}},{ODD}}}"#
     )
 }
 
@@ -51,6 +54,13 @@ async fn modern_script() -> (Script, Scene) {
     let script = Script::starts(&[("tools/list", &listed), ("tools/call", &called)]).await;
     let scene = Scene::with(&at("raw", &script.url, "modern", &[])).await;
     (script, scene)
+}
+
+/// A server on a pipe, and the same as above in front of it.
+async fn on_a_pipe(protocol: &str, listed: &str, called: &str) -> (Piped, Scene) {
+    let piped = Piped::with(&[("tools/list", listed), ("tools/call", called)]);
+    let scene = Scene::with(&piped.table("raw", protocol)).await;
+    (piped, scene)
 }
 
 async fn called_by_legacy(scene: &Scene) -> String {
@@ -114,6 +124,31 @@ async fn results_and_arguments_are_untouched_between_modern_peers() {
     assert!(heard.contains(r#"{ "later" : 1.0e+5, "name":"t" ,"arguments":"#), "{heard}");
     assert!(heard.contains(&format!("\"arguments\":{{ {ODD} }}")), "{heard}");
     assert!(heard.contains(r#""example.com/k" :[ 1.00 ]"#), "{heard}");
+}
+
+#[tokio::test]
+async fn nothing_is_touched_on_the_way_to_a_legacy_child_and_back() {
+    let (piped, scene) = on_a_pipe("legacy", &list(""), &result("")).await;
+    let sent = format!(r#""params":{}}}"#, params().replace("raw__t", "t"));
+    assert_same(&called_by_legacy(&scene).await, &answer(&result("")));
+    assert!(piped.heard("tools/call").ends_with(&sent), "{}", piped.heard("tools/call"));
+    let marked = format!(r#"{},"resultType":"complete"}}"#, result("").strip_suffix('}').unwrap());
+    assert_same(&called_by_modern(&scene).await, &answer(&marked));
+    assert!(piped.heard("tools/call").ends_with(&sent), "{}", piped.heard("tools/call"));
+}
+
+#[tokio::test]
+async fn nothing_is_touched_on_the_way_to_a_modern_child_and_back() {
+    let listed = list(r#","resultType":"complete","ttlMs":0,"cacheScope":"private""#);
+    let called = result(r#" "resultType":"complete", "#);
+    let (piped, scene) = on_a_pipe("modern", &listed, &called).await;
+    assert_same(&called_by_modern(&scene).await, &answer(&called));
+    let heard = piped.heard("tools/call");
+    assert!(heard.contains(r#"{ "later" : 1.0e+5, "name":"t" ,"arguments":"#), "{heard}");
+    assert!(heard.contains(&format!("\"arguments\":{{ {ODD} }}")), "{heard}");
+    let squeezed = |text: &str| text.replace(", \"structuredContent\"", ",\"structuredContent\"");
+    assert_same(&squeezed(&called_by_legacy(&scene).await), &squeezed(&answer(&result(""))));
+    assert!(piped.heard("tools/call").contains(&format!("\"arguments\":{{ {ODD} }}")));
 }
 
 #[tokio::test]

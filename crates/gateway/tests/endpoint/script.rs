@@ -5,9 +5,12 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use gripfast::RawValue;
 use http::{Method, StatusCode};
-use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
 
 /// A scripted server of one era.
 pub(crate) struct Script {
@@ -75,10 +78,13 @@ async fn answer(State(shared): State<Arc<Shared>>, method: Method, body: Bytes) 
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
     let body = String::from_utf8(body.to_vec()).unwrap();
-    let message: Value = serde_json::from_str(&body).unwrap();
-    let asked = message["method"].as_str().unwrap_or_default().to_owned();
+    // Values that no number holds may be in it; only its envelope is read.
+    let message: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&body).unwrap();
+    let asked = message.get("method").map(|method| serde_json::from_str(method.get()).unwrap());
+    let asked: String = asked.unwrap_or_default();
+    let id = message.get("id").map(|id| id.get().to_owned());
     shared.heard.lock().unwrap().push((asked.clone(), body));
-    let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
+    let Some(id) = id else { return StatusCode::ACCEPTED.into_response() };
     let (outcome, status) = match shared.answer(&asked) {
         Some(error) if error.starts_with(r#"{"code""#) => {
             let modern = error.starts_with(r#"{"code":-3202"#);
@@ -90,4 +96,51 @@ async fn answer(State(shared): State<Arc<Shared>>, method: Method, body: Bytes) 
     };
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},{outcome}}}"#);
     (status, [("content-type", "application/json")], body).into_response()
+}
+
+/// The same on a pipe: a child that answers with fixed bytes, the same ones each time.
+pub(crate) struct Piped {
+    dir: TempDir,
+}
+
+/// Reads a request a line, writes it down, and answers with the file that is named after its method.
+const CHILD: &str = r#"while IFS= read -r line; do
+  printf '%s\n' "$line" >> heard
+  id=$(printf '%s' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":\([0-9]*\),.*/\1/p')
+  method=$(printf '%s' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":[0-9]*,"method":"\([^"]*\)".*/\1/p' | tr / .)
+  [ -n "$id" ] || continue
+  printf '{"jsonrpc":"2.0","id":%s,' "$id"
+  if [ -f "$method" ]; then cat "$method"; else printf '"error":{"code":-32601,"message":"method not found"}'; fi
+  printf '}\n'
+done
+"#;
+
+impl Piped {
+    /// Answers each method with the result beside it, or with an error: text that begins with `{"code"`.
+    pub(crate) fn with(answers: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let own = [("initialize", GREETING), ("server/discover", DISCOVERED)];
+        for (method, answer) in own.iter().chain(answers) {
+            let member = if answer.starts_with(r#"{"code""#) { "error" } else { "result" };
+            std::fs::write(dir.path().join(method.replace('/', ".")), format!("\"{member}\":{answer}"))
+                .unwrap();
+        }
+        std::fs::write(dir.path().join("child.sh"), CHILD).unwrap();
+        Self { dir }
+    }
+
+    /// The table of a config for it.
+    pub(crate) fn table(&self, name: &str, protocol: &str) -> String {
+        let mut table = format!("[servers.{name}]\ncommand = \"sh\"\nargs = [\"child.sh\"]\n");
+        writeln!(table, "cwd = {:?}\nprotocol = {protocol:?}", self.dir.path()).unwrap();
+        table
+    }
+
+    /// The last request for this method.
+    pub(crate) fn heard(&self, method: &str) -> String {
+        let heard = std::fs::read_to_string(self.dir.path().join("heard")).unwrap();
+        let said = format!("\"method\":\"{method}\"");
+        let last = heard.lines().rev().find(|line| line.contains(&said));
+        last.unwrap_or_else(|| panic!("nobody asked for {method}")).to_owned()
+    }
 }
