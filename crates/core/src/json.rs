@@ -1,6 +1,7 @@
 //! JSON of which only the meaning counts: one form for all spellings (RFC 8785), and its digest.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -19,6 +20,72 @@ impl Digest {
     /// The digest of what a JSON text means, however it is spelled; `None` if it is not JSON.
     pub fn of_meaning(json: &str) -> Option<Self> {
         Some(Self::of(canonical(&serde_json::from_str(json).ok()?)?.as_bytes()))
+    }
+}
+
+/// A JSON text that every reader reads in the same way. `None` if it is not JSON, is nested more deeply than
+/// readers go, or has a key twice, of which some readers take the first and others the last.
+pub fn unambiguous(json: &str) -> Option<Value> {
+    serde_json::from_str::<Unambiguous>(json).ok().map(|read| read.0)
+}
+
+struct Unambiguous(Value);
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ReadOnce).map(Self)
+    }
+}
+
+struct ReadOnce;
+
+impl<'de> Visitor<'de> for ReadOnce {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON without repeated keys")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(flag.into())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Unambiguous(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = serde_json::Map::new();
+        while let Some((key, Unambiguous(member))) = members.next_entry::<String, Unambiguous>()? {
+            if object.insert(key, member).is_some() {
+                return Err(serde::de::Error::custom("a key appears twice"));
+            }
+        }
+        Ok(object.into())
     }
 }
 
@@ -75,6 +142,16 @@ mod tests {
             assert_ne!(Digest::of_meaning(other).unwrap(), digests[0], "{other}");
         }
         assert_eq!(Digest::of_meaning("{"), None);
+    }
+
+    #[test]
+    fn what_readers_could_read_differently_is_not_read_at_all() {
+        let plain = r#"{"a":[1,-2,0.5,null,true,"x"],"b":{"c":{}}}"#;
+        assert_eq!(unambiguous(plain), serde_json::from_str(plain).ok());
+        for odd in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, r#"[{"b":{"a":1,"a":1}}]"#, "{", ""] {
+            assert_eq!(unambiguous(odd), None, "{odd}");
+        }
+        assert_eq!(unambiguous(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))), None);
     }
 
     proptest! {

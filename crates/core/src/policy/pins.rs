@@ -6,7 +6,7 @@
 
 use super::difference::{Difference, differences};
 use super::suspicion::{Suspicion, suspicions};
-use crate::json::{Digest, canonical};
+use crate::json::{Digest, canonical, unambiguous};
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,14 +45,12 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// The pin of a tool in the server's own bytes; `None` if that is not a JSON object.
-    fn of(raw: &RawValue, first_seen: Wall) -> Option<Self> {
-        let tool = pinned_members(raw)?;
-        let digest = Digest::of(canonical(&tool)?.as_bytes());
-        let mut body = tool;
-        body.as_object_mut()?.remove("name");
-        let body = Digest::of(canonical(&body)?.as_bytes());
-        Some(Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None })
+    /// The pin of a tool in the server's own bytes. One that readers could read differently, or that is nested
+    /// too deeply to be read, is pinned by its bytes.
+    fn of(raw: &RawValue, first_seen: Wall) -> Self {
+        let by_bytes = || (Digest::of(raw.get().as_bytes()), Digest::of(raw.get().as_bytes()));
+        let (digest, body) = digests(raw).unwrap_or_else(by_bytes);
+        Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None }
     }
 
     /// When it was first seen.
@@ -98,8 +96,16 @@ fn millis(at: Wall) -> u64 {
     u64::try_from(at.since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Of everything that is pinned, and of the same without the name.
+fn digests(raw: &RawValue) -> Option<(Digest, Digest)> {
+    let mut tool = pinned_members(raw)?;
+    let digest = Digest::of(canonical(&tool)?.as_bytes());
+    tool.as_object_mut()?.remove("name");
+    Some((digest, Digest::of(canonical(&tool)?.as_bytes())))
+}
+
 fn pinned_members(raw: &RawValue) -> Option<Value> {
-    let mut tool: Value = serde_json::from_str(raw.get()).ok()?;
+    let mut tool = unambiguous(raw.get())?;
     tool.as_object_mut()?.retain(|key, _| PINNED.contains(&key.as_str()));
     Some(tool)
 }
@@ -169,7 +175,7 @@ impl Pins {
                 Some(pin) if pin.raw.get() == raw.get() => {}
                 Some(pin) => judged.quarantined.extend(changed(name, pin, raw)),
                 None => {
-                    let Some(pin) = Pin::of(raw, now) else { continue };
+                    let pin = Pin::of(raw, now);
                     match missing.get(&pin.body) {
                         Some(approved) => {
                             judged.hidden.insert(name.to_owned());
@@ -196,7 +202,7 @@ impl Pins {
 
     /// A person approves what `tool` says now, in the server's own bytes. Answers whether that was news.
     pub fn approve(&mut self, now: Wall, tool: &str, now_named: &str, raw: &RawValue) -> bool {
-        let Some(mut pin) = Pin::of(raw, now) else { return false };
+        let mut pin = Pin::of(raw, now);
         pin.approved = Some(millis(now));
         let known = if tool == now_named { self.0.get(tool).cloned() } else { self.0.remove(tool) };
         pin.first_seen = known.map_or(pin.first_seen, |known| known.first_seen);
@@ -227,7 +233,17 @@ impl Pins {
 
 /// What changed about a pinned tool, if it means something.
 fn changed(name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
-    let now = pinned_members(raw)?;
+    let Some(now) = pinned_members(raw) else {
+        let after =
+            Some("it cannot be read in one way: a key appears twice, or it is nested too deeply".to_owned());
+        let difference = Difference { path: String::new(), before: None, after };
+        return Some(Quarantined {
+            tool: name.to_owned(),
+            renamed_to: None,
+            differences: vec![difference],
+            suspicions: Vec::new(),
+        });
+    };
     if canonical(&now).is_some_and(|form| Digest::of(form.as_bytes()) == pin.digest) {
         return None;
     }
@@ -344,6 +360,25 @@ mod tests {
         judge(&mut pins, &[("a", r#"{"name":"a","inputSchema":{"type":"object"}}"#)]);
         let judged = judge(&mut pins, &[("b", r#"{"name":"b","inputSchema":{"type":"object"}}"#)]);
         assert_eq!((judged.fresh.as_slice(), judged.hidden.len()), (["b".to_owned()].as_slice(), 0));
+    }
+
+    #[test]
+    fn g02_a_change_that_some_readers_would_not_see_is_a_change() {
+        let twice =
+            r#"{"name":"read","description":"EVIL","description":"Reads","inputSchema":{"type":"object"}}"#;
+        let deep = format!(
+            r#"{{"name":"read","description":"Reads","inputSchema":{}{}}}"#,
+            r#"{"not":"#.repeat(200) + "{}",
+            "}".repeat(200)
+        );
+        for changed in [twice, &deep] {
+            let mut pins = Pins::default();
+            judge(&mut pins, &[("read", READ)]);
+            assert_eq!(judge(&mut pins, &[("read", changed)]).quarantined.len(), 1, "{changed}");
+            assert!(pins.approve(at(9), "read", "read", &raw(changed)));
+            assert_eq!(judge(&mut pins, &[("read", changed)]).quarantined, []);
+            assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined.len(), 1);
+        }
     }
 
     #[test]
