@@ -57,13 +57,18 @@ fn without_value(key: &str, template: &Template, lookup: &dyn Lookup) -> Vec<Mis
         Reference::Variable { name, default: None } if lookup.variable(name).is_none() => {
             Some(ExpandError::Unset { name: name.clone() })
         }
-        Reference::Variable { .. } | Reference::File { .. } => None,
+        Reference::Variable { .. } | Reference::File { .. } | Reference::Command { .. } => None,
     });
     let mut errors: Vec<ExpandError> = unset.collect();
-    if errors.is_empty() {
+    if errors.is_empty() && !runs_something(template) {
         errors.extend(template.expand(lookup).err());
     }
     errors.into_iter().map(|error| valueless(key, &error)).collect()
+}
+
+/// Whether its value comes from a program. Nothing is started here, so nobody knows what it would say.
+fn runs_something(template: &Template) -> bool {
+    template.references().any(|reference| matches!(reference, Reference::Command { .. }))
 }
 
 fn valueless(key: &str, error: &ExpandError) -> Missing {
@@ -72,6 +77,7 @@ fn valueless(key: &str, error: &ExpandError) -> Missing {
             format!("set it for the gripfast process, or write a default: `${{env:{name}:-…}}`")
         }
         ExpandError::NotText { .. } => "give it a value in UTF-8".to_owned(),
+        ExpandError::CommandFailed { .. } => "the program is run whenever the server is connected".to_owned(),
         ExpandError::FileUnreadable { .. } => "the file is read whenever the server is connected".to_owned(),
     };
     Missing { key: key.to_owned(), message: error.to_string(), hint }
@@ -111,6 +117,9 @@ fn no_executable(
 }
 
 fn filled_in(template: &Template, lookup: &dyn Lookup) -> Option<String> {
+    if runs_something(template) {
+        return None;
+    }
     template.expand(lookup).ok().map(gripfast::config::Expanded::into_revealed)
 }
 

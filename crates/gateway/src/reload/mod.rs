@@ -134,6 +134,13 @@ impl Reloader {
         let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
         let new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
         let difference = Difference::between(&used, &new)?;
+        // First of all: what is forbidden from now on is forbidden before anything else changes.
+        if used.clients != new.clients {
+            self.host.set_clients(new.clients.clone());
+        }
+        if used.budgets != new.budgets {
+            self.host.set_budgets(new.budgets.clone());
+        }
         for name in &difference.removed {
             // It may have been removed by the program around the host.
             let _ = self.host.remove(name).await;

@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The outside world as far as a config may refer to it.
 pub trait Lookup {
@@ -15,6 +17,15 @@ pub trait Lookup {
     /// # Errors
     /// Whatever keeps the file from being read as text.
     fn file(&self, path: &Path) -> io::Result<String>;
+
+    /// What a program writes to stdout.
+    ///
+    /// # Errors
+    /// It cannot be run, fails, takes too long or says too much; or programs are not run here.
+    fn command(&self, line: &str) -> io::Result<String> {
+        let _ = line;
+        Err(io::Error::other("programs are not run here"))
+    }
 }
 
 /// The environment and the files of this process, read at the moment of asking.
@@ -24,6 +35,9 @@ pub struct ProcessEnvironment;
 impl ProcessEnvironment {
     /// A secret is a few lines. The limit keeps `${file:/dev/zero}` from filling the memory.
     pub const LARGEST_FILE: u64 = 1 << 20;
+
+    /// A password manager that wants more time wants a person.
+    pub const COMMAND_WITHIN: Duration = Duration::from_secs(10);
 }
 
 impl Lookup for ProcessEnvironment {
@@ -38,5 +52,59 @@ impl Lookup for ProcessEnvironment {
             return Err(io::Error::other(format!("larger than {} bytes", Self::LARGEST_FILE)));
         }
         Ok(text)
+    }
+
+    /// Waits until it has ended, or its time is up; other tasks of a runtime with several threads go on meanwhile.
+    fn command(&self, line: &str) -> io::Result<String> {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| Self::run(line)),
+            Ok(_) | Err(_) => Self::run(line),
+        }
+    }
+}
+
+impl ProcessEnvironment {
+    fn run(line: &str) -> io::Result<String> {
+        let mut words = line.split_whitespace();
+        let program = words.next().ok_or_else(|| io::Error::other("no program is named"))?;
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no stdout"))?;
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let read = stdout.take(Self::LARGEST_FILE + 1).read_to_string(&mut text);
+            // Nobody listens any more if its time was up.
+            let _ = said.send(read.map(|_| text));
+        });
+        let Ok(read) = heard.recv_timeout(Self::COMMAND_WITHIN) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::other(format!("no answer within {} s", Self::COMMAND_WITHIN.as_secs())));
+        };
+        let text = read.inspect_err(|_| drop(child.kill()))?;
+        if text.len() as u64 > Self::LARGEST_FILE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::other(format!("it says more than {} bytes", Self::LARGEST_FILE)));
+        }
+        let status = child.wait()?;
+        if status.success() { Ok(text) } else { Err(io::Error::other(status.to_string())) }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_brings_a_value_and_one_that_fails_says_nothing_of_it() {
+        let world = ProcessEnvironment;
+        assert_eq!(world.command("printf %s secret").unwrap(), "secret");
+        assert_eq!(world.command("false").unwrap_err().to_string(), "exit status: 1");
+        assert!(world.command("no-such-program-at-all").is_err());
+        assert!(world.command("   ").is_err());
     }
 }

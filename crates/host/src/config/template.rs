@@ -7,6 +7,7 @@
 //! | `${env:NAME}`, `${NAME}` | the variable; unset blocks that server |
 //! | `${env:NAME:-text}`, `${NAME:-text}` | the variable, or `text` where it is unset or empty |
 //! | `${file:/path}` | the text of the file without its trailing line breaks |
+//! | `${cmd:PROGRAM ARGUMENTS}` | what the program writes to stdout, without its trailing line breaks; words are split at spaces, and no shell is involved |
 //! | `$${` | a literal `${` |
 //! | `${v%x}`, `${#v}`, `${v:1:2}`, `${1}` … | left alone: in a `sh -c` argument they are the shell's |
 //!
@@ -58,6 +59,11 @@ pub enum Reference {
         /// Its path.
         path: PathBuf,
     },
+    /// A program whose output is the value, such as a password manager.
+    Command {
+        /// The program and its arguments, split at spaces.
+        line: String,
+    },
 }
 
 /// Why a text is not a template.
@@ -84,6 +90,14 @@ pub enum ExpandError {
     NotText {
         /// Its name.
         name: String,
+    },
+    /// A program did not bring the value.
+    #[error("`{program}` did not bring the value: {why}")]
+    CommandFailed {
+        /// The program.
+        program: String,
+        /// What became of it.
+        why: String,
     },
     /// A file cannot be read.
     #[error("cannot read `{}`: {why}", path.display())]
@@ -181,7 +195,7 @@ impl Template {
         self.parts.iter().filter_map(|part| match part {
             Part::Literal(text) => Some(text.as_str()),
             Part::Reference(Reference::Variable { default, .. }) => default.as_deref(),
-            Part::Reference(Reference::File { .. }) => None,
+            Part::Reference(Reference::File { .. } | Reference::Command { .. }) => None,
         })
     }
 
@@ -228,17 +242,29 @@ impl Reference {
                 Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
                 Err(error) => Err(ExpandError::FileUnreadable { path: path.clone(), why: error.to_string() }),
             },
+            Self::Command { line } => match lookup.command(line) {
+                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Err(error) => Err(ExpandError::CommandFailed {
+                    program: program(line).to_owned(),
+                    why: error.to_string(),
+                }),
+            },
         }
     }
 }
 
-/// A default may be a secret ("for local use only"), so it is not shown.
+fn program(line: &str) -> &str {
+    line.split_whitespace().next().unwrap_or_default()
+}
+
+/// A default may be a secret ("for local use only"), so it is not shown; nor is what a program is told.
 impl fmt::Display for Reference {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Variable { name, default: None } => write!(out, "${{env:{name}}}"),
             Self::Variable { name, default: Some(_) } => write!(out, "${{env:{name}:-…}}"),
             Self::File { path } => write!(out, "${{file:{}}}", path.display()),
+            Self::Command { line } => write!(out, "${{cmd:{} …}}", program(line)),
         }
     }
 }
@@ -312,6 +338,12 @@ fn read(body: &str) -> Result<Option<Reference>, TemplateError> {
     }
     if let Some(path) = body.strip_prefix("file:") {
         return file(path).map(Some);
+    }
+    if let Some(line) = body.strip_prefix("cmd:") {
+        if line.trim().is_empty() {
+            return Err(unsupported("cmd:", "names no program", "write `${cmd:PROGRAM ARGUMENTS}`"));
+        }
+        return Ok(Some(Reference::Command { line: line.to_owned() }));
     }
     if let Some(variable) = body.strip_prefix("env:") {
         let (name, default) = split_default(variable);

@@ -170,8 +170,8 @@ impl TlsFiles {
 pub(crate) fn expand(template: &Template, world: &dyn Lookup) -> Result<String, Observed> {
     template.expand(world).map(crate::config::Expanded::into_revealed).map_err(|error| match error {
         ExpandError::Unset { name } => Observed::UnsetVariable(name),
-        ExpandError::NotText { .. } | ExpandError::FileUnreadable { .. } => {
-            Observed::BadConfig(error.to_string())
-        }
+        ExpandError::NotText { .. }
+        | ExpandError::FileUnreadable { .. }
+        | ExpandError::CommandFailed { .. } => Observed::BadConfig(error.to_string()),
     })
 }

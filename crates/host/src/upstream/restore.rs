@@ -22,9 +22,9 @@ impl Settings {
             let arguments = call.arguments.expand(&ProcessEnvironment).map_err(|error| {
                 Failure::Blocked(match error {
                     ExpandError::Unset { name } => BlockCause::UnsetVariable(name),
-                    ExpandError::NotText { .. } | ExpandError::FileUnreadable { .. } => {
-                        BlockCause::BadConfig(error.to_string())
-                    }
+                    ExpandError::NotText { .. }
+                    | ExpandError::FileUnreadable { .. }
+                    | ExpandError::CommandFailed { .. } => BlockCause::BadConfig(error.to_string()),
                 })
             })?;
             let arguments =

@@ -18,6 +18,15 @@ fn expand(text: &str) -> Result<String, ExpandError> {
 }
 
 #[test]
+fn a_program_is_run_only_when_a_value_is_wanted_and_its_arguments_are_not_shown() {
+    let template = Template::parse("Bearer ${cmd:pass show s3cr3t-path}").unwrap().into_secret();
+    assert_eq!(format!("{template}"), "[redacted]${cmd:pass …}");
+    let error = template.expand(&World::default()).unwrap_err();
+    assert_eq!(error.to_string(), "`pass` did not bring the value: programs are not run here");
+    assert!(Template::parse("${cmd: }").is_err());
+}
+
+#[test]
 fn every_form_has_its_meaning() {
     for (text, value) in [
         ("", ""),
