@@ -61,6 +61,7 @@ pub use fetch::fetch;
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};
+pub use gripfast_core::failure::symptoms;
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 pub use gripfast_core::ids::ClientKey;
 pub use gripfast_core::policy::Pattern;

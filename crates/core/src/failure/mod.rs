@@ -9,6 +9,7 @@ pub mod classify;
 mod evidence;
 pub mod recovery;
 pub mod session_forms;
+pub mod symptoms;
 
 pub use call_error::{CallError, Code, Outcome};
 pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};

@@ -57,6 +57,13 @@ impl GatewayUrl {
     }
 }
 
+impl GatewayUrl {
+    /// Host and port.
+    pub(crate) fn authority(&self) -> &str {
+        self.0.split_once("://").map_or(self.0.as_str(), |(_, rest)| rest)
+    }
+}
+
 impl Default for GatewayUrl {
     fn default() -> Self {
         Self("http://127.0.0.1:7331".to_owned())

@@ -4,7 +4,9 @@ use super::add::{AddArgs, RemoveArgs};
 use super::address::GatewayUrl;
 use super::completions::CompletionsArgs;
 use super::demo_server::DemoServerArgs;
+use super::doctor::DoctorArgs;
 use super::duration;
+use super::import::ImportArgs;
 use super::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gripfast::ledger::Query;
@@ -80,8 +82,12 @@ pub(crate) enum Verb {
     Logs(LogsArgs),
     /// Show what happened to the servers of a running gateway
     Events(EventsArgs),
+    /// Find out what is wrong with servers, and what to do about it
+    Doctor(DoctorArgs),
     /// Validate a config without starting anything
     Check(CheckArgs),
+    /// Take over the servers that other MCP clients on this machine have
+    Import(ImportArgs),
     /// Add a server to the config
     Add(AddArgs),
     /// Take a server out of the config

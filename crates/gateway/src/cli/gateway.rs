@@ -124,10 +124,21 @@ impl<'u> Gateway<'u> {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        if let Some(key) = std::env::var("GRIPFAST_KEY").ok().filter(|key| !key.is_empty()) {
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+                .map_err(|_| Failure::new(Exit::General, "$GRIPFAST_KEY holds characters that no key has"))?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
         let request = request.body(Full::from(body)).map_err(|error| {
             Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
         })?;
         let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            let text = format!("the gateway at {} wants a key, or another one", self.url);
+            return Err(Failure::new(Exit::Denied, text)
+                .with_hint("`gripfast keys add NAME` makes one; $GRIPFAST_KEY is sent"));
+        }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let streamed = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         let mut body = Limited::new(response.into_body(), LARGEST_ANSWER);

@@ -14,12 +14,14 @@ mod completions;
 mod config;
 mod demo;
 mod demo_server;
+mod doctor;
 mod duration;
 mod edit;
 mod events;
 mod exit;
 mod fleet;
 mod gateway;
+mod import;
 mod keys;
 mod log;
 mod login;
@@ -63,7 +65,9 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Start(args) => operate::run(&cli.global, Action::Start, args, &mut screen),
         Verb::Logs(args) => logs::run(&cli.global, args, &mut screen),
         Verb::Events(args) => events::run(&cli.global, args, &mut screen),
+        Verb::Doctor(args) => doctor::run(&cli.global, args, &mut screen),
         Verb::Check(args) => check::run(&cli.global, args, &mut screen),
+        Verb::Import(args) => import::run(&cli.global, args, &mut screen),
         Verb::Add(args) => add::add(&cli.global, args, &mut screen),
         Verb::Remove(args) => add::remove(&cli.global, args, &mut screen),
         Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),

@@ -116,6 +116,16 @@ fn no_executable(
     (!found).then(|| Missing { key: "command".to_owned(), message, hint })
 }
 
+/// Where a command is, as this environment finds it.
+pub(crate) fn place_of(command: &Template, lookup: &dyn Lookup) -> Option<PathBuf> {
+    let program = filled_in(command, lookup)?;
+    if Path::new(&program).components().count() > 1 {
+        return Some(PathBuf::from(program)).filter(|path| is_executable(path));
+    }
+    let path = lookup.variable("PATH")?;
+    std::env::split_paths(&path).map(|place| place.join(&program)).find(|place| is_executable(place))
+}
+
 fn filled_in(template: &Template, lookup: &dyn Lookup) -> Option<String> {
     if runs_something(template) {
         return None;

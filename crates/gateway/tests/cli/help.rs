@@ -29,7 +29,9 @@ fn overview() {
       start        Start a server of a running gateway that was stopped
       logs         Show what a server of a running gateway wrote to stderr
       events       Show what happened to the servers of a running gateway
+      doctor       Find out what is wrong with servers, and what to do about it
       check        Validate a config without starting anything
+      import       Take over the servers that other MCP clients on this machine have
       add          Add a server to the config
       remove       Take a server out of the config
       tools        List the tools of the servers

@@ -8,8 +8,10 @@ mod call;
 mod calls;
 mod check;
 mod demo_server;
+mod doctor;
 mod edit;
 mod help;
+mod import;
 #[cfg(unix)]
 mod in_force;
 mod keys;

@@ -165,7 +165,7 @@ fn exit_codes_are_those_of_the_contract() {
 
     locked echo: exit 3
     --- stderr
-    error: upstream `locked` needs a login or another credential (HTTP 401: unauthorized)
+    error: upstream `locked` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)
       hint: run `gripfast login locked`, or correct its `headers`
 
     away echo: exit 4

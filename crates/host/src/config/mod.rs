@@ -19,6 +19,7 @@ mod restore;
 mod spec;
 pub mod suggest;
 mod template;
+mod tree;
 
 pub use access::{AccessConfig, Jwks, JwtConfig};
 pub use diagnostic::{Diagnostic, Severity};
@@ -32,6 +33,7 @@ pub use spec::{
     ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport, endpoint,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
+pub use tree::Tree;
 
 use crate::call::BudgetSpec;
 use crate::policy::ClientPolicy;

@@ -1,0 +1,209 @@
+//! What servers write to stderr before they give up, and what it means to whoever looks into it. Nothing that
+//! gripfast does by itself is decided here: it is advice.
+
+/// Why a server does not start, as far as its own words tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symptom {
+    /// A package or module that it needs is not installed.
+    MissingModule,
+    /// The package that should be run does not exist in its registry.
+    NoSuchPackage,
+    /// It wants to listen where somebody listens already.
+    PortTaken,
+    /// It may not read, write or run something.
+    NotAllowed,
+    /// A credential is missing or wrong.
+    Credential,
+    /// It cannot find a host by its name.
+    NoSuchHost,
+    /// It does not trust a certificate.
+    Certificate,
+    /// Its runtime is too old for it.
+    OldRuntime,
+    /// It wants arguments, and got none or wrong ones.
+    Usage,
+}
+
+/// One way of saying it.
+#[derive(Debug)]
+pub struct Saying {
+    /// The telling words, in lower case.
+    pub phrase: &'static str,
+    /// What they mean.
+    pub means: Symptom,
+    /// A line as it is written.
+    pub seen: &'static str,
+    /// A line in nearly the same words that means something else.
+    pub look_alike: &'static str,
+}
+
+const fn saying(
+    phrase: &'static str,
+    means: Symptom,
+    seen: &'static str,
+    look_alike: &'static str,
+) -> Saying {
+    Saying { phrase, means, seen, look_alike }
+}
+
+/// The known ones, the more telling first.
+pub const SAYINGS: &[Saying] = &[
+    saying(
+        "cannot find module",
+        Symptom::MissingModule,
+        "Error: Cannot find module '/app/dist/index.js'",
+        "cannot find the module you mentioned, asking the user",
+    ),
+    saying(
+        "modulenotfounderror",
+        Symptom::MissingModule,
+        "ModuleNotFoundError: No module named 'mcp'",
+        "module found, no error",
+    ),
+    saying(
+        "err_module_not_found",
+        Symptom::MissingModule,
+        "code: 'ERR_MODULE_NOT_FOUND'",
+        "err: module x not found in the sitemap",
+    ),
+    saying(
+        "npm error code e404",
+        Symptom::NoSuchPackage,
+        "npm error code E404",
+        "npm error log: GET /page answered 404",
+    ),
+    saying(
+        "no solution found when resolving",
+        Symptom::NoSuchPackage,
+        "  × No solution found when resolving tool dependencies:",
+        "no solution found for the puzzle",
+    ),
+    saying(
+        "eaddrinuse",
+        Symptom::PortTaken,
+        "Error: listen EADDRINUSE: address already in use :::3000",
+        "the address is in use by its owner",
+    ),
+    saying(
+        "address already in use",
+        Symptom::PortTaken,
+        "OSError: [Errno 98] Address already in use",
+        "e-mail address already used by another account",
+    ),
+    saying(
+        "permission denied",
+        Symptom::NotAllowed,
+        "sh: 1: ./server: Permission denied",
+        "permission was denied to nobody",
+    ),
+    saying(
+        "eacces",
+        Symptom::NotAllowed,
+        "Error: EACCES: permission denied, open '/data'",
+        "he accesses the data",
+    ),
+    saying(
+        "invalid api key",
+        Symptom::Credential,
+        "401 Invalid API key provided",
+        "the API has an invalid key order",
+    ),
+    saying(
+        "bad credentials",
+        Symptom::Credential,
+        "RequestError [HttpError]: Bad credentials",
+        "a bad day for credential managers",
+    ),
+    saying(
+        "environment variable is required",
+        Symptom::Credential,
+        "Error: BRAVE_API_KEY environment variable is required",
+        "no environment variable was required so far",
+    ),
+    saying(
+        "environment variable is not set",
+        Symptom::Credential,
+        "GITHUB_TOKEN environment variable is not set",
+        "an environment variable is set",
+    ),
+    saying(
+        "getaddrinfo enotfound",
+        Symptom::NoSuchHost,
+        "Error: getaddrinfo ENOTFOUND api.example.com",
+        "getaddrinfo found it",
+    ),
+    saying(
+        "name or service not known",
+        Symptom::NoSuchHost,
+        "socket.gaierror: [Errno -2] Name or service not known",
+        "a service by this name is known",
+    ),
+    saying(
+        "unable to verify the first certificate",
+        Symptom::Certificate,
+        "Error: unable to verify the first certificate",
+        "was able to verify the first of two certificates",
+    ),
+    saying(
+        "certificate verify failed",
+        Symptom::Certificate,
+        "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+        "verified the certificate",
+    ),
+    saying(
+        "unsupported engine",
+        Symptom::OldRuntime,
+        "npm warn EBADENGINE Unsupported engine {",
+        "the engine is supported",
+    ),
+    saying(
+        "requires-python",
+        Symptom::OldRuntime,
+        "because the requested Python version does not satisfy Requires-Python >=3.12",
+        "this requires Python",
+    ),
+    saying(
+        "usage:",
+        Symptom::Usage,
+        "Usage: mcp-server-filesystem <allowed-directory> [additional-directories...]",
+        "memory usage: 12 MB",
+    ),
+];
+
+/// What the last words of a server mean. The last line that says something telling counts.
+pub fn symptom<'l>(lines: impl DoubleEndedIterator<Item = &'l str>) -> Option<Symptom> {
+    lines.rev().find_map(meaning)
+}
+
+fn meaning(line: &str) -> Option<Symptom> {
+    let line = line.to_ascii_lowercase();
+    let said = SAYINGS.iter().find(|saying| match saying.means {
+        // A word that is common in the middle of a line.
+        Symptom::Usage => line.trim_start().starts_with(saying.phrase),
+        _ => line.contains(saying.phrase),
+    })?;
+    Some(said.means)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_saying_is_recognised_and_its_look_alike_is_not() {
+        for Saying { phrase, means, seen, look_alike } in SAYINGS {
+            assert_eq!(*phrase, phrase.to_ascii_lowercase());
+            assert!(seen.to_ascii_lowercase().contains(phrase), "{seen} holds {phrase}");
+            assert_eq!(meaning(seen), Some(*means), "{seen}");
+            assert_eq!(meaning(look_alike), None, "{look_alike}");
+        }
+    }
+
+    #[test]
+    fn the_last_telling_line_counts() {
+        let lines = ["npm error code E404", "ModuleNotFoundError: No module named 'x'", "", "bye"];
+        assert_eq!(symptom(lines.into_iter()), Some(Symptom::MissingModule));
+        assert_eq!(symptom(["hello"].into_iter()), None);
+        assert_eq!(symptom(std::iter::empty()), None);
+    }
+}

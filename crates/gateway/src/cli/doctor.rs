@@ -1,0 +1,229 @@
+//! `gripfast doctor`: for each server the cause of its trouble and one thing to do, from evidence. A running
+//! gateway is asked what it saw; without one the servers are started for a moment. What the config refers to
+//! is looked up, and addresses are tried, from here.
+
+mod case;
+mod reach;
+
+use super::address::GatewayUrl;
+use super::args::{Form, Global};
+use super::config::{self, Opened};
+use super::duration;
+use super::exit::Exit;
+use super::fleet::{Means, runtime, with_host};
+use super::gateway::{Gateway, piece};
+use super::render::{Screen, plural, with_progress};
+use super::status::Fleet;
+use super::stop::{Failure, Stop};
+use case::{Case, Diagnosis, Seen};
+use clap::Args;
+use gripfast::config::{ConfigError, ProcessEnvironment, ServerEntry, ServerSpec};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks the running gateway what it saw, looks up what the config refers to (commands, variables, files), and tries \
+the addresses of servers. Without a gateway, or with --config, the servers are started for a moment and stopped \
+again. Nothing is changed.
+
+Exit codes: 0 nothing is wrong, 1 something is, 2 the config cannot be read.
+
+Examples:
+  gripfast doctor
+  gripfast doctor github
+  gripfast doctor -o json | jq -r '.servers[] | select(.ok | not) | .server + \": \" + .do'")]
+pub(crate) struct DoctorArgs {
+    /// Only this server
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    /// How to print the findings
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    output: Form,
+
+    /// How long a server may take to start, where no gateway runs
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
+    wait: Duration,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    url: Option<GatewayUrl>,
+}
+
+/// The shape of `-o json`.
+#[derive(Serialize)]
+struct Report<'r> {
+    version: u32,
+    /// The one that was asked.
+    gateway: Option<String>,
+    servers: &'r [Diagnosis],
+}
+
+/// Who was asked what the servers do.
+enum Witness {
+    /// The gateway there.
+    Gateway(GatewayUrl),
+    /// Nobody: no gateway runs, or none was wanted.
+    Nobody,
+    /// Something else answers where the gateway should be.
+    Stranger(Failure),
+}
+
+pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let opened = opened(global, screen)?;
+    let witness = witness(global, args)?;
+    let seen = match &witness {
+        Witness::Gateway(url) => runtime()?.block_on(asked(url))?,
+        Witness::Nobody | Witness::Stranger(_) => match &opened {
+            Some(opened) => tried(opened, global, args, screen)?,
+            None => return Err(nothing(&witness)),
+        },
+    };
+    let by_gateway = matches!(witness, Witness::Gateway(_));
+    let mut found = Vec::new();
+    if let Witness::Stranger(failure) = &witness {
+        found.push(Diagnosis::of_the_gateway(failure));
+    }
+    for name in names(opened.as_ref(), &seen, args)? {
+        let entry = opened.as_ref().and_then(|opened| entry(opened, &name));
+        let reach = match entry.map(|entry| &entry.spec) {
+            Some(Ok(spec)) => runtime()?.block_on(reach::of(&spec.target, &ProcessEnvironment)),
+            Some(Err(_)) | None => reach::Reach::NotTried,
+        };
+        let case = Case { name: &name, entry, seen: seen.get(&name), by_gateway, reach };
+        found.push(case.diagnosed(&ProcessEnvironment));
+    }
+    match args.output {
+        Form::Json => {
+            let gateway = match &witness {
+                Witness::Gateway(url) => Some(url.to_string()),
+                Witness::Nobody | Witness::Stranger(_) => None,
+            };
+            screen.json(&Report { version: 1, gateway, servers: &found })?;
+        }
+        Form::Text => show(&found, screen)?,
+    }
+    Ok(if found.iter().all(|diagnosis| diagnosis.ok) { Exit::Ok } else { Exit::General })
+}
+
+/// The config, if there is one.
+fn opened(global: &Global, screen: &mut Screen) -> Result<Option<Opened>, Stop> {
+    match config::find(global.config.as_deref()) {
+        Ok(_) => config::open(global, screen).map(Some),
+        Err(_) if global.config.is_none() => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+fn witness(global: &Global, args: &DoctorArgs) -> Result<Witness, Stop> {
+    if global.config.is_some() {
+        return Ok(Witness::Nobody);
+    }
+    let url = GatewayUrl::meant(global, args.url.as_ref())?;
+    runtime()?.block_on(async {
+        let gateway = Gateway::at(&url);
+        let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
+        Ok(match answered {
+            Ok(_) => Witness::Gateway(url.clone()),
+            Err(failure) if args.url.is_some() => return Err(failure.into()),
+            Err(failure) if reach::is_open(url.authority()).await => Witness::Stranger(failure),
+            Err(_) => Witness::Nobody,
+        })
+    })
+}
+
+/// What the gateway saw of its servers.
+async fn asked(url: &GatewayUrl) -> Result<HashMap<String, Seen>, Failure> {
+    let gateway = Gateway::at(url);
+    let fleet: Fleet = gateway.read(&gateway.get("/api/v1/status").await?)?;
+    let mut seen = HashMap::new();
+    for name in fleet.names() {
+        let reply = gateway.get(&format!("/api/v1/upstreams/{}", piece(name))).await?;
+        seen.insert(name.to_owned(), gateway.read(&reply)?);
+    }
+    Ok(seen)
+}
+
+/// What is seen of the servers that could start when they are started.
+fn tried(
+    opened: &Opened,
+    global: &Global,
+    args: &DoctorArgs,
+    screen: &mut Screen,
+) -> Result<HashMap<String, Seen>, Stop> {
+    let wanted = |entry: &&ServerEntry| args.name.as_deref().is_none_or(|name| name == entry.name);
+    let usable = opened.config.servers.iter().filter(wanted).filter_map(|entry| {
+        let spec = entry.spec.as_ref().ok().filter(|spec| !spec.disabled)?;
+        Some((entry.name.as_str(), spec))
+    });
+    let usable: Vec<(&str, &ServerSpec)> = usable.collect();
+    if usable.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let what = plural(usable.len(), "server");
+    let means = Means { logins_of: opened.state_dir(global), ..Means::default() };
+    with_host(means, &usable, async |host| {
+        with_progress(screen, &what, host.discover(args.wait)).await;
+        host.status().into_iter().map(|status| (status.name.clone(), Seen::from(&status))).collect()
+    })
+}
+
+/// Whose turn it is, in the order of the config.
+fn names(
+    opened: Option<&Opened>,
+    seen: &HashMap<String, Seen>,
+    args: &DoctorArgs,
+) -> Result<Vec<String>, Failure> {
+    let configured: Vec<String> =
+        opened.iter().flat_map(|opened| &opened.config.servers).map(|entry| entry.name.clone()).collect();
+    let mut others: Vec<String> = seen.keys().filter(|name| !configured.contains(name)).cloned().collect();
+    others.sort();
+    let all: Vec<String> = configured.into_iter().chain(others).collect();
+    match &args.name {
+        None => Ok(all),
+        Some(name) if all.contains(name) => Ok(vec![name.clone()]),
+        Some(name) => {
+            let failure = Failure::new(Exit::General, format!("there is no server named `{name}`"));
+            Err(match gripfast::config::suggest::nearest(name, all.iter().map(String::as_str)) {
+                Some(near) => failure.with_hint(format!("did you mean `{near}`?")),
+                None => failure,
+            })
+        }
+    }
+}
+
+fn entry<'o>(opened: &'o Opened, name: &str) -> Option<&'o ServerEntry> {
+    opened.config.servers.iter().find(|entry| entry.name == name)
+}
+
+/// There is neither a gateway nor a config.
+fn nothing(witness: &Witness) -> Stop {
+    match witness {
+        Witness::Stranger(failure) => failure.clone().into(),
+        Witness::Gateway(_) | Witness::Nobody => {
+            config::unusable(&ConfigError::NotFound { looked_for: vec!["gripfast.toml".into()] }).into()
+        }
+    }
+}
+
+fn show(found: &[Diagnosis], screen: &mut Screen) -> Result<(), Stop> {
+    let width = found.iter().map(|diagnosis| diagnosis.server.chars().count()).max().unwrap_or(0);
+    for diagnosis in found {
+        let Diagnosis { server, ok, cause, step, evidence } = diagnosis;
+        let glyph = if *ok { '✓' } else { '✗' };
+        screen.line(&format!("{glyph} {server:width$}  {cause}"))?;
+        let margin = " ".repeat(width + 4);
+        if let Some(step) = step {
+            screen.line(&format!("{margin}do: {step}"))?;
+        }
+        for line in evidence {
+            screen.line(&format!("{margin}| {line}"))?;
+        }
+    }
+    if found.is_empty() {
+        screen.talk("there are no servers")?;
+    }
+    Ok(())
+}

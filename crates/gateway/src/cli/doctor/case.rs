@@ -1,0 +1,446 @@
+//! From the evidence about one server to its cause and the one thing to do. Everything that was to be tried has
+//! been tried.
+
+use super::reach::Reach;
+use crate::cli::stop::Failure;
+use crate::cli::surroundings;
+use gripfast::ServerStatus;
+use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target};
+use gripfast::symptoms::{Symptom, symptom};
+use serde::{Deserialize, Serialize};
+
+/// Starting takes longer than this only when something is downloaded or waited for.
+const SLOW_MS: u64 = 10_000;
+/// The last words of a server that are shown.
+const LAST_WORDS: usize = 5;
+
+/// What is known about one server.
+pub(super) struct Case<'c> {
+    pub(super) name: &'c str,
+    /// What the config says, if there is one here and it knows the server.
+    pub(super) entry: Option<&'c ServerEntry>,
+    /// What it did, as far as somebody saw it.
+    pub(super) seen: Option<&'c Seen>,
+    /// Whether it was the gateway that saw it, in its own environment.
+    pub(super) by_gateway: bool,
+    pub(super) reach: Reach,
+}
+
+/// What a server did.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Seen {
+    state: String,
+    cause: Option<String>,
+    #[serde(default)]
+    since_ms: u64,
+    #[serde(default)]
+    tools: u64,
+    #[serde(default)]
+    stderr: Vec<String>,
+}
+
+/// What is the matter with one server. The fields are the shape of `-o json`.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Diagnosis {
+    pub(super) server: String,
+    pub(super) ok: bool,
+    pub(super) cause: String,
+    #[serde(rename = "do")]
+    pub(super) step: Option<String>,
+    pub(super) evidence: Vec<String>,
+}
+
+impl From<&ServerStatus> for Seen {
+    fn from(status: &ServerStatus) -> Self {
+        Self {
+            state: status.supervision.state.word().to_owned(),
+            cause: status.supervision.cause.clone(),
+            since_ms: u64::try_from(status.supervision.for_how_long.as_millis()).unwrap_or(u64::MAX),
+            tools: status.tools as u64,
+            stderr: status.stderr.clone(),
+        }
+    }
+}
+
+impl Diagnosis {
+    /// The port of the gateway is somebody else's.
+    pub(super) fn of_the_gateway(failure: &Failure) -> Self {
+        Self {
+            server: "(gateway)".to_owned(),
+            ok: false,
+            cause: failure.text.clone(),
+            step: Some("let `gateway.listen` name another port, or end what listens there".to_owned()),
+            evidence: Vec::new(),
+        }
+    }
+}
+
+impl Case<'_> {
+    pub(super) fn diagnosed(&self, lookup: &dyn Lookup) -> Diagnosis {
+        let spec = match self.entry.map(|entry| &entry.spec) {
+            Some(Err(findings)) => {
+                let cause = findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                return self.ill(cause, "`gripfast check` shows the place in the config");
+            }
+            Some(Ok(spec)) if spec.disabled => return self.well("disabled in the config"),
+            Some(Ok(spec)) => Some(spec),
+            None => None,
+        };
+        let missing = spec.map(|spec| surroundings::missing(spec, lookup)).unwrap_or_default();
+        let state = self.seen.map_or("", |seen| seen.state.as_str());
+        match (state, missing.first()) {
+            // The gateway may have what this shell lacks.
+            ("ready", _) => self.ready(),
+            ("idle", None) => self.well("idle, starts on first use"),
+            (_, Some(first)) => {
+                let step = spec.and_then(|spec| runtime(spec, lookup)).unwrap_or_else(|| first.hint.clone());
+                let causes: Vec<&str> = missing.iter().map(|missing| missing.message.as_str()).collect();
+                self.ill(causes.join("; "), step)
+            }
+            ("needs_login", None) => self.ill(
+                self.cause("it wants a login"),
+                format!("run `gripfast login {}`, or correct its `headers`", self.name),
+            ),
+            ("needs_approval", None) => self.ill(
+                "tools have changed since they were approved",
+                format!("`gripfast pins diff {}` shows how", self.name),
+            ),
+            ("stopped", None) => {
+                self.ill("somebody stopped it", format!("`gripfast start {}` brings it back", self.name))
+            }
+            ("disabled", None) => self.well("disabled in the config of the gateway"),
+            ("starting", None) => self.starting(),
+            ("config_error", None) if self.by_gateway && self.is_command(spec) => {
+                self.elsewhere(spec, lookup)
+            }
+            (_, None) => self.from_outside(),
+        }
+    }
+
+    fn ready(&self) -> Diagnosis {
+        let tools = self.seen.map_or(0, |seen| seen.tools);
+        self.well(match tools {
+            0 => "ready, and offers no tools".to_owned(),
+            1 => "ready, 1 tool".to_owned(),
+            tools => format!("ready, {tools} tools"),
+        })
+    }
+
+    fn starting(&self) -> Diagnosis {
+        let since = self.seen.map_or(0, |seen| seen.since_ms);
+        let step = if since < SLOW_MS {
+            "look again in a few seconds".to_owned()
+        } else {
+            format!(
+                "`gripfast logs {} -f` shows what it does; if it only needs longer, raise its `timeouts.connect`",
+                self.name
+            )
+        };
+        let named = self.named();
+        match named {
+            Some((cause, step)) => self.ill(cause, step),
+            None => self.ill(format!("it has been starting for {} s", since / 1000), step),
+        }
+    }
+
+    /// It is configured rightly as seen from here, and wrongly as the gateway sees it.
+    fn elsewhere(&self, spec: Option<&ServerSpec>, lookup: &dyn Lookup) -> Diagnosis {
+        let cause = format!(
+            "{}; it is there for this shell, so their environments differ",
+            self.cause("the gateway cannot start it")
+        );
+        let place = spec.and_then(|spec| match &spec.target {
+            Target::Stdio { command, .. } => surroundings::place_of(command, lookup),
+            Target::Url { .. } => None,
+        });
+        self.ill(
+            cause,
+            match place {
+                Some(place) => {
+                    format!(
+                        "write `command = \"{}\"`, or start the gateway with the PATH of this shell",
+                        place.display()
+                    )
+                }
+                None => "start the gateway with the environment of this shell".to_owned(),
+            },
+        )
+    }
+
+    /// What the network and the server itself say.
+    fn from_outside(&self) -> Diagnosis {
+        let refused = match &self.reach {
+            Reach::NoSuchName { host, why } => Some((
+                format!("the name `{host}` is not known ({why})"),
+                "correct the host in `url`, or the machine's DNS".to_owned(),
+            )),
+            Reach::Closed { address, why } => Some((
+                format!("nobody listens at {address} ({why})"),
+                "start the server, or correct host and port in `url`".to_owned(),
+            )),
+            Reach::NotTried | Reach::Open => None,
+        };
+        match refused.or_else(|| self.named()) {
+            Some((cause, step)) => self.ill(cause, step),
+            None => {
+                let step = match self.reach {
+                    Reach::Open => {
+                        "compare `url` with the server's documentation: somebody answers there".to_owned()
+                    }
+                    _ if self.by_gateway => {
+                        format!("`gripfast logs {}` shows more of what it said", self.name)
+                    }
+                    _ => "start its command by hand in a terminal to see more".to_owned(),
+                };
+                self.ill(self.cause("it is not ready"), step)
+            }
+        }
+    }
+
+    /// A cause that the server's own last words name.
+    fn named(&self) -> Option<(String, String)> {
+        let said = symptom(self.seen?.stderr.iter().map(String::as_str))?;
+        let (cause, step) = match said {
+            Symptom::MissingModule => (
+                "something that it needs is not installed",
+                "install it where the command looks for it, or correct `args`",
+            ),
+            Symptom::NoSuchPackage => {
+                ("the package that it should run does not exist", "correct the package's name in `args`")
+            }
+            Symptom::PortTaken => (
+                "it wants a port that is taken",
+                "end what listens there (an older instance?), or give it another port in `args` or `env`",
+            ),
+            Symptom::NotAllowed => (
+                "it may not use a file that it wants to use",
+                "look at the rights of the file that it names, or at `cwd`",
+            ),
+            Symptom::Credential => {
+                ("it misses a credential, or has a wrong one", "set the variable that it names in its `env`")
+            }
+            Symptom::NoSuchHost => (
+                "it cannot find a host by its name",
+                "look at this machine's network, or at a URL in its `env` or `args`",
+            ),
+            Symptom::Certificate => (
+                "it does not trust a certificate",
+                "name your certificate authority in its `env`: NODE_EXTRA_CA_CERTS, SSL_CERT_FILE",
+            ),
+            Symptom::OldRuntime => ("its runtime is too old", "install a newer Node.js or Python"),
+            Symptom::Usage => ("it wants other arguments", "compare `args` with its usage below"),
+        };
+        Some((cause.to_owned(), step.to_owned()))
+    }
+
+    fn is_command(&self, spec: Option<&ServerSpec>) -> bool {
+        spec.is_some_and(|spec| matches!(spec.target, Target::Stdio { .. }))
+    }
+
+    fn cause(&self, otherwise: &str) -> String {
+        self.seen.and_then(|seen| seen.cause.clone()).unwrap_or_else(|| otherwise.to_owned())
+    }
+
+    fn well(&self, cause: impl Into<String>) -> Diagnosis {
+        Diagnosis {
+            server: self.name.to_owned(),
+            ok: true,
+            cause: cause.into(),
+            step: None,
+            evidence: Vec::new(),
+        }
+    }
+
+    fn ill(&self, cause: impl Into<String>, step: impl Into<String>) -> Diagnosis {
+        let cause = cause.into();
+        let seen = self.seen;
+        let said = seen.and_then(|seen| seen.cause.clone()).filter(|said| !cause.contains(said.as_str()));
+        let words = seen.map(|seen| seen.stderr.as_slice()).unwrap_or_default();
+        let words = &words[words.len().saturating_sub(LAST_WORDS)..];
+        let mut evidence: Vec<String> = said.into_iter().chain(words.iter().cloned()).collect();
+        // A server that is started again says the same again.
+        evidence.dedup();
+        Diagnosis { server: self.name.to_owned(), ok: false, cause, step: Some(step.into()), evidence }
+    }
+}
+
+/// What to install for a command that is known and missing.
+fn runtime(spec: &ServerSpec, lookup: &dyn Lookup) -> Option<String> {
+    let Target::Stdio { command, .. } = &spec.target else { return None };
+    if surroundings::place_of(command, lookup).is_some() {
+        return None;
+    }
+    let program = command.source();
+    let brings = match program {
+        "npx" | "npm" | "node" => "Node.js",
+        "uvx" | "uv" => "uv",
+        "python" | "python3" | "pipx" => "Python",
+        "docker" => "Docker",
+        "bun" | "bunx" => "Bun",
+        "deno" => "Deno",
+        _ => return None,
+    };
+    Some(format!("install {brings}, which brings `{program}`, or write the full path as `command`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gripfast::config::Config;
+    use std::ffi::OsString;
+
+    /// An environment with nothing in it but a PATH.
+    struct Path(&'static str);
+
+    impl Lookup for Path {
+        fn variable(&self, name: &str) -> Option<OsString> {
+            (name == "PATH").then(|| self.0.into())
+        }
+
+        fn file(&self, _path: &std::path::Path) -> std::io::Result<String> {
+            Err(std::io::ErrorKind::NotFound.into())
+        }
+    }
+
+    fn entry(table: &str) -> ServerEntry {
+        let text = format!("[servers.a]\n{table}\n");
+        Config::parse(&text, "gripfast.toml".as_ref()).unwrap().servers.remove(0)
+    }
+
+    fn seen(state: &str, cause: &str, stderr: &[&str]) -> Seen {
+        Seen {
+            state: state.to_owned(),
+            cause: Some(cause.to_owned()).filter(|cause| !cause.is_empty()),
+            since_ms: 30_000,
+            tools: 2,
+            stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+        }
+    }
+
+    fn told(table: &str, seen: &Seen, by_gateway: bool, reach: Reach, path: &'static str) -> String {
+        let entry = entry(table);
+        let case = Case { name: "a", entry: Some(&entry), seen: Some(seen), by_gateway, reach };
+        let Diagnosis { ok, cause, step, evidence, .. } = case.diagnosed(&Path(path));
+        let step = step.unwrap_or_else(|| "nothing".to_owned());
+        format!("{}: {cause}\ndo: {step}\nseen: {}", if ok { "well" } else { "ill" }, evidence.join(" / "))
+    }
+
+    #[test]
+    fn known_causes_have_their_own_words() {
+        let command = "command = 'sh'";
+        let url = "url = 'https://example.com/mcp'";
+        let here = "/bin:/usr/bin";
+        let no_name = Reach::NoSuchName { host: "example.com".to_owned(), why: "unknown".to_owned() };
+        let closed = Reach::Closed { address: "example.com:443".to_owned(), why: "refused".to_owned() };
+        let exited = "exited with code 1";
+        let cases = [
+            told(command, &seen("ready", "", &[]), true, Reach::NotTried, ""),
+            told(
+                "command = 'npx'",
+                &seen("config_error", "not found", &[]),
+                true,
+                Reach::NotTried,
+                "/nowhere",
+            ),
+            told("command = 'uvx'", &seen("config_error", "", &[]), false, Reach::NotTried, "/nowhere"),
+            told(
+                "command = 'sh'\nenv = { T = '${env:T}' }",
+                &seen("config_error", "", &[]),
+                false,
+                Reach::NotTried,
+                here,
+            ),
+            told(
+                command,
+                &seen("config_error", "command `sh` was not found", &[]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(
+                command,
+                &seen("parked", exited, &["Error: Cannot find module 'x'"]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(
+                command,
+                &seen("reconnecting", exited, &["listen EADDRINUSE :::3000"]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(command, &seen("parked", exited, &["what a day"]), true, Reach::NotTried, here),
+            told(command, &seen("starting", "", &["downloading"]), true, Reach::NotTried, here),
+            told(url, &seen("reconnecting", "no answer", &[]), true, no_name, here),
+            told(url, &seen("reconnecting", "connection refused", &[]), true, closed, here),
+            told(
+                url,
+                &seen("config_error", "no MCP server at this URL: HTTP 404", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
+            told(url, &seen("needs_login", "HTTP 401", &[]), true, Reach::Open, here),
+            told(command, &seen("stopped", "", &[]), true, Reach::NotTried, here),
+        ];
+        insta::assert_snapshot!(cases.join("\n\n"), @r#"
+        well: ready, 2 tools
+        do: nothing
+        seen: 
+
+        ill: command `npx` is not on the PATH
+        do: install Node.js, which brings `npx`, or write the full path as `command`
+        seen: not found
+
+        ill: command `uvx` is not on the PATH
+        do: install uv, which brings `uvx`, or write the full path as `command`
+        seen: 
+
+        ill: environment variable `T` is not set
+        do: set it for the gripfast process, or write a default: `${env:T:-…}`
+        seen: 
+
+        ill: command `sh` was not found; it is there for this shell, so their environments differ
+        do: write `command = "/bin/sh"`, or start the gateway with the PATH of this shell
+        seen: 
+
+        ill: something that it needs is not installed
+        do: install it where the command looks for it, or correct `args`
+        seen: exited with code 1 / Error: Cannot find module 'x'
+
+        ill: it wants a port that is taken
+        do: end what listens there (an older instance?), or give it another port in `args` or `env`
+        seen: exited with code 1 / listen EADDRINUSE :::3000
+
+        ill: exited with code 1
+        do: `gripfast logs a` shows more of what it said
+        seen: what a day
+
+        ill: it has been starting for 30 s
+        do: `gripfast logs a -f` shows what it does; if it only needs longer, raise its `timeouts.connect`
+        seen: downloading
+
+        ill: the name `example.com` is not known (unknown)
+        do: correct the host in `url`, or the machine's DNS
+        seen: no answer
+
+        ill: nobody listens at example.com:443 (refused)
+        do: start the server, or correct host and port in `url`
+        seen: connection refused
+
+        ill: no MCP server at this URL: HTTP 404
+        do: compare `url` with the server's documentation: somebody answers there
+        seen: 
+
+        ill: HTTP 401
+        do: run `gripfast login a`, or correct its `headers`
+        seen: 
+
+        ill: somebody stopped it
+        do: `gripfast start a` brings it back
+        seen:
+        "#);
+    }
+}

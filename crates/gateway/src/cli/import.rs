@@ -1,0 +1,350 @@
+//! `gripfast import`: the servers that other MCP clients on this machine have, as a config of ours. Their files
+//! are read and never written.
+
+mod clients;
+mod take;
+mod words;
+
+use super::args::{Form, Global};
+use super::config;
+use super::edit;
+use super::exit::Exit;
+use super::render::{Screen, plural};
+use super::stop::{Failure, Stop};
+use clap::Args;
+use clients::{CLIENTS, Client, Root, named};
+use gripfast::config::{Config, ConfigError, ProcessEnvironment, Tree};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use take::{Taken, take};
+use toml_edit::{DocumentMut, Item, Table};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Looks for the configs of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Zed, Codex, Gemini CLI, Copilot \
+CLI, opencode, Goose, Hermes, Cline, Kiro, Continue, LM Studio, Factory, Kimi, Antigravity, Trae, MCP Inspector, \
+Amp and Mistral Vibe, in the home directory and in the current one. Prints a config with their servers; with \
+--write they are added to the config, whose own servers stay as they are. What cannot be taken, and whatever \
+means something else here than there, is said aloud. The files of the clients are not touched.
+
+A project's file starts commands that somebody else may have written: look at what is printed before you write \
+it.
+
+Examples:
+  gripfast import                        look at what there is
+  gripfast import --from cursor > gripfast.toml
+  gripfast import --write")]
+pub(crate) struct ImportArgs {
+    /// Only this client: claude-desktop, claude-code, vscode, cursor, windsurf, zed, codex, gemini, …
+    #[arg(long, value_name = "CLIENT", value_parser = named)]
+    from: Option<&'static Client>,
+
+    /// Add the servers to the config
+    #[arg(long)]
+    write: bool,
+
+    /// How to print what was found
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// What one file has.
+struct Found {
+    client: &'static Client,
+    path: PathBuf,
+    /// Whether it came with the current directory.
+    of_a_project: bool,
+    servers: Result<Vec<Server>, String>,
+}
+
+/// One server of a file, and what becomes of it.
+struct Server {
+    taken: Taken,
+    /// What it is called here.
+    name: String,
+}
+
+/// The shape of `-o json`.
+#[derive(Serialize)]
+struct Report<'f> {
+    version: u32,
+    files: Vec<FileReport<'f>>,
+}
+
+#[derive(Serialize)]
+struct FileReport<'f> {
+    client: &'static str,
+    path: String,
+    error: Option<&'f str>,
+    servers: Vec<ServerReport<'f>>,
+}
+
+#[derive(Serialize)]
+struct ServerReport<'f> {
+    name: &'f str,
+    taken: bool,
+    left_out: Option<&'f str>,
+    notes: &'f [String],
+}
+
+pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Result<Exit, Stop> {
+    let path = config::find(global.config.as_deref()).unwrap_or_else(|_| PathBuf::from(Config::FILE_NAME));
+    let mut document = DocumentMut::new();
+    if args.write {
+        document = parsed(&path)?;
+    }
+    let mut found = look(args.from);
+    merge(&mut found, &mut document);
+    match args.output {
+        Form::Json => screen.json(&report(&found))?,
+        Form::Text => {
+            tell(&found, screen)?;
+            if !args.write && !document.is_empty() {
+                screen.line(document.to_string().trim_end())?;
+            }
+        }
+    }
+    let count = found.iter().flat_map(Found::taken).count();
+    if count == 0 {
+        screen.talk("there is nothing to import")?;
+        return Ok(Exit::Ok);
+    }
+    if args.write {
+        edit::write(&path, &document.to_string())?;
+        screen.talk(&format!("{} added to `{}`", plural(count, "server"), path.display()))?;
+    } else {
+        screen.talk(&format!(
+            "nothing was written; `--write` adds {} to `{}`",
+            plural(count, "server"),
+            path.display()
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn parsed(path: &Path) -> Result<DocumentMut, Failure> {
+    let text = edit::read(path)?.unwrap_or_default();
+    if path.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("toml")) {
+        let text = format!("`{}` is not TOML, and only TOML is written", path.display());
+        return Err(Failure::new(Exit::General, text).with_hint("`--config gripfast.toml` names another"));
+    }
+    text.parse().map_err(|_| {
+        Failure::new(Exit::ConfigInvalid, format!("`{}` is not valid TOML", path.display()))
+            .with_hint("`gripfast check` explains what is wrong")
+    })
+}
+
+/// Reads the files that there are.
+fn look(from: Option<&'static Client>) -> Vec<Found> {
+    let clients = CLIENTS.iter().filter(|client| from.is_none_or(|from| from.id == client.id));
+    let mut found = Vec::new();
+    for client in clients {
+        for place in client.files {
+            let Some(path) = place.path(&ProcessEnvironment) else { continue };
+            if path.is_file() {
+                let of_a_project = place.is_of_a_project();
+                found.push(Found { client, servers: read(client, &path), path, of_a_project });
+            }
+        }
+    }
+    found
+}
+
+fn read(client: &'static Client, path: &Path) -> Result<Vec<Server>, String> {
+    let text = edit::read(path).map_err(|failure| failure.text)?.unwrap_or_default();
+    let tree = Tree::parse(&text, path).map_err(|error| told(&error))?;
+    let servers = servers(client, &tree)?;
+    let taken = servers.into_iter().map(|(name, entry)| take(client, name, entry));
+    Ok(taken.map(|taken| Server { name: taken.name.clone(), taken }).collect())
+}
+
+fn told(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid { diagnostics } => diagnostics
+            .iter()
+            .map(|finding| format!("{finding} (line {})", finding.at.line))
+            .collect::<Vec<_>>()
+            .join("; "),
+        other => other.to_string(),
+    }
+}
+
+/// The servers of a file. Under another client's key they are not silently missed.
+fn servers<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, String> {
+    let under = |tree: &'t Tree, keys: &[&str]| keys.iter().try_fold(tree, |tree, key| tree.get(key));
+    let listed = |table: &'t Tree| table.entries().iter().map(|(name, entry)| (name.as_str(), entry));
+    let found: Option<Vec<(&str, &Tree)>> = match client.root {
+        Root::Under(keys) => under(tree, keys).map(|table| {
+            // opencode's second form is one level deeper.
+            let nested =
+                table.get("servers").filter(|nested| client.id == "opencode" && nested.get("type").is_none());
+            listed(nested.unwrap_or(table)).collect()
+        }),
+        Root::AndProjects(key) => {
+            let here = std::env::current_dir().ok();
+            let project = tree.get("projects").and_then(|projects| projects.get(here.as_deref()?.to_str()?));
+            let tables = [tree.get(key), project.and_then(|project| project.get(key))];
+            let known = tables.iter().any(Option::is_some) || tree.get("projects").is_some();
+            known.then(|| tables.into_iter().flatten().flat_map(listed).collect())
+        }
+        Root::List(key) => match tree.get(key) {
+            Some(Tree::List(entries)) => {
+                let named = |entry: &'t Tree| Some((entry.get("name")?.text()?, entry));
+                Some(entries.iter().filter_map(named).collect())
+            }
+            Some(_) | None => None,
+        },
+    };
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let others = ["mcpServers", "servers", "mcp_servers", "context_servers", "mcp", "extensions"];
+    match others.iter().find(|key| matches!(tree.get(key), Some(Tree::Table(_)))) {
+        Some(key) => Err(format!("has servers under `{key}`, where {} does not look for them", client.name)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Puts what was taken into the document, each under a name of its own.
+fn merge(found: &mut [Found], document: &mut DocumentMut) {
+    let mut placed: Vec<(String, String)> = Vec::new();
+    for Found { client, servers, .. } in found {
+        for Server { taken, name } in servers.iter_mut().flatten() {
+            let Ok(table) = &taken.table else { continue };
+            if is_gripfast(table) {
+                taken.table = Err("is gripfast itself".to_owned());
+                continue;
+            }
+            let text = table.to_string();
+            if let Some((_, other)) = placed.iter().find(|(known, _)| *known == text) {
+                taken.table = Err(format!("is the same as `{other}`"));
+                continue;
+            }
+            if let Err(cause) = usable(table) {
+                taken.table = Err(cause);
+                continue;
+            }
+            let wanted = usable_name(&taken.name);
+            let has = |document: &DocumentMut, name: &str| {
+                document
+                    .get("servers")
+                    .and_then(Item::as_table_like)
+                    .is_some_and(|servers| servers.contains_key(name))
+            };
+            let mut free = wanted.clone();
+            if has(document, &free) {
+                free = format!("{wanted}-{}", client.id);
+            }
+            let mut number = 2;
+            while has(document, &free) {
+                free = format!("{wanted}-{number}");
+                number += 1;
+            }
+            if free != taken.name {
+                taken.notes.push(format!("is called `{free}` here"));
+            }
+            insert(document, &free, table.clone());
+            placed.push((text, free.clone()));
+            *name = free;
+        }
+    }
+}
+
+fn insert(document: &mut DocumentMut, name: &str, table: Table) {
+    let mut fresh = Table::new();
+    fresh.set_implicit(true);
+    let servers = document.entry("servers").or_insert(Item::Table(fresh));
+    if let Some(servers) = servers.as_table_like_mut() {
+        servers.insert(name, Item::Table(table));
+    }
+}
+
+/// Whether a server of this table could be kept.
+fn usable(table: &Table) -> Result<(), String> {
+    let mut document = DocumentMut::new();
+    insert(&mut document, "server", table.clone());
+    let config =
+        Config::parse(&document.to_string(), Config::FILE_NAME.as_ref()).map_err(|error| told(&error))?;
+    match config.servers.into_iter().next().map(|entry| entry.spec) {
+        Some(Err(findings)) => {
+            Err(findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>().join("; "))
+        }
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+/// A client that was connected to gripfast before.
+fn is_gripfast(table: &Table) -> bool {
+    let text = |key: &str| table.get(key).and_then(Item::as_str).unwrap_or_default();
+    let command = Path::new(text("command")).file_stem().is_some_and(|stem| stem == "gripfast");
+    let serves = table.get("args").is_none_or(|args| !args.to_string().contains("demo-server"));
+    (command && serves) || text("url").ends_with(":7331/mcp")
+}
+
+/// A name that our config accepts, as near as can be.
+fn usable_name(name: &str) -> String {
+    let mut usable = String::new();
+    for letter in name.chars().take(48) {
+        match letter {
+            '_' if usable.ends_with('_') => {}
+            letter if letter.is_ascii_alphanumeric() || letter == '_' => usable.push(letter),
+            _ if usable.ends_with('-') => {}
+            _ => usable.push('-'),
+        }
+    }
+    match usable.trim_matches(['-', '_']) {
+        "" => "server".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+impl Found {
+    fn taken(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter().flatten().filter(|server| server.taken.table.is_ok())
+    }
+}
+
+fn tell(found: &[Found], screen: &mut Screen) -> Result<(), Stop> {
+    for Found { client, path, servers, of_a_project } in found {
+        let whose = if *of_a_project { ", which came with this directory" } else { "" };
+        screen.talk(&format!("{}: {}{whose}", client.name, path.display()))?;
+        match servers {
+            Err(cause) => screen.talk(&format!("  cannot be used: {cause}"))?,
+            Ok(servers) if servers.is_empty() => screen.talk("  has no servers")?,
+            Ok(servers) => {
+                for Server { taken, name } in servers {
+                    match &taken.table {
+                        Ok(_) => screen.talk(&format!("  + {name}"))?,
+                        Err(cause) => screen.talk(&format!("  - {} {cause}", taken.name))?,
+                    }
+                    for note in &taken.notes {
+                        screen.talk(&format!("      {note}"))?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn report(found: &[Found]) -> Report<'_> {
+    let files = found.iter().map(|Found { client, path, servers, .. }| FileReport {
+        client: client.id,
+        path: path.display().to_string(),
+        error: servers.as_ref().err().map(String::as_str),
+        servers: servers.iter().flatten().map(ServerReport::of).collect(),
+    });
+    Report { version: 1, files: files.collect() }
+}
+
+impl<'f> ServerReport<'f> {
+    fn of(server: &'f Server) -> Self {
+        let Server { taken, name } = server;
+        Self {
+            name,
+            taken: taken.table.is_ok(),
+            left_out: taken.table.as_ref().err().map(String::as_str),
+            notes: &taken.notes,
+        }
+    }
+}

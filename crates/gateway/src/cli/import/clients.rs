@@ -1,0 +1,252 @@
+//! The MCP clients whose configs are known: where they are, where the servers are in them, and how they differ.
+
+use gripfast::config::Lookup;
+use std::path::{Path, PathBuf};
+
+/// A client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client {
+    /// What is typed.
+    pub(crate) id: &'static str,
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// Its files, of which it reads those that exist.
+    pub(crate) files: &'static [Place],
+    /// Where its servers are.
+    pub(crate) root: Root,
+    /// In what its `timeout` counts.
+    pub(crate) timeout: Unit,
+}
+
+/// Where a file is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// In the home directory.
+    Home(&'static str),
+    /// Where the platform keeps the configs of applications.
+    App(&'static str),
+    /// In `~/.config`, on every platform but Windows, where it is the first piece under the applications'.
+    Dotted(&'static str),
+    /// In the directory that a variable names, or else in the home directory.
+    Variable(&'static str, &'static str, &'static str),
+    /// In the current directory.
+    Project(&'static str),
+}
+
+/// Where the servers are in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// A table of servers under these keys, one in the other.
+    Under(&'static [&'static str]),
+    /// The same, and one for each project directory under `projects`.
+    AndProjects(&'static str),
+    /// A list of servers, each with its `name`.
+    List(&'static str),
+}
+
+/// What a bare number in `timeout` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Millis,
+    Seconds,
+    /// The client has no such key.
+    Unknown,
+}
+
+const fn json(id: &'static str, name: &'static str, files: &'static [Place], timeout: Unit) -> Client {
+    Client { id, name, files, root: Root::Under(&["mcpServers"]), timeout }
+}
+
+/// All of them.
+pub(crate) const CLIENTS: &[Client] = &[
+    json(
+        "claude-desktop",
+        "Claude Desktop",
+        &[Place::App("Claude/claude_desktop_config.json")],
+        Unit::Unknown,
+    ),
+    Client {
+        root: Root::AndProjects("mcpServers"),
+        ..json(
+            "claude-code",
+            "Claude Code",
+            &[Place::Home(".claude.json"), Place::Project(".mcp.json")],
+            Unit::Millis,
+        )
+    },
+    Client {
+        root: Root::Under(&["servers"]),
+        ..json(
+            "vscode",
+            "VS Code",
+            &[Place::App("Code/User/mcp.json"), Place::Project(".vscode/mcp.json")],
+            Unit::Unknown,
+        )
+    },
+    json(
+        "cursor",
+        "Cursor",
+        &[Place::Home(".cursor/mcp.json"), Place::Project(".cursor/mcp.json")],
+        Unit::Unknown,
+    ),
+    json(
+        "windsurf",
+        "Windsurf",
+        &[Place::Home(".codeium/windsurf/mcp_config.json"), Place::Home(".codeium/mcp_config.json")],
+        Unit::Unknown,
+    ),
+    Client {
+        root: Root::Under(&["context_servers"]),
+        ..json(
+            "zed",
+            "Zed",
+            &[Place::Dotted("zed/settings.json"), Place::Project(".zed/settings.json")],
+            Unit::Seconds,
+        )
+    },
+    Client {
+        id: "codex",
+        name: "Codex",
+        files: &[
+            Place::Variable("CODEX_HOME", ".codex", "config.toml"),
+            Place::Project(".codex/config.toml"),
+        ],
+        root: Root::Under(&["mcp_servers"]),
+        timeout: Unit::Seconds,
+    },
+    json(
+        "gemini",
+        "Gemini CLI",
+        &[Place::Home(".gemini/settings.json"), Place::Project(".gemini/settings.json")],
+        Unit::Millis,
+    ),
+    json(
+        "copilot",
+        "Copilot CLI",
+        &[Place::Home(".copilot/mcp-config.json"), Place::Project(".github/mcp.json")],
+        Unit::Unknown,
+    ),
+    Client {
+        root: Root::Under(&["mcp"]),
+        ..json(
+            "opencode",
+            "opencode",
+            &[
+                Place::Dotted("opencode/opencode.json"),
+                Place::Dotted("opencode/opencode.jsonc"),
+                Place::Project("opencode.json"),
+                Place::Project("opencode.jsonc"),
+            ],
+            Unit::Millis,
+        )
+    },
+    Client {
+        id: "goose",
+        name: "Goose",
+        files: &[Place::Dotted("goose/config.yaml")],
+        root: Root::Under(&["extensions"]),
+        timeout: Unit::Seconds,
+    },
+    Client {
+        id: "hermes",
+        name: "Hermes",
+        files: &[Place::Variable("HERMES_HOME", ".hermes", "config.yaml")],
+        root: Root::Under(&["mcp_servers"]),
+        timeout: Unit::Seconds,
+    },
+    json(
+        "cline",
+        "Cline",
+        &[
+            Place::Home(".cline/data/settings/cline_mcp_settings.json"),
+            Place::App("Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        ],
+        Unit::Seconds,
+    ),
+    json(
+        "kiro",
+        "Kiro",
+        &[Place::Home(".kiro/settings/mcp.json"), Place::Project(".kiro/settings/mcp.json")],
+        Unit::Unknown,
+    ),
+    Client {
+        id: "continue",
+        name: "Continue",
+        files: &[Place::Home(".continue/config.yaml")],
+        root: Root::List("mcpServers"),
+        timeout: Unit::Unknown,
+    },
+    json("lmstudio", "LM Studio", &[Place::Home(".lmstudio/mcp.json")], Unit::Unknown),
+    json("factory", "Factory", &[Place::Home(".factory/mcp.json")], Unit::Unknown),
+    json("kimi", "Kimi", &[Place::Home(".kimi/mcp.json")], Unit::Unknown),
+    json("antigravity", "Antigravity", &[Place::Home(".gemini/antigravity/mcp_config.json")], Unit::Unknown),
+    json("trae", "Trae", &[Place::App("Trae/User/mcp.json")], Unit::Unknown),
+    json("inspector", "MCP Inspector", &[Place::Home(".mcp-inspector/mcp.json")], Unit::Millis),
+    Client {
+        root: Root::Under(&["amp.mcpServers"]),
+        ..json("amp", "Amp", &[Place::Dotted("amp/settings.json")], Unit::Unknown)
+    },
+    Client {
+        id: "vibe",
+        name: "Mistral Vibe",
+        files: &[Place::Home(".vibe/config.toml")],
+        root: Root::List("mcp_servers"),
+        timeout: Unit::Unknown,
+    },
+];
+
+/// The client that is typed like this.
+pub(crate) fn named(typed: &str) -> Result<&'static Client, String> {
+    let ids = || CLIENTS.iter().map(|client| client.id);
+    CLIENTS.iter().find(|client| client.id == typed).ok_or_else(|| {
+        match gripfast::config::suggest::nearest(typed, ids()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("known are {}", ids().collect::<Vec<_>>().join(", ")),
+        }
+    })
+}
+
+impl Place {
+    /// The path on this machine; `None` without a home.
+    pub(crate) fn path(self, lookup: &dyn Lookup) -> Option<PathBuf> {
+        let home = || lookup.variable(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(PathBuf::from);
+        let roaming = || lookup.variable("APPDATA").map(PathBuf::from);
+        let dotted = || match lookup.variable("XDG_CONFIG_HOME").filter(|set| !set.is_empty()) {
+            Some(set) => Some(PathBuf::from(set)),
+            None => Some(home()?.join(".config")),
+        };
+        Some(match self {
+            Self::Home(rest) => home()?.join(rest),
+            Self::App(rest) if cfg!(target_os = "macos") => {
+                home()?.join("Library/Application Support").join(rest)
+            }
+            Self::App(rest) | Self::Dotted(rest) if cfg!(windows) => roaming()?.join(rest),
+            Self::App(rest) | Self::Dotted(rest) => dotted()?.join(rest),
+            Self::Variable(name, directory, file) => {
+                match lookup.variable(name).filter(|set| !set.is_empty()) {
+                    Some(set) => Path::new(&set).join(file),
+                    None => home()?.join(directory).join(file),
+                }
+            }
+            Self::Project(rest) => Path::new(".").join(rest),
+        })
+    }
+
+    /// Whether the file comes with the current directory. Somebody else may have put it there.
+    pub(crate) fn is_of_a_project(self) -> bool {
+        matches!(self, Self::Project(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_is_found_by_its_name() {
+        for client in CLIENTS {
+            assert_eq!(named(client.id).unwrap().name, client.name);
+        }
+        assert_eq!(named("cursr").unwrap_err(), "did you mean `cursor`?");
+    }
+}

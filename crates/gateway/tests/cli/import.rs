@@ -1,0 +1,485 @@
+//! `gripfast import`: a file of every client, as its users write it, what is taken of it, and what is said aloud.
+
+use crate::sandbox::{Ran, Sandbox};
+use insta::assert_snapshot;
+
+/// A home with these files in it.
+fn home(files: &[(&str, &str)]) -> Sandbox {
+    let sandbox = Sandbox::empty();
+    for (path, text) in files {
+        let path = sandbox.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    sandbox
+}
+
+/// Imports, and sees that the clients' files are as they were.
+fn import(files: &[(&str, &str)], words: &[&str]) -> Ran {
+    let sandbox = home(files);
+    let ran = sandbox.run(&[&["import"], words].concat());
+    for (path, text) in files {
+        assert_eq!(std::fs::read_to_string(sandbox.path(path)).unwrap(), *text, "{path} was touched");
+    }
+    ran
+}
+
+#[test]
+fn claude_desktop() {
+    let file = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "server-files", "/tmp"], "env": {"A": "b"}},
+        "remote": {"command": "npx", "args": ["-y", "mcp-remote", "https://example.com/mcp", "--header", "Authorization: Bearer ${TOKEN}"]}}}"#;
+    assert_snapshot!(import(&[("home/.config/Claude/claude_desktop_config.json", file)], &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.files]
+    command = "npx"
+    args = ["-y", "server-files", "/tmp"]
+    env = { A = "b" }
+
+    [servers.remote]
+    url = "https://example.com/mcp"
+    headers = { Authorization = "Bearer ${TOKEN}" }
+    --- stderr
+    Claude Desktop: [DIR]/home/.config/Claude/claude_desktop_config.json
+      + files
+      + remote
+          `mcp-remote` is left out: gripfast reaches the URL itself
+    nothing was written; `--write` adds 2 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn claude_code() {
+    let file = r#"{"numStartups": 3,
+      "mcpServers": {
+        "web": {"type": "http", "url": "https://example.com/mcp", "headers": {"X-Api-Key": "${KEY:-none}"}, "timeout": 30000},
+        "quick": {"type": "sse", "url": "https://example.com/sse", "timeout": 5},
+        "socket": {"type": "ws", "url": "wss://example.com"},
+        "helped": {"type": "http", "url": "https://example.com/h", "headersHelper": "/bin/get", "oauth": {"clientId": "x"}}}}"#;
+    let project = r#"{"servers": {"a": {"command": "sh"}}}"#;
+    assert_snapshot!(import(&[("home/.claude.json", file), (".mcp.json", project)], &["--from", "claude-code"]), @r#"
+    exit 0
+    --- stdout
+    [servers.web]
+    url = "https://example.com/mcp"
+    transport = "http"
+    headers = { X-Api-Key = "${KEY:-none}" }
+    timeouts = { call = "30s" }
+
+    [servers.quick]
+    url = "https://example.com/sse"
+    transport = "sse"
+
+    [servers.helped]
+    url = "https://example.com/h"
+    transport = "http"
+    --- stderr
+    Claude Code: [DIR]/home/.claude.json
+      + web
+      + quick
+          its `timeout` is less than a second, which Claude Code ignores too
+      - socket speaks WebSocket, which is no transport of MCP
+      + helped
+          its headers come from a command, which is not run: write them as `headers`
+          `oauth` is left out: logins are not taken over
+    Claude Code: ./.mcp.json, which came with this directory
+      cannot be used: has servers under `servers`, where Claude Code does not look for them
+    nothing was written; `--write` adds 3 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn vs_code() {
+    let file = r#"{
+      // asked for
+      "inputs": [{"type": "promptString", "id": "api-key", "description": "Key", "password": true}],
+      "servers": {
+        "a": {"type": "stdio", "command": "node", "args": ["${workspaceFolder}/x.js"]},
+        "b": {"command": "node", "args": ["x.js"], "env": {"KEY": "${input:api-key}", "PORT": 80, "GONE": null}, "envFile": ".env", "sandboxEnabled": true},
+        "c": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${input:api-key}"},},
+      }
+    }"#;
+    assert_snapshot!(import(&[("home/.config/Code/User/mcp.json", file)], &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.b]
+    command = "node"
+    args = ["x.js"]
+    env = { KEY = "${env:API_KEY}", PORT = "80" }
+
+    [servers.c]
+    url = "https://example.com/mcp"
+    transport = "http"
+    headers = { Authorization = "Bearer ${env:API_KEY}" }
+    --- stderr
+    VS Code: [DIR]/home/.config/Code/User/mcp.json
+      - a refers to `${workspaceFolder}`, which only an editor knows
+      + b
+          an editor asked for what it needs; set `API_KEY` instead
+          `GONE` has no value, and is left out
+          variables of `.env` are not read: put them into `env`, as `${env:NAME}`
+          `sandboxEnabled` has no counterpart here
+      + c
+          an editor asked for what it needs; set `API_KEY` instead
+    nothing was written; `--write` adds 2 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn cursor_windsurf_kiro_and_their_like() {
+    let cursor = r#"{"mcpServers": {"a": {"url": "https://example.com/mcp", "auth": {"CLIENT_ID": "x"}}, "gripfast": {"url": "http://127.0.0.1:7331/mcp"}}}"#;
+    let windsurf = r#"{"mcpServers": {"a": {"serverUrl": "https://example.com/mcp"}, "b": {"serverUrl": "https://example.com/b", "disabled": true, "disabledTools": ["x"]}}}"#;
+    let kiro = r#"{"mcpServers": {"my server": {"command": " sh", "autoApprove": ["*"], "env": {"API_TOKEN": "abcdefgh12345678"}}}}"#;
+    let lmstudio = r#"{"mcpServers": {"a": {"url": "https://example.org/other"}}}"#;
+    let files = [
+        ("home/.cursor/mcp.json", cursor),
+        ("home/.codeium/windsurf/mcp_config.json", windsurf),
+        ("home/.kiro/settings/mcp.json", kiro),
+        ("home/.lmstudio/mcp.json", lmstudio),
+    ];
+    assert_snapshot!(import(&files, &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.a]
+    url = "https://example.com/mcp"
+
+    [servers.b]
+    url = "https://example.com/b"
+    disabled = true
+    tools = { deny = ["x"] }
+
+    [servers.my-server]
+    command = " sh"
+    env = { API_TOKEN = "abcdefgh12345678" }
+
+    [servers.a-lmstudio]
+    url = "https://example.org/other"
+    --- stderr
+    Cursor: [DIR]/home/.cursor/mcp.json
+      + a
+          `auth` is left out: logins are not taken over
+      - gripfast is gripfast itself
+    Windsurf: [DIR]/home/.codeium/windsurf/mcp_config.json
+      - a is the same as `a`
+      + b
+          is switched off there, and so it is here
+    Kiro: [DIR]/home/.kiro/settings/mcp.json
+      + my-server
+          `command` begins or ends with a space
+          `API_TOKEN` holds a secret in plain text; write `${env:NAME}` and set the variable
+          `autoApprove` is left out: gripfast gives nobody permissions
+          is called `my-server` here
+    LM Studio: [DIR]/home/.lmstudio/mcp.json
+      + a-lmstudio
+          is called `a-lmstudio` here
+    nothing was written; `--write` adds 4 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn zed() {
+    let file = r#"{
+      // my theme
+      "theme": "One",
+      "context_servers": {"a": {"command": "sh", "args": ["-c", "x"], "timeout": 90, "enabled": false}, "b": {"url": "https://example.com/mcp"}, "old": {"command": {"path": "sh", "args": ["y"]}}}
+    }"#;
+    assert_snapshot!(import(&[("home/.config/zed/settings.json", file)], &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.a]
+    command = "sh"
+    args = ["-c", "x"]
+    disabled = true
+    timeouts = { call = "90s" }
+
+    [servers.b]
+    url = "https://example.com/mcp"
+
+    [servers.old]
+    command = "sh"
+    args = ["y"]
+    --- stderr
+    Zed: [DIR]/home/.config/zed/settings.json
+      + a
+          is switched off there, and so it is here
+      + b
+      + old
+    nothing was written; `--write` adds 3 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn codex() {
+    let file = r#"
+model = "x"
+[mcp_servers.a]
+command = "sh"
+args = ["-c", "x"]
+env_vars = ["A", { name = "B", source = "local" }]
+startup_timeout_sec = 20
+tool_timeout_sec = 1.5
+enabled_tools = ["x", "y"]
+disabled_tools = ["y"]
+[mcp_servers.b]
+url = "https://example.com/mcp"
+bearer_token_env_var = "T"
+http_headers = { X = "y" }
+env_http_headers = { Z = "ZVAR" }
+required = true
+"#;
+    assert_snapshot!(import(&[("home/.codex/config.toml", file)], &["--from", "codex"]), @r#"
+    exit 0
+    --- stdout
+    [servers.a]
+    command = "sh"
+    args = ["-c", "x"]
+    inherit_env = ["A", "B"]
+    timeouts = { connect = "20s", call = "1500ms" }
+    tools = { allow = ["x", "y"], deny = ["y"] }
+
+    [servers.b]
+    url = "https://example.com/mcp"
+    headers = { X = "y", Z = "${env:ZVAR}", Authorization = "Bearer ${env:T}" }
+    --- stderr
+    Codex: [DIR]/home/.codex/config.toml
+      + a
+      + b
+    nothing was written; `--write` adds 2 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn gemini_copilot_and_opencode() {
+    let gemini = r#"{"mcpServers": {"g": {"command": "sh", "args": ["$HOME/x", "%USER%"], "cwd": "/tmp", "timeout": 600000, "trust": true, "includeTools": ["a"], "excludeTools": ["b"]}, "h": {"httpUrl": "https://example.com/mcp"}}}"#;
+    let copilot = r#"{"mcpServers": {"c": {"type": "local", "command": "sh", "args": [], "tools": ["*"]}, "d": {"type": "http", "url": "https://example.com/d", "tools": ["x"]}}}"#;
+    let opencode = r#"{"mcp": {"o": {"type": "local", "command": ["sh", "-c", "x"], "environment": {"K": "{env:K}", "F": "{file:~/f}"}, "timeout": 5000, "enabled": true}, "r": {"type": "remote", "url": "https://example.com/r", "oauth": false}}}"#;
+    let files = [
+        ("home/.gemini/settings.json", gemini),
+        ("home/.copilot/mcp-config.json", copilot),
+        ("home/.config/opencode/opencode.jsonc", opencode),
+    ];
+    assert_snapshot!(import(&files, &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.g]
+    command = "sh"
+    args = ["${env:HOME}/x", "${env:USER}"]
+    cwd = "/tmp"
+    timeouts = { call = "600s" }
+    tools = { allow = ["a"], deny = ["b"] }
+
+    [servers.h]
+    url = "https://example.com/mcp"
+
+    [servers.c]
+    command = "sh"
+
+    [servers.d]
+    url = "https://example.com/d"
+    transport = "http"
+    tools = { allow = ["x"] }
+
+    [servers.r]
+    url = "https://example.com/r"
+    --- stderr
+    Gemini CLI: [DIR]/home/.gemini/settings.json
+      + g
+          `trust` is left out: gripfast gives nobody permissions
+      + h
+    Copilot CLI: [DIR]/home/.copilot/mcp-config.json
+      + c
+      + d
+    opencode: [DIR]/home/.config/opencode/opencode.jsonc
+      - o `${file:~/f}` needs an absolute path
+      + r
+          `oauth` is left out: logins are not taken over
+    nothing was written; `--write` adds 5 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn goose_hermes_and_continue() {
+    let goose = "extensions:\n  dev:\n    type: builtin\n    name: dev\n  mine:\n    type: stdio\n    cmd: sh\n    args: [x]\n    envs: { A: b }\n    env_keys: [KEY]\n    timeout: 300\n    enabled: true\n  web:\n    type: streamable_http\n    uri: https://example.com/mcp\n    available_tools: [x]\n";
+    let hermes = "mcp_servers:\n  a:\n    command: sh\n    timeout: 120\n    connect_timeout: 60\n    keepalive_interval: 90\n    tools: { include: [x], exclude: [y] }\n  b:\n    url: https://example.com/b\n    transport: sse\n    ssl_verify: false\n";
+    let continued = "mcpServers:\n  - name: My Server\n    command: sh\n    args: [z]\n";
+    let files = [
+        ("home/.config/goose/config.yaml", goose),
+        ("home/.hermes/config.yaml", hermes),
+        ("home/.continue/config.yaml", continued),
+    ];
+    assert_snapshot!(import(&files, &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.mine]
+    command = "sh"
+    args = ["x"]
+    env = { A = "b" }
+    inherit_env = ["KEY"]
+    timeouts = { call = "300s" }
+
+    [servers.web]
+    url = "https://example.com/mcp"
+    transport = "http"
+    tools = { allow = ["x"] }
+
+    [servers.a]
+    command = "sh"
+    timeouts = { connect = "60s", call = "120s" }
+    keepalive_interval = "90s"
+    tools = { allow = ["x"] }
+
+    [servers.b]
+    url = "https://example.com/b"
+    transport = "sse"
+
+    [servers.My-Server]
+    command = "sh"
+    args = ["z"]
+    --- stderr
+    Goose: [DIR]/home/.config/goose/config.yaml
+      - dev is part of Goose (`builtin`), and no server of its own
+      + mine
+      + web
+    Hermes: [DIR]/home/.hermes/config.yaml
+      + a
+          its excluded tools are left out: where some are included, Hermes does not look at them
+      + b
+          `ssl_verify = false` is not taken: certificates are checked
+    Continue: [DIR]/home/.continue/config.yaml
+      + My-Server
+          is called `My-Server` here
+    nothing was written; `--write` adds 5 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn cline_inspector_amp_vibe_and_the_rest() {
+    let cline = r#"{"mcpServers": {"a": {"type": "streamableHttp", "url": "https://example.com/a", "timeout": 60, "alwaysAllow": []}, "n": {"transport": {"type": "stdio", "command": "sh", "args": ["q"]}}}}"#;
+    let inspector = r#"{"mcpServers": {"i": {"type": "http", "url": "https://example.com/i", "requestTimeout": 2500, "protocolEra": "legacy"}}}"#;
+    let amp = r#"{"amp.mcpServers": {"m": {"url": "https://example.com/m"}}}"#;
+    let vibe = "[[mcp_servers]]\nname = \"v\"\ntransport = \"http\"\nurl = \"https://example.com/v\"\n";
+    let plain = |n: u32| format!(r#"{{"mcpServers": {{"s{n}": {{"command": "sh", "args": ["{n}"]}}}}}}"#);
+    let (factory, kimi, antigravity, trae) = (plain(1), plain(2), plain(3), plain(4));
+    let files = [
+        ("home/.cline/data/settings/cline_mcp_settings.json", cline),
+        ("home/.mcp-inspector/mcp.json", inspector),
+        ("home/.config/amp/settings.json", amp),
+        ("home/.vibe/config.toml", vibe),
+        ("home/.factory/mcp.json", &factory),
+        ("home/.kimi/mcp.json", &kimi),
+        ("home/.gemini/antigravity/mcp_config.json", &antigravity),
+        ("home/.config/Trae/User/mcp.json", &trae),
+    ];
+    assert_snapshot!(import(&files, &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.a]
+    url = "https://example.com/a"
+    transport = "http"
+    timeouts = { call = "60s" }
+
+    [servers.n]
+    command = "sh"
+    args = ["q"]
+
+    [servers.s1]
+    command = "sh"
+    args = ["1"]
+
+    [servers.s2]
+    command = "sh"
+    args = ["2"]
+
+    [servers.s3]
+    command = "sh"
+    args = ["3"]
+
+    [servers.s4]
+    command = "sh"
+    args = ["4"]
+
+    [servers.i]
+    url = "https://example.com/i"
+    transport = "http"
+    timeouts = { call = "2500ms" }
+    protocol = "legacy"
+
+    [servers.m]
+    url = "https://example.com/m"
+
+    [servers.v]
+    url = "https://example.com/v"
+    transport = "http"
+    --- stderr
+    Cline: [DIR]/home/.cline/data/settings/cline_mcp_settings.json
+      + a
+          `alwaysAllow` is left out: gripfast gives nobody permissions
+      + n
+    Factory: [DIR]/home/.factory/mcp.json
+      + s1
+    Kimi: [DIR]/home/.kimi/mcp.json
+      + s2
+    Antigravity: [DIR]/home/.gemini/antigravity/mcp_config.json
+      + s3
+    Trae: [DIR]/home/.config/Trae/User/mcp.json
+      + s4
+    MCP Inspector: [DIR]/home/.mcp-inspector/mcp.json
+      + i
+    Amp: [DIR]/home/.config/amp/settings.json
+      + m
+    Mistral Vibe: [DIR]/home/.vibe/config.toml
+      + v
+    nothing was written; `--write` adds 9 servers to `gripfast.toml`
+    "#);
+}
+
+#[test]
+fn what_is_written_works_and_leaves_the_rest_of_the_config_alone() {
+    let ours = "# mine\n[servers.a]\ncommand = 'sh'\n";
+    let cursor = r#"{"mcpServers": {"a": {"command": "sh", "args": ["other"]}}}"#;
+    let sandbox = home(&[("gripfast.toml", ours), ("home/.cursor/mcp.json", cursor)]);
+    assert_snapshot!(sandbox.run(&["import", "--write"]), @"
+    exit 0
+    --- stderr
+    Cursor: [DIR]/home/.cursor/mcp.json
+      + a-cursor
+          is called `a-cursor` here
+    1 server added to `./gripfast.toml`
+    ");
+    let written = std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap();
+    assert!(written.starts_with(ours), "{written}");
+    assert_eq!(sandbox.run(&["check"]).code, Some(0));
+}
+
+#[test]
+fn files_that_cannot_be_used() {
+    let files = [("home/.cursor/mcp.json", "{\"mcpServers\": {"), ("home/.kimi/mcp.json", "{}")];
+    assert_snapshot!(import(&files, &[]), @"
+    exit 0
+    --- stderr
+    Cursor: [DIR]/home/.cursor/mcp.json
+      cannot be used: unterminated object (line 1)
+    Kimi: [DIR]/home/.kimi/mcp.json
+      has no servers
+    there is nothing to import
+    ");
+    assert_snapshot!(import(&files, &["-o", "json"]), @r#"
+    exit 0
+    --- stdout
+    {"version":1,"files":[{"client":"cursor","path":"[DIR]/home/.cursor/mcp.json","error":"unterminated object (line 1)","servers":[]},{"client":"kimi","path":"[DIR]/home/.kimi/mcp.json","error":null,"servers":[]}]}
+    --- stderr
+    there is nothing to import
+    "#);
+    assert_snapshot!(import(&[], &[]), @"
+    exit 0
+    --- stderr
+    there is nothing to import
+    ");
+    assert_snapshot!(import(&[], &["--from", "cursr"]), @"
+    exit 1
+    --- stderr
+    error: invalid value 'cursr' for '--from <CLIENT>': did you mean `cursor`?
+
+    For more information, try '--help'.
+    ");
+}
