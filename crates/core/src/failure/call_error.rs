@@ -69,6 +69,29 @@ impl Code {
         Self::ALL.into_iter().find(|code| code.word() == word)
     }
 
+    /// What it means to whoever called.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Unreachable => "the server cannot be reached, or calls to it are refused after failures",
+            Self::Reconnecting => "the server is being connected, and the call was held in vain",
+            Self::Timeout => "no answer came in time",
+            Self::OutcomeUnknown => {
+                "the call was sent and its link was lost; nobody knows whether it was carried out"
+            }
+            Self::NeedsLogin => "the server refuses the credential, and a person has to log in",
+            Self::Denied => "a list of the config denies it",
+            Self::SchemaChanged => "the tool says something else than what was approved",
+            Self::BudgetExceeded => "a budget of calls is used up",
+            Self::Overloaded => "too many calls are under way or waiting",
+            Self::Cancelled => "the caller gave it up",
+            Self::Stopped => "somebody stopped the server, or the config switches it off",
+            Self::UnknownServer => "there is no server of this name",
+            Self::UnknownTool => "the server has no tool of this name",
+            Self::InvalidRequest => "the request cannot be understood",
+            Self::UpstreamProtocol => "the server answered something that is not MCP",
+        }
+    }
+
     /// The word on the wire, in logs and in metrics.
     pub const fn word(self) -> &'static str {
         match self {

@@ -177,11 +177,11 @@ pub fn symptom<'l>(lines: impl DoubleEndedIterator<Item = &'l str>) -> Option<Sy
 
 fn meaning(line: &str) -> Option<Symptom> {
     let line = line.to_ascii_lowercase();
-    let said = SAYINGS.iter().find(|saying| match saying.means {
-        // A word that is common in the middle of a line.
-        Symptom::Usage => line.trim_start().starts_with(saying.phrase),
-        _ => line.contains(saying.phrase),
-    })?;
+    // A word that is common in the middle of a line counts at its beginning.
+    let begins = |saying: &Saying| line.trim_start().starts_with(saying.phrase);
+    let said = SAYINGS
+        .iter()
+        .find(|saying| line.contains(saying.phrase) && (saying.means != Symptom::Usage || begins(saying)))?;
     Some(said.means)
 }
 

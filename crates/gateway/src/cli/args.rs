@@ -3,6 +3,7 @@
 use super::add::{AddArgs, RemoveArgs};
 use super::address::GatewayUrl;
 use super::completions::CompletionsArgs;
+use super::connect::ConnectArgs;
 use super::demo_server::DemoServerArgs;
 use super::doctor::DoctorArgs;
 use super::duration;
@@ -88,6 +89,8 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     /// Take over the servers that other MCP clients on this machine have
     Import(ImportArgs),
+    /// Point another MCP client on this machine at gripfast
+    Connect(ConnectArgs),
     /// Add a server to the config
     Add(AddArgs),
     /// Take a server out of the config

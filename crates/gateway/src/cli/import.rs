@@ -5,6 +5,8 @@ mod clients;
 mod take;
 mod words;
 
+pub(crate) use clients::{Client, Entry, Root, named};
+
 use super::args::{Form, Global};
 use super::config;
 use super::edit;
@@ -12,7 +14,7 @@ use super::exit::Exit;
 use super::render::{Screen, plural};
 use super::stop::{Failure, Stop};
 use clap::Args;
-use clients::{CLIENTS, Client, Root, named};
+use clients::CLIENTS;
 use gripfast::config::{Config, ConfigError, ProcessEnvironment, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};

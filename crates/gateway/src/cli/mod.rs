@@ -12,6 +12,7 @@ mod check;
 mod client;
 mod completions;
 mod config;
+mod connect;
 mod demo;
 mod demo_server;
 mod doctor;
@@ -68,6 +69,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Doctor(args) => doctor::run(&cli.global, args, &mut screen),
         Verb::Check(args) => check::run(&cli.global, args, &mut screen),
         Verb::Import(args) => import::run(&cli.global, args, &mut screen),
+        Verb::Connect(args) => connect::run(&cli.global, args, &mut screen),
         Verb::Add(args) => add::add(&cli.global, args, &mut screen),
         Verb::Remove(args) => add::remove(&cli.global, args, &mut screen),
         Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),

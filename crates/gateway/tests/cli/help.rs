@@ -32,6 +32,7 @@ fn overview() {
       doctor       Find out what is wrong with servers, and what to do about it
       check        Validate a config without starting anything
       import       Take over the servers that other MCP clients on this machine have
+      connect      Point another MCP client on this machine at gripfast
       add          Add a server to the config
       remove       Take a server out of the config
       tools        List the tools of the servers

@@ -7,6 +7,7 @@ mod call;
 #[cfg(unix)]
 mod calls;
 mod check;
+mod connect;
 mod demo_server;
 mod doctor;
 mod edit;

@@ -30,3 +30,38 @@ fn the_document_of_the_admin_api_is_up_to_date() {
 fn the_page_of_metrics_is_up_to_date() {
     check("metrics.md", &gripfast_gateway::metrics::page());
 }
+
+#[test]
+fn the_page_of_error_codes_is_up_to_date() {
+    let mut page = String::from(
+        "# Error codes\n\nThe `code` of a failure: in `_meta[\"gripfast/failure\"]` of a tool result, in `data` of a \
+         JSON-RPC error, in the admin API, the\nledger, logs and metrics. The set is closed.\n\nThis page is made from \
+         the code; `cargo xtask reference --write` renews it.\n\n| code | meaning |\n|---|---|\n",
+    );
+    for code in gripfast::Code::ALL {
+        page += &format!("| `{}` | {} |\n", code.word(), code.meaning());
+    }
+    check("errors.md", &page);
+}
+
+#[test]
+fn the_page_of_the_command_line_is_up_to_date() {
+    let help = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gripfast"));
+        let output = command.args(words).arg("--help").env_remove("COLUMNS").output().unwrap();
+        assert!(output.status.success(), "{words:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let overview = help(&[]);
+    let verbs = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let verbs = verbs.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    let mut page = format!(
+        "# The command line\n\nThis page is made from `--help`; `cargo xtask reference --write` renews it.\n\n\
+         ```text\n{}\n```\n",
+        overview.trim_end()
+    );
+    for verb in verbs.filter_map(|line| line.split_whitespace().next()).filter(|verb| *verb != "help") {
+        page += &format!("\n## gripfast {verb}\n\n```text\n{}\n```\n", help(&[verb]).trim_end());
+    }
+    check("cli.md", &page);
+}

@@ -113,7 +113,7 @@ impl Case<'_> {
             ("config_error", None) if self.by_gateway && self.is_command(spec) => {
                 self.elsewhere(spec, lookup)
             }
-            (_, None) => self.from_outside(),
+            (_, None) => self.outside(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Case<'_> {
     }
 
     /// What the network and the server itself say.
-    fn from_outside(&self) -> Diagnosis {
+    fn outside(&self) -> Diagnosis {
         let refused = match &self.reach {
             Reach::NoSuchName { host, why } => Some((
                 format!("the name `{host}` is not known ({why})"),

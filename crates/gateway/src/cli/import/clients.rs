@@ -10,12 +10,14 @@ pub(crate) struct Client {
     pub(crate) id: &'static str,
     /// What it is called.
     pub(crate) name: &'static str,
-    /// Its files, of which it reads those that exist.
+    /// Its files, of which it reads those that exist; the first is the one that is written to.
     pub(crate) files: &'static [Place],
     /// Where its servers are.
     pub(crate) root: Root,
     /// In what its `timeout` counts.
     pub(crate) timeout: Unit,
+    /// How it can be pointed at gripfast.
+    pub(crate) entry: Entry,
 }
 
 /// Where a file is.
@@ -29,7 +31,7 @@ pub(crate) enum Place {
     Dotted(&'static str),
     /// In the directory that a variable names, or else in the home directory.
     Variable(&'static str, &'static str, &'static str),
-    /// In the current directory.
+    /// In the current directory. Never written to.
     Project(&'static str),
 }
 
@@ -53,8 +55,35 @@ pub(crate) enum Unit {
     Unknown,
 }
 
-const fn json(id: &'static str, name: &'static str, files: &'static [Place], timeout: Unit) -> Client {
-    Client { id, name, files, root: Root::Under(&["mcpServers"]), timeout }
+/// What a client needs to be told to use gripfast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// `{"type": "http", "url": …}`
+    TypeHttp,
+    /// `{"url": …}`
+    Url,
+    /// `{"serverUrl": …}`
+    ServerUrl,
+    /// `{"type": "remote", "url": …}`
+    TypeRemote,
+    /// `{"type": "streamableHttp", "url": …}`
+    TypeStreamableHttp,
+    /// It only starts commands: `{"command": "gripfast", "args": ["stdio"]}`
+    Command,
+    /// A table of TOML with a `url`.
+    TomlUrl,
+    /// Its file is YAML, which is shown what to write and not written to.
+    ByHand,
+}
+
+const fn json(
+    id: &'static str,
+    name: &'static str,
+    files: &'static [Place],
+    timeout: Unit,
+    entry: Entry,
+) -> Client {
+    Client { id, name, files, root: Root::Under(&["mcpServers"]), timeout, entry }
 }
 
 /// All of them.
@@ -64,6 +93,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         "Claude Desktop",
         &[Place::App("Claude/claude_desktop_config.json")],
         Unit::Unknown,
+        Entry::Command,
     ),
     Client {
         root: Root::AndProjects("mcpServers"),
@@ -72,6 +102,7 @@ pub(crate) const CLIENTS: &[Client] = &[
             "Claude Code",
             &[Place::Home(".claude.json"), Place::Project(".mcp.json")],
             Unit::Millis,
+            Entry::TypeHttp,
         )
     },
     Client {
@@ -81,6 +112,7 @@ pub(crate) const CLIENTS: &[Client] = &[
             "VS Code",
             &[Place::App("Code/User/mcp.json"), Place::Project(".vscode/mcp.json")],
             Unit::Unknown,
+            Entry::TypeHttp,
         )
     },
     json(
@@ -88,12 +120,14 @@ pub(crate) const CLIENTS: &[Client] = &[
         "Cursor",
         &[Place::Home(".cursor/mcp.json"), Place::Project(".cursor/mcp.json")],
         Unit::Unknown,
+        Entry::Url,
     ),
     json(
         "windsurf",
         "Windsurf",
         &[Place::Home(".codeium/windsurf/mcp_config.json"), Place::Home(".codeium/mcp_config.json")],
         Unit::Unknown,
+        Entry::ServerUrl,
     ),
     Client {
         root: Root::Under(&["context_servers"]),
@@ -102,6 +136,7 @@ pub(crate) const CLIENTS: &[Client] = &[
             "Zed",
             &[Place::Dotted("zed/settings.json"), Place::Project(".zed/settings.json")],
             Unit::Seconds,
+            Entry::Url,
         )
     },
     Client {
@@ -113,18 +148,21 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         root: Root::Under(&["mcp_servers"]),
         timeout: Unit::Seconds,
+        entry: Entry::TomlUrl,
     },
     json(
         "gemini",
         "Gemini CLI",
         &[Place::Home(".gemini/settings.json"), Place::Project(".gemini/settings.json")],
         Unit::Millis,
+        Entry::Url,
     ),
     json(
         "copilot",
         "Copilot CLI",
         &[Place::Home(".copilot/mcp-config.json"), Place::Project(".github/mcp.json")],
         Unit::Unknown,
+        Entry::TypeHttp,
     ),
     Client {
         root: Root::Under(&["mcp"]),
@@ -138,6 +176,7 @@ pub(crate) const CLIENTS: &[Client] = &[
                 Place::Project("opencode.jsonc"),
             ],
             Unit::Millis,
+            Entry::TypeRemote,
         )
     },
     Client {
@@ -146,6 +185,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Dotted("goose/config.yaml")],
         root: Root::Under(&["extensions"]),
         timeout: Unit::Seconds,
+        entry: Entry::ByHand,
     },
     Client {
         id: "hermes",
@@ -153,6 +193,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Variable("HERMES_HOME", ".hermes", "config.yaml")],
         root: Root::Under(&["mcp_servers"]),
         timeout: Unit::Seconds,
+        entry: Entry::ByHand,
     },
     json(
         "cline",
@@ -162,12 +203,14 @@ pub(crate) const CLIENTS: &[Client] = &[
             Place::App("Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
         ],
         Unit::Seconds,
+        Entry::TypeStreamableHttp,
     ),
     json(
         "kiro",
         "Kiro",
         &[Place::Home(".kiro/settings/mcp.json"), Place::Project(".kiro/settings/mcp.json")],
         Unit::Unknown,
+        Entry::Url,
     ),
     Client {
         id: "continue",
@@ -175,16 +218,29 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Home(".continue/config.yaml")],
         root: Root::List("mcpServers"),
         timeout: Unit::Unknown,
+        entry: Entry::ByHand,
     },
-    json("lmstudio", "LM Studio", &[Place::Home(".lmstudio/mcp.json")], Unit::Unknown),
-    json("factory", "Factory", &[Place::Home(".factory/mcp.json")], Unit::Unknown),
-    json("kimi", "Kimi", &[Place::Home(".kimi/mcp.json")], Unit::Unknown),
-    json("antigravity", "Antigravity", &[Place::Home(".gemini/antigravity/mcp_config.json")], Unit::Unknown),
-    json("trae", "Trae", &[Place::App("Trae/User/mcp.json")], Unit::Unknown),
-    json("inspector", "MCP Inspector", &[Place::Home(".mcp-inspector/mcp.json")], Unit::Millis),
+    json("lmstudio", "LM Studio", &[Place::Home(".lmstudio/mcp.json")], Unit::Unknown, Entry::Url),
+    json("factory", "Factory", &[Place::Home(".factory/mcp.json")], Unit::Unknown, Entry::TypeHttp),
+    json("kimi", "Kimi", &[Place::Home(".kimi/mcp.json")], Unit::Unknown, Entry::Url),
+    json(
+        "antigravity",
+        "Antigravity",
+        &[Place::Home(".gemini/antigravity/mcp_config.json")],
+        Unit::Unknown,
+        Entry::ServerUrl,
+    ),
+    json("trae", "Trae", &[Place::App("Trae/User/mcp.json")], Unit::Unknown, Entry::Url),
+    json(
+        "inspector",
+        "MCP Inspector",
+        &[Place::Home(".mcp-inspector/mcp.json")],
+        Unit::Millis,
+        Entry::TypeHttp,
+    ),
     Client {
         root: Root::Under(&["amp.mcpServers"]),
-        ..json("amp", "Amp", &[Place::Dotted("amp/settings.json")], Unit::Unknown)
+        ..json("amp", "Amp", &[Place::Dotted("amp/settings.json")], Unit::Unknown, Entry::Url)
     },
     Client {
         id: "vibe",
@@ -192,6 +248,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Home(".vibe/config.toml")],
         root: Root::List("mcp_servers"),
         timeout: Unit::Unknown,
+        entry: Entry::ByHand,
     },
 ];
 
@@ -246,6 +303,7 @@ mod tests {
     fn every_client_is_found_by_its_name() {
         for client in CLIENTS {
             assert_eq!(named(client.id).unwrap().name, client.name);
+            assert!(!client.files[0].is_of_a_project(), "{}: a project's file is not written to", client.id);
         }
         assert_eq!(named("cursr").unwrap_err(), "did you mean `cursor`?");
     }

@@ -437,7 +437,7 @@ fn span(tree: &Tree, unit: Unit) -> Option<String> {
     let millis = (number(tree)? * factor).round();
     // A day is longer than anybody waits, and fits.
     let millis = (1.0..=86_400_000.0).contains(&millis).then_some(millis)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in the range above")]
+    // It is in the range above.
     let millis = millis as u64;
-    Some(if millis % 1000 == 0 { format!("{}s", millis / 1000) } else { format!("{millis}ms") })
+    Some(if millis.is_multiple_of(1000) { format!("{}s", millis / 1000) } else { format!("{millis}ms") })
 }

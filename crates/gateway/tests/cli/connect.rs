@@ -1,0 +1,253 @@
+//! `gripfast connect`: what is written into other clients' files, what stays, and how it is taken back.
+
+use crate::sandbox::Sandbox;
+use insta::assert_snapshot;
+
+/// A home with this file in it.
+fn home(path: &str, text: &str) -> Sandbox {
+    let sandbox = Sandbox::empty();
+    let path = sandbox.path(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    sandbox
+}
+
+fn connect(sandbox: &Sandbox, words: &[&str]) -> String {
+    sandbox.run(&[&["connect"], words, &["--url", "http://127.0.0.1:7331"]].concat()).to_string()
+}
+
+fn file(sandbox: &Sandbox, path: &str) -> String {
+    std::fs::read_to_string(sandbox.path(path)).unwrap()
+}
+
+const ZED: &str = "{\n  // my theme\n  \"theme\": \"One\",\n  \"context_servers\": {\n    \"a\": { \"command\": \"sh\" }, // mine\n  },\n}\n";
+const ZED_AT: &str = "home/.config/zed/settings.json";
+
+#[test]
+fn comments_and_formatting_stay_and_a_copy_is_kept() {
+    let sandbox = home(ZED_AT, ZED);
+    assert_snapshot!(connect(&sandbox, &["zed"]), @"
+    exit 0
+    --- stderr
+    a copy is in [DIR]/home/.config/zed/settings.json.gripfast-backup
+    Zed is connected: [DIR]/home/.config/zed/settings.json
+      hint: restart Zed to have it look; `--undo` takes it back
+    ");
+    assert_snapshot!(file(&sandbox, ZED_AT), @r#"
+    {
+      // my theme
+      "theme": "One",
+      "context_servers": {
+        "a": { "command": "sh" }, // mine
+        "gripfast": {
+          "url": "http://127.0.0.1:7331/mcp",
+        },
+      },
+    }
+    "#);
+    assert_eq!(file(&sandbox, &format!("{ZED_AT}.gripfast-backup")), ZED);
+    assert_snapshot!(connect(&sandbox, &["zed"]), @"
+    exit 0
+    --- stderr
+    Zed is connected already: [DIR]/home/.config/zed/settings.json
+    ");
+    assert_snapshot!(connect(&sandbox, &["zed", "--undo"]), @"
+    exit 0
+    --- stderr
+    Zed is as it was: [DIR]/home/.config/zed/settings.json
+    ");
+    assert_eq!(file(&sandbox, ZED_AT), ZED);
+    assert!(!sandbox.path(&format!("{ZED_AT}.gripfast-backup")).exists());
+    assert_snapshot!(connect(&sandbox, &["zed", "--undo"]), @"
+    exit 0
+    --- stderr
+    Zed is not connected: [DIR]/home/.config/zed/settings.json
+    ");
+}
+
+#[test]
+fn what_was_changed_since_is_not_undone() {
+    let sandbox = home(ZED_AT, ZED);
+    connect(&sandbox, &["zed"]);
+    let changed = file(&sandbox, ZED_AT).replace("One", "Two");
+    std::fs::write(sandbox.path(ZED_AT), &changed).unwrap();
+    assert_snapshot!(connect(&sandbox, &["zed", "--undo"]), @"
+    exit 0
+    --- stderr
+    the entry is taken out of [DIR]/home/.config/zed/settings.json, which has changed since
+    ");
+    let after = file(&sandbox, ZED_AT);
+    assert!(after.contains("Two") && after.contains("// mine") && !after.contains("gripfast"), "{after}");
+}
+
+#[test]
+fn a_file_that_was_not_there_is_made_and_goes_again() {
+    let sandbox = Sandbox::empty();
+    assert_snapshot!(connect(&sandbox, &["cursor"]), @"
+    exit 0
+    --- stderr
+    Cursor is connected: [DIR]/home/.cursor/mcp.json
+      hint: restart Cursor to have it look; `--undo` takes it back
+    ");
+    assert_snapshot!(file(&sandbox, "home/.cursor/mcp.json"), @r#"
+    {
+      "mcpServers": {
+        "gripfast": {
+          "url": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+    "#);
+    assert_snapshot!(connect(&sandbox, &["cursor", "--undo"]), @"
+    exit 0
+    --- stderr
+    [DIR]/home/.cursor/mcp.json is gone, as it was before
+    ");
+    assert!(!sandbox.path("home/.cursor/mcp.json").exists());
+}
+
+#[test]
+fn every_client_has_an_entry_in_its_own_words() {
+    let files = [
+        ("claude-code", "home/.claude.json"),
+        ("vscode", "home/.config/Code/User/mcp.json"),
+        ("windsurf", "home/.codeium/windsurf/mcp_config.json"),
+        ("opencode", "home/.config/opencode/opencode.json"),
+        ("cline", "home/.cline/data/settings/cline_mcp_settings.json"),
+        ("amp", "home/.config/amp/settings.json"),
+        ("codex", "home/.codex/config.toml"),
+        ("claude-desktop", "home/.config/Claude/claude_desktop_config.json"),
+    ];
+    let sandbox = Sandbox::with("");
+    let written = files.map(|(client, path)| {
+        let told = connect(&sandbox, &[client]);
+        assert!(told.starts_with("exit 0"), "{client}: {told}");
+        let text = file(&sandbox, path).replace(crate::sandbox::GRIPFAST, "[GRIPFAST]");
+        format!("{client}\n{}", text.replace(&sandbox.path("").display().to_string(), "[DIR]/"))
+    });
+    assert_snapshot!(written.join("\n"), @r#"
+    claude-code
+    {
+      "mcpServers": {
+        "gripfast": {
+          "type": "http",
+          "url": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+
+    vscode
+    {
+      "servers": {
+        "gripfast": {
+          "type": "http",
+          "url": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+
+    windsurf
+    {
+      "mcpServers": {
+        "gripfast": {
+          "serverUrl": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+
+    opencode
+    {
+      "mcp": {
+        "gripfast": {
+          "type": "remote",
+          "url": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+
+    cline
+    {
+      "mcpServers": {
+        "gripfast": {
+          "type": "streamableHttp",
+          "url": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+
+    amp
+    {
+      "amp.mcpServers": {
+        "gripfast": {
+          "url": "http://127.0.0.1:7331/mcp"
+        }
+      }
+    }
+
+    codex
+    [mcp_servers.gripfast]
+    url = "http://127.0.0.1:7331/mcp"
+
+    claude-desktop
+    {
+      "mcpServers": {
+        "gripfast": {
+          "command": "[GRIPFAST]",
+          "args": ["stdio", "--config", "[DIR]/gripfast.toml"]
+        }
+      }
+    }
+    "#);
+}
+
+#[test]
+fn toml_keeps_its_comments() {
+    let text = "# mine\nmodel = \"x\" # best\n\n[mcp_servers.a]\ncommand = \"sh\"\n";
+    let sandbox = home("home/.codex/config.toml", text);
+    connect(&sandbox, &["codex"]);
+    let added = file(&sandbox, "home/.codex/config.toml");
+    assert_eq!(
+        added.strip_prefix(text),
+        Some("\n[mcp_servers.gripfast]\nurl = \"http://127.0.0.1:7331/mcp\"\n")
+    );
+    connect(&sandbox, &["codex", "--undo"]);
+    assert_eq!(file(&sandbox, "home/.codex/config.toml"), text);
+}
+
+#[test]
+fn yaml_is_shown_and_not_written() {
+    let sandbox = home("home/.config/goose/config.yaml", "extensions: {}\n");
+    assert_snapshot!(connect(&sandbox, &["goose"]), @"
+    exit 0
+    --- stdout
+    extensions:
+      gripfast:
+        name: gripfast
+        type: streamable_http
+        uri: http://127.0.0.1:[PORT]/mcp
+        enabled: true
+        timeout: 300
+    --- stderr
+    write this into the config of Goose, which gripfast does not edit: [DIR]/home/.config/goose/config.yaml
+    ");
+    assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), "extensions: {}\n");
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_left_alone() {
+    let sandbox = home("home/.cursor/mcp.json", "{\"mcpServers\": [");
+    assert_snapshot!(connect(&sandbox, &["cursor"]), @"
+    exit 1
+    --- stderr
+    error: `[DIR]/home/.cursor/mcp.json` cannot be edited: it is not valid JSON
+      hint: nothing was changed
+    ");
+    let sandbox = home("home/.cursor/mcp.json", "{\"mcpServers\": []}");
+    assert_snapshot!(connect(&sandbox, &["cursor"]), @"
+    exit 1
+    --- stderr
+    error: `[DIR]/home/.cursor/mcp.json` cannot be edited: it does not hold an object where servers belong
+      hint: nothing was changed
+    ");
+    assert_eq!(file(&sandbox, "home/.cursor/mcp.json"), "{\"mcpServers\": []}");
+}
