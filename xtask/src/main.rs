@@ -12,6 +12,7 @@
 mod behaviours;
 mod bench;
 mod chaos;
+mod counts;
 mod layers;
 mod reference;
 mod source;
@@ -44,6 +45,11 @@ The chores of this project.
         Measures what gripfast costs, beside nginx in front of the same server and beside a bare pipe: tables, and the
         figures to reach. `cargo xtask bench --write docs/performance.md` renews the sections of that page;
         `cargo xtask bench --help` says more.
+
+    cargo xtask counts [--write]
+        Counts the instructions that the pure parts of a call take, with valgrind, and fails if one takes over 5 %
+        more than crates/counts/bounds.txt says. `cargo xtask test` does it too.
+          --write           makes what was counted the bounds
 
     cargo xtask layers
         Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
@@ -88,6 +94,15 @@ fn run(args: &[String]) -> Result<(), String> {
         "test" => test::run(&Workspace::find()?, &test::Options::parse(rest)?),
         "bench" => bench::run(&Workspace::find()?, rest),
         "chaos" => chaos::run(&Workspace::find()?, rest),
+        "counts" => {
+            let mode = match rest {
+                [] => counts::Mode::Check,
+                [flag] if flag == "--write" => counts::Mode::Write,
+                _ => return Err(usage("counts takes `--write` or nothing")),
+            };
+            println!("{}", counts::run(&Workspace::find()?, mode)?);
+            Ok(())
+        }
         "layers" => {
             no_arguments(command, rest)?;
             println!("{}", layers::check(&Workspace::find()?)?);

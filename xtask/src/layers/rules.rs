@@ -60,6 +60,12 @@ pub(super) const CRATES: &[CrateRule] = &[
         why: "the bench measures the gateway from outside, by its command line and by MCP, as it would any other",
     },
     CrateRule {
+        name: "gripfast-counts",
+        knows: &["gripfast-core", "gripfast-wire"],
+        outside: Outside::Pure,
+        why: "what is counted are the pure parts, and nothing that would count something else with them",
+    },
+    CrateRule {
         name: "gripfast-testkit",
         knows: &[],
         outside: Outside::Any,

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::workspace::Workspace;
-use crate::{behaviours, layers};
+use crate::{behaviours, counts, layers};
 use report::{Outcome, Report, Verdict};
 
 pub(crate) struct Options {
@@ -65,6 +65,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<(), String
         }
         if options.filter.is_empty() && built == Verdict::Passed {
             run.cargo("doctests", &["test", "--workspace", "--doc"]);
+            run.counts();
         }
         run.report
     });
@@ -113,6 +114,17 @@ impl Run<'_> {
         command.args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
         command.current_dir(&workspace.root).stdin(Stdio::null());
         self.step("dependencies", || succeed(&mut command));
+    }
+
+    /// What the pure parts of a call take.
+    fn counts(&mut self) {
+        let (workspace, missing) = (self.workspace, self.options.missing);
+        self.step("instructions", || match tools::valgrind() {
+            Ok(()) => counts::run(workspace, counts::Mode::Check)
+                .map(|_| Outcome::Ok("no part of a call takes more than it did".to_owned())),
+            Err(why) if missing == Missing::LeftOut => Ok(Outcome::LeftOut(why)),
+            Err(why) => Err(why),
+        });
     }
 
     fn cargo(&mut self, name: &'static str, args: &[&str]) -> Verdict {

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::counts;
 use crate::workspace::Workspace;
 
 struct Tool {
@@ -47,6 +48,20 @@ pub(super) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf, String> {
         workspace.cargo(&["install", DENY.name, "--version", DENY.version, "--locked", "--root"]);
     install(command.arg(&root), workspace, &DENY)?;
     Ok(ours)
+}
+
+/// Makes valgrind work, which only a system's own packages bring.
+pub(super) fn valgrind() -> Result<(), String> {
+    if counts::can_run() {
+        return Ok(());
+    }
+    println!("installing valgrind");
+    let _ = Command::new("apt-get").args(["install", "--yes", "valgrind"]).stdin(Stdio::null()).status();
+    if counts::can_run() {
+        Ok(())
+    } else {
+        Err("valgrind is not there and cannot be installed; `apt install valgrind` as root".to_owned())
+    }
 }
 
 /// Compiles in a directory of its own, which is of no use afterwards.

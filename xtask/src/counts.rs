@@ -1,0 +1,123 @@
+//! `cargo xtask counts`: how many instructions the pure parts of a call take, and whether any takes more than it did.
+//!
+//! Valgrind counts, so the figures are the same on a busy machine. The bounds are in `crates/counts/bounds.txt`.
+
+use std::process::{Command, Stdio};
+
+use crate::workspace::{Workspace, read};
+
+/// What to do with what was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Check,
+    /// Makes it the bounds.
+    Write,
+}
+
+/// How often a part runs: the difference is what counts.
+const TIMES: [u64; 2] = [200, 1_200];
+/// A part may take this much more than its bound before it is an error.
+const TOLERANCE: f64 = 1.05;
+
+/// Whether valgrind can be run here.
+pub(crate) fn can_run() -> bool {
+    let status =
+        Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Counts all parts; answers with a summary.
+pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
+    if !can_run() {
+        return Err("valgrind is not there\nhint: `apt install valgrind`".to_owned());
+    }
+    let build = ["build", "--release", "--package", "gripfast-counts"];
+    let built = workspace.cargo(&build).status().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !built.success() {
+        return Err("the build failed, see above".to_owned());
+    }
+    let file = workspace.root.join("crates/counts/bounds.txt");
+    let bounds = parse(&read(&file)?)?;
+    let mut counted = Vec::new();
+    for (part, bound) in &bounds {
+        counted.push((part.clone(), *bound, count(workspace, part)?));
+    }
+    if mode == Mode::Write {
+        let lines: String = counted.iter().map(|(part, _, now)| format!("{part} {now}\n")).collect();
+        std::fs::write(&file, lines).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    let told: Vec<String> = counted
+        .iter()
+        .map(|(part, bound, now)| {
+            format!("{part}: {now} instructions, bound {bound}{}", verdict(*bound, *now))
+        })
+        .collect();
+    let dearer = counted.iter().filter(|(_, bound, now)| is_dearer(*bound, *now)).count();
+    if dearer > 0 && mode == Mode::Check {
+        let hint = "find out why; if it has to be, `cargo xtask counts --write` makes it the bound";
+        return Err(format!(
+            "{}\n{dearer} of them over 5 % more than the bound\nhint: {hint}",
+            told.join("\n")
+        ));
+    }
+    Ok(told.join("\n"))
+}
+
+fn verdict(bound: u64, now: u64) -> String {
+    let percent = (now as f64 / bound as f64 - 1.0) * 100.0;
+    if percent.abs() < 0.1 { String::new() } else { format!(" ({percent:+.1} %)") }
+}
+
+fn is_dearer(bound: u64, now: u64) -> bool {
+    now as f64 > bound as f64 * TOLERANCE
+}
+
+/// Lines of a part's name and its bound.
+fn parse(text: &str) -> Result<Vec<(String, u64)>, String> {
+    let line = |line: &str| {
+        let (part, bound) = line.split_once(' ')?;
+        Some((part.to_owned(), bound.trim().parse().ok()?))
+    };
+    let parsed: Option<Vec<_>> = text.lines().map(line).collect();
+    parsed.ok_or_else(|| "crates/counts/bounds.txt has a line that is not a name and a number".to_owned())
+}
+
+/// The instructions that one round of a part takes.
+fn count(workspace: &Workspace, part: &str) -> Result<u64, String> {
+    let binary = workspace.target.join("release").join("gripfast-counts");
+    let total = |times: u64| {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(&binary)
+            .args([part, &times.to_string()])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot run valgrind: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let collected = said.lines().find_map(|line| line.split_once("Collected :"));
+        let count = collected.and_then(|(_, count)| count.trim().parse::<u64>().ok());
+        count.filter(|_| output.status.success()).ok_or_else(|| format!("`{part}` was not counted:\n{said}"))
+    };
+    let [few, many] = TIMES;
+    Ok(total(many)?.saturating_sub(total(few)?) / (many - few))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_percent_more_is_let_pass_and_six_are_not() {
+        assert!(!is_dearer(1000, 1050) && !is_dearer(1000, 500));
+        assert!(is_dearer(1000, 1060));
+    }
+
+    #[test]
+    fn bounds_are_names_and_numbers() {
+        assert_eq!(
+            parse("patch 12\nclassify 7\n"),
+            Ok(vec![("patch".to_owned(), 12), ("classify".to_owned(), 7)])
+        );
+        assert!(parse("patch\n").is_err());
+    }
+}
