@@ -15,7 +15,7 @@ use crate::{Result, stage};
     name = "cargo xtask bench",
     after_help = "\
 What counts are ratios of figures that were taken in one run, in turns; times belong to this machine. A whole run takes \
-about twenty minutes, with --quick about three.
+about seven minutes, with --quick about three.
 
 With --against, COMMAND is run by a shell; `{url}` in it stands for the URL of the server behind, `{config}` for a file \
 with `mcpServers` in which that server is called `bench`:
@@ -104,7 +104,7 @@ impl Args {
         let (size, repeats, slice) = match (self.tiny, self.quick) {
             (true, _) => (Size::Tiny, 1, 20),
             (false, true) => (Size::Quick, 5, 150),
-            (false, false) => (Size::Whole, 9, 400),
+            (false, false) => (Size::Whole, 7, 200),
         };
         Ok(Order {
             gripfast: stage::gripfast(&self.gripfast)?,

@@ -13,7 +13,7 @@ use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
-use gripfast::wire::{Era, ProtocolVersion, codes, tasks};
+use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope, tasks};
 use gripfast::{CallError, Code, Destination, Kind, Principal, RawValue, Rendered, Served, Wanted};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub(crate) enum Told {
     Answer(PassedOn),
     /// A result of our own.
     Result(Box<RawValue>),
+    /// A page of a list.
+    Page(Page),
     /// An error of our own.
     Fault(Fault),
     /// A server could not answer.
@@ -215,7 +217,7 @@ impl Gateway {
                 }
             },
         };
-        Told::Result(page(&menu, list, edition, from, asked.era))
+        Told::Page(Page::of(menu, list, edition, from, asked.era))
     }
 
     async fn call_tool(&self, asked: &Asked<'_>) -> Told {
@@ -363,32 +365,46 @@ impl Gateway {
     }
 }
 
-/// One page of a list, written once from what was rendered before.
-fn page(menu: &Served, list: List, edition: Edition, from: usize, era: Era) -> Box<RawValue> {
-    let rendered: &Rendered = match list {
+/// One page of a list, as it was rendered: it is copied once, into the response.
+pub(crate) struct Page {
+    menu: Arc<Served>,
+    list: List,
+    era: Era,
+    from: usize,
+    /// What follows the items.
+    rest: String,
+}
+
+impl Page {
+    fn of(menu: Arc<Served>, list: List, edition: Edition, from: usize, era: Era) -> Self {
+        let mut rest = "]".to_owned();
+        if let (_, Some(from)) = rendered(&menu, list, era).page(from, PAGE) {
+            rest.push_str(",\"nextCursor\":\"");
+            rest.push_str(&edition.cursor(from));
+            rest.push('"');
+        }
+        if era == Era::Modern {
+            rest.push_str(",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\",\"_meta\":");
+            rest.push_str(&who_answers().to_string());
+        }
+        rest.push('}');
+        Self { menu, list, era, from, rest }
+    }
+
+    /// The response to a request for it.
+    pub(super) fn response(&self, id: Id<'_>) -> Vec<u8> {
+        let (items, _) = rendered(&self.menu, self.list, self.era).page(self.from, PAGE);
+        envelope::response_of(id, &["{\"", self.list.member(), "\":[", items, &self.rest])
+    }
+}
+
+fn rendered(menu: &Served, list: List, era: Era) -> &Rendered {
+    match list {
         List::Tools => menu.tools_for(era),
         List::Resources => &menu.resources,
         List::ResourceTemplates => &menu.templates,
         List::Prompts => &menu.prompts,
-    };
-    let (items, next) = rendered.page(from, PAGE);
-    let mut text = String::with_capacity(items.len() + 128);
-    text.push_str("{\"");
-    text.push_str(list.member());
-    text.push_str("\":[");
-    text.push_str(items);
-    text.push(']');
-    if let Some(from) = next {
-        text.push_str(",\"nextCursor\":\"");
-        text.push_str(&edition.cursor(from));
-        text.push('"');
     }
-    if era == Era::Modern {
-        text.push_str(",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\",\"_meta\":");
-        text.push_str(&who_answers().to_string());
-    }
-    text.push('}');
-    RawValue::from_string(text).expect("a page is JSON")
 }
 
 /// A member that decides where a request goes. Its name must not be written in two ways.

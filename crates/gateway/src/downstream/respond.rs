@@ -18,6 +18,7 @@ pub(crate) struct Response {
 pub(crate) fn respond(era: Era, method: &str, id: Id<'_>, told: Told) -> Response {
     match told {
         Told::Result(result) => Response { message: envelope::response(id, &result), status: 200 },
+        Told::Page(page) => Response { message: page.response(id), status: 200 },
         Told::Answer(answered) => passed_on(era, method, id, &answered),
         Told::Fault(fault) => error(era, Some(id), &fault),
         Told::Failed(failure) => failed(era, method, id, &failure),
