@@ -29,6 +29,8 @@ mod serve;
 mod serving;
 #[cfg(unix)]
 mod signals;
+#[cfg(unix)]
+mod state_dir;
 mod status;
 mod through;
 mod tools;
