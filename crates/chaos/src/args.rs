@@ -6,7 +6,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::fault::{Act, FAULTS, Fault, Form, Transport};
 use crate::gateway::{Peer, Subject};
-use crate::row::Order;
+use crate::row::{Order, Progress};
 
 /// Breaks servers under a live gateway, in every way we know, and counts what its clients lose.
 #[derive(Debug, Parser)]
@@ -88,6 +88,7 @@ impl Args {
             form: if self.long { Form::Long } else { Form::Ordinary },
             repeats: self.repeats,
             seed: self.seed,
+            progress: Progress::default(),
         }
     }
 

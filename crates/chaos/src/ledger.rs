@@ -77,7 +77,7 @@ pub struct Counts {
     /// With an error that waiting until the deadline would not have changed.
     pub refused: usize,
     /// With the honest answer that nobody knows whether it was carried out. Only a call with a side effect that a
-    /// fault met on its way may end like this; any other is lost.
+    /// fault met on its way may end like this, or one that two have met; any other is lost.
     pub unknown: usize,
     /// By a break of the client's own connection, which only a fault of the gateway itself excuses.
     pub cut: usize,
@@ -140,7 +140,8 @@ pub fn judge(
             verdict.counts.duplicated += 1;
             verdict.remark(call, "was carried out more than once");
         }
-        let struck = windows.iter().any(|window| window.touches(call));
+        let blows = windows.iter().filter(|window| window.touches(call)).count();
+        let struck = blows > 0;
         // The first that was served after this one had failed.
         let next = served.partition_point(|at| *at <= call.ended);
         let in_time = served.get(next).is_some_and(|at| *at <= call.began + deadline);
@@ -161,6 +162,8 @@ pub fn judge(
                     verdict.remark(call, "was carried out, and its caller was told that it was not");
                 }
                 Some("unknown") if call.kind == Kind::Counts && struck => counts.unknown += 1,
+                // What only reads is sent again once; the second blow that meets it is one too many.
+                Some("unknown") if blows > 1 => counts.unknown += 1,
                 _ if in_time => {
                     counts.lost += 1;
                     verdict.remark(call, "is lost");
@@ -242,6 +245,16 @@ mod tests {
         let read = call("c", Kind::Reads, 4, 7, failed("unknown"));
         let counts = counts(&[met, missed, read, served], &[window], "");
         assert_eq!((counts.unknown, counts.lost), (1, 2));
+    }
+
+    #[test]
+    fn what_only_reads_is_honestly_unknown_when_two_faults_met_it() {
+        let windows = [Window { from: at(5), to: at(6) }, Window { from: at(7), to: at(8) }];
+        let served = call("z", Kind::Reads, 0, 9, End::Answered);
+        let once = call("a", Kind::Reads, 4, 6, failed("unknown"));
+        let twice = call("b", Kind::Reads, 4, 8, failed("unknown"));
+        let counts = counts(&[once, twice, served], &windows, "");
+        assert_eq!((counts.unknown, counts.lost), (1, 1));
     }
 
     #[test]

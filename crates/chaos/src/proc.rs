@@ -1,4 +1,5 @@
-//! What `/proc` says about a gateway and what it started: children, zombies, open files, memory.
+//! What `/proc` says about a gateway and what it started: children, zombies, open files, memory. The gateway's own
+//! tests read it too, in their own words: this crate shares no code with what it judges.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

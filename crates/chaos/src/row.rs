@@ -1,5 +1,7 @@
 //! One fault on one transport, from an empty directory to the count of what is left behind.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -24,6 +26,25 @@ pub struct Order {
     pub repeats: Option<usize>,
     /// Decides when calls begin.
     pub seed: u64,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+/// How far a row is, for whoever watches.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Progress {
+    /// How often the fault has struck, and how often it is to.
+    #[must_use]
+    pub fn read(&self) -> (usize, usize) {
+        (self.0.0.load(Ordering::Relaxed), self.0.1.load(Ordering::Relaxed))
+    }
+
+    fn struck(&self, times: usize, of: usize) {
+        self.0.0.store(times, Ordering::Relaxed);
+        self.0.1.store(of, Ordering::Relaxed);
+    }
 }
 
 /// What came of it.
@@ -124,7 +145,8 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
         load.resume();
     }
     let mut course = Course::default();
-    for number in 0..repeats(fault, order) {
+    let of = repeats(fault, order);
+    for number in 0..of {
         let strike = Strike { act: fault.act, form: order.form, number, limit: GIVE_UP_AFTER };
         if fault.act == Act::KillOver && number == BREAK_IN {
             load.pause().await;
@@ -135,6 +157,7 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
             course.alone.push(scene.alone().await?);
         }
         course.repeat(strike, fault, &mut scene, &load).await?;
+        order.progress.struck(number + 1, of);
         if course.never_back > 0 {
             break;
         }
@@ -217,10 +240,6 @@ impl Course {
             let (healed, back) = tokio::join!(strike.heal(scene, struck), load.until_back(GIVE_UP_AFTER));
             (healed?, back)
         };
-        self.windows.push(Window {
-            from: load.since_began(began),
-            to: load.since_began(back.unwrap_or_else(Instant::now).max(healed)),
-        });
         match back {
             Some(back) => {
                 self.back.push(back.saturating_duration_since(healed));
@@ -228,11 +247,16 @@ impl Course {
             }
             None => self.never_back += 1,
         }
+        if fault.act != Act::KillOver {
+            // What waited is served first, so that the next blow finds the load as this one did.
+            load.pause().await;
+        }
+        // It is over when all that it has met is.
+        let (from, to) = (load.since_began(began), load.since_began(Instant::now()));
+        self.windows.push(Window { from, to });
         if fault.act == Act::KillOver {
             return Ok(());
         }
-        // What waited is served first, so that the next blow finds the load as this one did.
-        load.pause().await;
         load.resume();
         tokio::time::sleep(SETTLE).await;
         if fault.callers == Callers::Rest {
@@ -261,16 +285,22 @@ fn repeats(fault: &Fault, order: &Order) -> usize {
             Form::Short => 25,
             Form::Ordinary | Form::Long => 1000,
         },
+        // What a percentile is promised of.
+        Act::Kill | Act::KillSpared if fault.callers == Callers::Rest => match order.form {
+            Form::Short => 2,
+            Form::Ordinary => 100,
+            Form::Long => 1000,
+        },
         Act::Kill | Act::KillSpared | Act::KillParent | Act::ExpireSession | Act::BreakAnswers(_) => {
             match order.form {
                 Form::Short => 2,
-                Form::Ordinary => 100,
+                Form::Ordinary => 25,
                 Form::Long => 1000,
             }
         }
         _ => match order.form {
             Form::Short => 1,
-            Form::Ordinary => 5,
+            Form::Ordinary => 3,
             Form::Long => 10,
         },
     };

@@ -7,12 +7,17 @@
 )]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use gripfast_chaos::args::{Args, Output};
 use gripfast_chaos::fault::FAULTS;
 use gripfast_chaos::report::Report;
-use gripfast_chaos::{Result, figure, fleet, renewal, row};
+use gripfast_chaos::row::{self, Order, Progress, Row};
+use gripfast_chaos::{Result, figure, fleet, renewal};
+
+/// A row that takes longer than this says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> ExitCode {
     let args = Args::parse();
@@ -38,13 +43,31 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Says now and then how far a row is that takes long.
+async fn watched(row: impl Future<Output = Result<Row>>, progress: &Progress) -> Result<Row> {
+    let mut row = std::pin::pin!(row);
+    loop {
+        tokio::select! {
+            row = &mut row => return row,
+            () = tokio::time::sleep(TELL_EVERY) => {
+                let (times, of) = progress.read();
+                if times > 0 {
+                    eprintln!("  {times} of {of} times");
+                }
+            }
+        }
+    }
+}
+
 async fn report(args: &Args) -> Result<usize> {
     let order = args.order();
     let mut report = Report::begin(&order);
     let mut complaints = 0;
-    for (fault, transport) in args.plan() {
-        eprintln!("{} on {transport} …", fault.name);
-        let row = row::run(fault, transport, &order).await?;
+    let plan: Vec<_> = args.plan().collect();
+    for (number, (fault, transport)) in plan.iter().enumerate() {
+        eprintln!("{} of {}: {} on {transport} …", number + 1, plan.len(), fault.name);
+        let order = Order { progress: Progress::default(), ..order.clone() };
+        let row = watched(row::run(fault, *transport, &order), &order.progress).await?;
         for complaint in row.complaints(fault) {
             complaints += 1;
             eprintln!("  {complaint}");

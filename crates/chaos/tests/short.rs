@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use gripfast_chaos::fault::{FAULTS, Fault, Form};
 use gripfast_chaos::gateway::Subject;
-use gripfast_chaos::row::Order;
+use gripfast_chaos::row::{Order, Progress};
 use gripfast_chaos::{fleet, renewal, row};
 use tokio::task::JoinSet;
 
@@ -92,5 +92,11 @@ fn order() -> Order {
     let gripfast = gripfast.canonicalize().unwrap_or_else(|error| {
         panic!("{}: {error}\nhint: `cargo build -p gripfast-gateway` makes it", gripfast.display())
     });
-    Order { subject: Subject { gripfast, peer: None }, form: Form::Short, repeats: None, seed: 1 }
+    Order {
+        subject: Subject { gripfast, peer: None },
+        form: Form::Short,
+        repeats: None,
+        seed: 1,
+        progress: Progress::default(),
+    }
 }
