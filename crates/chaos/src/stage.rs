@@ -104,7 +104,11 @@ impl Stage {
             }
             Act::LoseName => stage.named = true,
             Act::StartLate => stage.late = true,
-            Act::OtherTools => stage.other_flags = Some(words("--tools 2 --changed-schema")),
+            Act::OtherTools => {
+                stage.other_flags = Some(words("--tools 2 --changed-schema"));
+                // Otherwise the changed tool waits for a person's approval, as it should.
+                stage.set("pins", json!("warn"));
+            }
         }
         let deadline = format!("{}ms", stage.pace.deadline.as_millis());
         let timeouts = json!({ "call": deadline, "reconnect_wait": deadline, "connect": connect });

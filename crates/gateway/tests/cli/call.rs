@@ -369,9 +369,9 @@ fn a_login_is_needed() {
     assert_snapshot!(sandbox.run(&["call", ALONE, "web", "echo", "-o", "json"]), @r#"
     exit 3
     --- stdout
-    {"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"upstream `web` needs a login or another credential (HTTP 401: unauthorized)"}}
+    {"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)"}}
     --- stderr
-    error: upstream `web` needs a login or another credential (HTTP 401: unauthorized)
+    error: upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)
       hint: run `gripfast login web`, or correct its `headers`
     "#);
 }

@@ -116,7 +116,7 @@ fn a_server_that_wants_a_login() {
     assert_snapshot!(sandbox.run(&["tools", ALONE]), @"
     exit 3
     --- stderr
-    error: upstream `web` needs a login or another credential (HTTP 401: unauthorized)
+    error: upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)
       hint: run `gripfast login web`, or correct its `headers`
     ");
 }

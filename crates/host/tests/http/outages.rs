@@ -4,7 +4,7 @@ use crate::stage::{
     NAME, call, count, echo, free_address, host, legacy, modern, promptly, raw, ready_host, serve, serve_at,
     spec, spec_over, status, tools, until, until_ready, until_state, until_tool,
 };
-use gripfast::config::UrlTransport;
+use gripfast::config::{PinMode, ServerSpec, UrlTransport};
 use gripfast::{Code, Event, Fate, State};
 use gripfast_demo::Options;
 use serde_json::json;
@@ -101,7 +101,8 @@ async fn b07_a_server_that_is_down_at_the_start_appears_when_it_comes() {
 #[tokio::test]
 async fn b05_a_server_that_comes_back_with_other_tools_is_listed_anew_and_everybody_is_told() {
     let server = serve(legacy()).await;
-    let (addr, host) = (server.addr(), ready_host(spec(&server.url())).await);
+    let trusted = ServerSpec { pins: PinMode::Warn, ..spec(&server.url()) };
+    let (addr, host) = (server.addr(), ready_host(trusted).await);
     let mut events = host.events();
     server.stop().await;
     let _server = serve_at(addr, Options { extra_tools: 2, changed_schema: true, ..legacy() }).await;
