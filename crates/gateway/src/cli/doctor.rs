@@ -165,8 +165,13 @@ fn tried(
     let what = plural(usable.len(), "server");
     let means = Means { logins_of: opened.state_dir(global), ..Means::default() };
     with_host(means, &usable, async |host| {
-        with_progress(screen, &what, host.discover(args.wait)).await;
-        host.status().into_iter().map(|status| (status.name.clone(), Seen::from(&status))).collect()
+        let found = with_progress(screen, &what, host.discover(args.wait)).await;
+        let listed = |name: &str| found.iter().any(|row| row.server == name && row.catalog.is_ok());
+        let seen = host.status().into_iter().map(|status| {
+            let seen = Seen::of_start(&status, listed(&status.name));
+            (status.name, seen)
+        });
+        seen.collect()
     })
 }
 

@@ -87,8 +87,7 @@ fn a_port_that_somebody_else_has() {
     --- stdout
     ✗ (gateway)  what listens at http://127.0.0.1:[PORT] is not a gripfast gateway (HTTP 404)
                  do: let `gateway.listen` name another port, or end what listens there
-    ✗ demo       it has been starting for 0 s
-                 do: look again in a few seconds
+    ✓ demo       ready, 9 tools
     ");
 }
 

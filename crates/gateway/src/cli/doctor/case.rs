@@ -4,9 +4,9 @@
 use super::reach::Reach;
 use crate::cli::stop::Failure;
 use crate::cli::surroundings;
-use gripfast::ServerStatus;
 use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target};
 use gripfast::symptoms::{Symptom, symptom};
+use gripfast::{ServerStatus, State};
 use serde::{Deserialize, Serialize};
 
 /// Starting takes longer than this only when something is downloaded or waited for.
@@ -50,10 +50,16 @@ pub(super) struct Diagnosis {
     pub(super) evidence: Vec<String>,
 }
 
-impl From<&ServerStatus> for Seen {
-    fn from(status: &ServerStatus) -> Self {
+impl Seen {
+    /// What came of starting a server. One that has said what it offers works, also where its status is a moment
+    /// behind.
+    pub(super) fn of_start(status: &ServerStatus, listed: bool) -> Self {
+        let state = match status.supervision.state {
+            State::Starting if listed => State::Ready,
+            state => state,
+        };
         Self {
-            state: status.supervision.state.word().to_owned(),
+            state: state.word().to_owned(),
             cause: status.supervision.cause.clone(),
             since_ms: u64::try_from(status.supervision.for_how_long.as_millis()).unwrap_or(u64::MAX),
             tools: status.tools as u64,
