@@ -31,7 +31,8 @@ pub(super) async fn post(
     body: &Received,
 ) -> Response {
     let Message::Request(request) = message else { return plain(StatusCode::ACCEPTED, "") };
-    if let Err(fault) = verify(headers, request, annotated(gateway, request).as_ref()) {
+    if let Err(fault) = verify(headers, request, annotated(gateway, request, &body.peer.principal()).as_ref())
+    {
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
     if request.method == "subscriptions/listen" {
@@ -75,13 +76,14 @@ pub(super) fn verify(
     verified.map_err(|mismatch| Fault::new(codes::HEADER_MISMATCH, mismatch.to_string()))
 }
 
-/// What the called tool wants mirrored in headers, if this is a call and the tool wants that.
-fn annotated(gateway: &Gateway, request: &Request<'_>) -> Option<ParamHeaders> {
+/// What the called tool wants mirrored in headers, if this is a call and the tool wants that. A tool that the client may
+/// not see wants nothing: a mismatch would tell that it exists.
+fn annotated(gateway: &Gateway, request: &Request<'_>, principal: &Principal) -> Option<ParamHeaders> {
     if request.method != "tools/call" {
         return None;
     }
     let name = Object::parse(request.params?).ok()?.text("name")?.into_owned();
-    let menu = gateway.host.menu();
+    let menu = gateway.host.menu_for(principal);
     let (_, tool) = menu.menu.tool(&name)?;
     let tool = Object::parse(&tool.raw).ok()?;
     // Few tools do, and reading a schema takes longer than looking for the word.

@@ -1,7 +1,8 @@
 //! What some may see and use and others may not: absent from lists, and unknown when asked for.
 
 use crate::client::{Legacy, Modern, call, names};
-use crate::scene::{Scene, at, demo};
+use crate::scene::{Scene, at, demo, demo_with};
+use gripfast_demo::Options;
 use serde_json::{Value, json};
 
 /// What is denied to the clients of this machine, in all three lists.
@@ -55,6 +56,19 @@ async fn g01_what_is_denied_to_a_client_is_absent_from_its_lists_and_unknown_whe
         }
     }
     assert_eq!(demo.calls(), 0);
+}
+
+#[tokio::test]
+async fn g01_a_denied_tool_does_not_show_by_the_headers_that_it_would_want() {
+    let demo = demo_with(Options { param_headers: true, ..Options::default() }).await;
+    let denied = "[clients.local]\ntools = { deny = [\"demo/route\"] }\n";
+    let scene = Scene::with(&(at("demo", &demo.url(), "modern", &[]) + denied)).await;
+    assert!(scene.host.menu().menu.tool("demo__route").is_some(), "others may see it");
+    let client = Modern::of(&scene.http);
+    for tool in ["demo__route", "demo__nobody"] {
+        let answer = client.asks("tools/call", call(tool, json!({ "region": "eu" }))).await;
+        assert_eq!(answer["error"]["code"], -32602, "{tool}: {answer}");
+    }
 }
 
 #[tokio::test]
