@@ -1,8 +1,8 @@
 //! What servers are shown as proof of who we are, and how it is renewed.
 //!
-//! [`Credential`] belongs to one configured server and is shared by all its links: each request asks it what to show, and
+//! `Credential` belongs to one configured server and is shared by all its links: each request asks it what to show, and
 //! tells it when a server has refused that. There are two kinds: an `Authorization` header of the config, and a token
-//! that an authorization server gave ([`Login`], `oauth`). Tokens are kept in a [`vault`] that several processes share.
+//! that an authorization server gave ([`Login`], `oauth`). Tokens are kept in a `vault` that several processes share.
 //!
 //! Nothing here opens a browser or asks anybody. What only a person can mend is said, and waited for.
 
