@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn the_stories_of_a_clock_that_jumps_exist() {
-        let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/stories.rs");
+        let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/stories/owner.rs");
         let stories = std::fs::read_to_string(stories).unwrap();
         for story in CLOCK_JUMP {
             assert!(stories.contains(&format!("fn {story}()")), "{story} is not told any more");

@@ -1,0 +1,161 @@
+//! What a caller gets: time limits, waiting, the queue, at most once, cancelling.
+
+use crate::common::*;
+use crate::{BOTH, open_circuit, parked};
+use gripfast_core::failure::Failure;
+use gripfast_core::supervise::circuit::CircuitView;
+use gripfast_core::supervise::spec::SupervisionSpec;
+use gripfast_core::supervise::status::State;
+use gripfast_core::supervise::upstream::{
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Manner, ProbeAnswer, Reason, WaitFor,
+};
+
+#[test]
+fn c05_after_a_broken_connection_nobody_follows_it_before_the_server_has_answered() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.fail_call(killed());
+    assert_eq!((world.probes(), world.dials()), (1, 1), "the link is doubted, not given up");
+    let replay = world.wait();
+    world.probe_ended(ProbeAnswer::Alive);
+    assert!(matches!(world.readmit(replay), Admission::Go(_)));
+
+    world.fail_call(killed());
+    let replay = world.wait();
+    world.probe_ended(ProbeAnswer::Failed(refused()));
+    assert_eq!(world.dials(), 2, "now it is");
+    world.come_up();
+    assert!(matches!(world.readmit(replay), Admission::Go(_)));
+}
+
+#[test]
+fn c03_a_call_that_timed_out_has_the_link_probed_at_once_and_replaced_if_it_is_silent() {
+    let mut world = World::ready(LinkKind::Process);
+    let other = world.go();
+    world.fail_call(timed_out());
+    assert_eq!(world.probes(), 1, "although another call is in flight");
+    let dials = world.dials();
+    world.pass(30 * SEC);
+    assert!(world.actions.contains(&Action::HangUp(Manner::AtOnce)));
+    assert_eq!(world.dials(), dials + 1);
+    world.end(other, CallEnd::Failed(killed()));
+}
+
+#[test]
+fn c03_nobody_is_sent_into_the_silence_of_another_call() {
+    for kind in BOTH {
+        let mut world = World::ready(kind);
+        let others: Vec<_> = (0..5).map(|_| world.go()).collect();
+        world.fail_call(timed_out());
+        let place = world.wait();
+        for ticket in others {
+            world.end(ticket, CallEnd::Failed(timed_out()));
+        }
+        assert_eq!(world.status().circuit, CircuitView::Closed, "what is known already does not count");
+        world.pass(10 * SEC);
+        assert_eq!(world.dials(), 2, "callers are held for 15 s: the probe has less than its usual 30");
+        world.come_up();
+        assert!(matches!(world.readmit(place), Admission::Go(_)), "the next link serves it");
+    }
+}
+
+#[test]
+fn c03_a_probe_that_is_answered_keeps_the_link() {
+    let mut world = World::ready(LinkKind::Process);
+    world.fail_call(timed_out());
+    world.probe_ended(ProbeAnswer::Alive);
+    let dials = world.dials();
+    world.pass(MIN);
+    assert_eq!(world.dials(), dials);
+}
+
+#[test]
+fn c04_calls_are_held_while_a_link_is_on_its_way() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    let place = world.wait();
+    world.link_down(refused());
+    assert_eq!(world.wait().wait_for, WaitFor::Link, "held while waiting for the next attempt too");
+    world.pass(SEC);
+    world.come_up();
+    assert!(matches!(world.readmit(place), Admission::Go(_)));
+    assert_eq!(world.status().consecutive_failures, 0, "held calls do not count");
+}
+
+#[test]
+fn c04_parked_blocked_stopped_and_open_answer_at_once() {
+    let mut world = parked();
+    assert!(matches!(world.refused().reason, Reason::Parked { .. }));
+    let mut world = World::ready(LinkKind::Remote);
+    world.ask(Ask::Stop);
+    assert_eq!(world.refused().reason, Reason::Stopped);
+    let mut world = open_circuit();
+    assert!(matches!(world.refused().reason, Reason::CircuitOpen { .. }));
+}
+
+#[test]
+fn c04_those_who_wait_are_woken_when_waiting_became_pointless() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    let place = world.wait();
+    assert!(!world.machine.should_wake_one());
+    world.ask(Ask::Stop);
+    assert!(world.machine.should_wake_one());
+    assert!(matches!(world.readmit(place), Admission::Refuse(refusal) if refusal.reason == Reason::Stopped));
+}
+
+#[test]
+fn c06_calls_run_side_by_side_up_to_the_limit_then_queue_then_are_refused() {
+    let spec = SupervisionSpec { max_in_flight: 2, max_waiting: 1, ..SupervisionSpec::default() };
+    let mut world = World::ready_with(LinkKind::Process, spec);
+    let first = world.go();
+    let second = world.go();
+    let queued = world.wait();
+    assert_eq!(queued.wait_for, WaitFor::Slot);
+    assert_eq!(world.refused().reason, Reason::Overloaded);
+    world.end(first, CallEnd::Answered);
+    assert!(world.machine.should_wake_one());
+    let overtaking = world.refused();
+    assert_eq!(overtaking.reason, Reason::Overloaded, "nobody overtakes the queue");
+    assert!(matches!(world.readmit(queued), Admission::Go(_)));
+    world.end(second, CallEnd::Answered);
+}
+
+#[test]
+fn c08_a_cancelled_call_never_triggers_a_reconnect_or_a_probe() {
+    let mut world = World::ready(LinkKind::Remote);
+    let actions = world.actions.len();
+    for _ in 0..100 {
+        let ticket = world.go();
+        world.end(ticket, CallEnd::Abandoned);
+    }
+    assert_eq!(world.actions.len(), actions);
+}
+
+#[test]
+fn c05_fifty_calls_with_outdated_headers_are_answers_and_have_the_catalog_listed_anew() {
+    let mut world = World::ready(LinkKind::Remote);
+    let outdated = || CallEnd::Failed(Failure::Outdated("Mcp-Param-Region is missing".to_owned()));
+    let listings = |world: &World| {
+        world.actions.iter().filter(|action| matches!(action, Action::ListCatalog { .. })).count()
+    };
+    let (before, epoch) = (listings(&world), world.epoch());
+    assert!(!world.machine.is_listing(epoch));
+    let tickets: Vec<_> = (0..50).map(|_| world.go()).collect();
+    for ticket in tickets {
+        world.end(ticket, outdated());
+    }
+    assert_eq!(listings(&world), before + 1);
+    assert!(world.machine.is_listing(epoch));
+    // Some were refused while it was being listed: that listing may be older than their refusal.
+    world.tell(Input::CatalogListed { epoch });
+    assert_eq!(listings(&world), before + 2);
+    world.tell(Input::CatalogListed { epoch });
+    assert!(!world.machine.is_listing(epoch));
+    assert_eq!((world.state(), world.status().consecutive_failures), (State::Ready, 0));
+    let straggler = world.go();
+    world.link_down(killed());
+    world.come_up();
+    let before = listings(&world);
+    world.end(straggler, outdated());
+    assert_eq!(listings(&world), before, "a straggler of an older link changes nothing");
+}

@@ -1,0 +1,412 @@
+//! One owner that only a person ends: restarts, their budget, revival, blocked servers, suspended machines.
+
+use crate::common::*;
+use crate::{BOTH, parked};
+use gripfast_core::event::Event;
+use gripfast_core::failure::{BlockCause, Failure};
+use gripfast_core::supervise::spec::SupervisionSpec;
+use gripfast_core::supervise::status::{NextAction, State};
+use gripfast_core::supervise::upstream::{
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Manner, ProbeAnswer, Reason, WaitFor,
+};
+use std::time::Duration;
+
+#[test]
+fn b01_only_stop_ends_an_upstream_and_start_resumes_it() {
+    for kind in BOTH {
+        let mut world = World::ready(kind);
+        for _ in 0..50 {
+            world.link_down(killed());
+            world.pass(10 * MIN);
+            assert_ne!(world.state(), State::Stopped);
+            world.link_up();
+        }
+        world.ask(Ask::Stop);
+        assert_eq!(world.state(), State::Stopped);
+        world.ask(Ask::Reconnect);
+        world.ask(Ask::CauseChanged);
+        world.pass(24 * 60 * MIN);
+        assert_eq!(world.state(), State::Stopped, "only start resumes");
+        world.ask(Ask::Start);
+        world.come_up();
+        assert_eq!(world.state(), State::Ready);
+    }
+}
+
+#[test]
+fn b01_every_state_but_idle_and_stopped_shows_its_next_wake_up() {
+    let mut world = World::new(LinkKind::Process, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let status = world.status();
+        assert!(status.next_wake.is_some(), "{:?} has no wake-up", status.state);
+        seen.push(status.state);
+        world.link_down(refused());
+        world.pass(SEC);
+    }
+    assert!(seen.contains(&State::Parked) && seen.contains(&State::Starting));
+    let mut quiet = SupervisionSpec::default();
+    quiet.keepalive.interval = None;
+    let mut world = World::ready_with(LinkKind::Remote, quiet);
+    world.pass(60 * MIN);
+    assert!(world.status().next_wake.is_some(), "ready without keepalive still looks at the clocks");
+}
+
+#[test]
+fn b02_a_dead_child_is_respawned_at_once_without_anybody_calling() {
+    let mut world = World::ready(LinkKind::Process);
+    world.good_call();
+    let dials = world.dials();
+    world.link_down(killed());
+    assert_eq!(world.dials(), dials + 1, "no time passed, nobody called");
+    world.come_up();
+    assert_eq!(world.state(), State::Ready);
+}
+
+#[test]
+fn b02_a_server_that_is_away_is_dialed_eagerly_for_two_seconds_then_ever_more_patiently() {
+    let mut world = World::ready(LinkKind::Remote);
+    let begin = world.mono;
+    world.link_down(killed());
+    let mut dialed_at = vec![world.mono - begin];
+    while world.mono - begin < Duration::from_secs(120) {
+        world.link_down(refused());
+        let dials = world.dials();
+        while world.dials() == dials {
+            world.pass(MS);
+        }
+        dialed_at.push(world.mono - begin);
+    }
+    let pauses: Vec<_> = dialed_at.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
+    assert!(pauses.iter().filter(|(at, _)| *at < 2 * SEC).all(|(_, pause)| *pause <= 251 * MS), "{pauses:?}");
+    assert!(pauses.iter().all(|(_, pause)| *pause <= 36 * SEC));
+    assert!(pauses.last().is_some_and(|(_, pause)| *pause >= 10 * SEC), "{pauses:?}");
+}
+
+#[test]
+fn b03_more_than_five_restarts_in_five_minutes_park_it_and_refused_dials_do_not_count() {
+    let mut world = World::new(LinkKind::Process, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    for _ in 0..10 {
+        world.link_down(refused());
+        world.pass(300 * MS);
+    }
+    assert_eq!((world.state(), world.status().restarts), (State::Parked, 5));
+
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    for _ in 0..10 {
+        world.link_down(refused());
+        world.pass(300 * MS);
+    }
+    assert_eq!((world.state(), world.status().restarts), (State::Reconnecting, 1));
+}
+
+#[test]
+fn b03_away_for_the_whole_window_parks_it_and_it_probes_itself_slowly() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    for _ in 0..400 {
+        world.link_down(refused());
+        world.pass(SEC);
+    }
+    assert_eq!(world.state(), State::Parked);
+    let dials = world.dials();
+    for _ in 0..600 {
+        world.link_down(refused());
+        world.pass(SEC);
+    }
+    let probes = world.dials() - dials;
+    assert!((8..=13).contains(&probes), "about one a minute in ten minutes, got {probes}");
+}
+
+#[test]
+fn b03_a_parked_upstream_wakes_on_every_ask_and_on_a_call_once_in_five_seconds() {
+    for ask in [Ask::Reconnect, Ask::Reload, Ask::CauseChanged] {
+        let mut world = parked();
+        let dials = world.dials();
+        world.ask(ask);
+        assert_eq!(world.dials(), dials + 1, "{ask:?}");
+    }
+    let mut world = parked();
+    let dials = world.dials();
+    for _ in 0..50 {
+        assert!(matches!(world.refused().reason, Reason::Parked { .. }), "a call is answered at once");
+        world.link_down(refused());
+        world.pass(100 * MS);
+    }
+    assert_eq!(world.dials(), dials + 1, "fifty calls within five seconds wake it once");
+    world.pass(SEC);
+    let _ = world.refused();
+    assert_eq!(world.dials(), dials + 2);
+}
+
+#[test]
+fn b06_a_parked_upstream_that_tries_itself_is_still_parked_and_holds_nobody() {
+    let mut world = parked();
+    world.events.clear();
+    let dials = world.dials();
+    while world.dials() == dials {
+        world.pass(SEC);
+    }
+    assert_eq!(world.state(), State::Parked, "while it tries");
+    assert!(matches!(world.refused().reason, Reason::Parked { .. }));
+    world.link_down(refused());
+    assert!(!world.events.iter().any(|event| matches!(event, Event::StateChanged { .. })), "no flapping");
+    world.ask(Ask::Reconnect);
+    assert_eq!(world.wait().wait_for, WaitFor::Link, "whoever asks for it is waited for");
+}
+
+#[test]
+fn b04_a_server_that_connects_and_dies_each_second_reaches_parked() {
+    for kind in BOTH {
+        let mut world = World::ready(kind);
+        for _ in 0..10 {
+            world.pass(SEC);
+            world.link_down(killed());
+            if world.state() == State::Parked {
+                break;
+            }
+            world.come_up();
+        }
+        assert_eq!(world.state(), State::Parked, "{kind:?}: a handshake forgives nothing");
+    }
+}
+
+#[test]
+fn b04_one_good_call_forgives_the_restart_budget() {
+    for kind in BOTH {
+        let mut world = World::ready(kind);
+        for _ in 0..50 {
+            world.pass(SEC);
+            world.good_call();
+            world.link_down(killed());
+            assert_ne!(world.state(), State::Parked);
+            world.come_up();
+        }
+        assert_eq!((world.status().restarts, world.status().restarts_in_window > 1), (50, false));
+    }
+}
+
+#[test]
+fn b04_one_full_keepalive_interval_forgives_it_too() {
+    let mut world = World::ready(LinkKind::Process);
+    for _ in 0..5 {
+        world.link_down(killed());
+        world.come_up();
+    }
+    world.pass(179 * SEC);
+    assert_eq!(world.status().restarts_in_window, 5);
+    world.pass(2 * SEC);
+    assert_eq!(world.status().restarts_in_window, 0);
+}
+
+#[test]
+fn b04_five_minutes_of_flapping_cost_a_handful_of_spawns_not_thousands() {
+    let mut world = World::new(LinkKind::Process, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    for _ in 0..300 {
+        world.link_up();
+        world.pass(500 * MS);
+        world.link_down(killed());
+        world.pass(500 * MS);
+    }
+    assert!(world.dials() <= 14, "{} spawns in five minutes", world.dials());
+}
+
+#[test]
+fn b05_revival_is_complete_only_when_the_catalog_was_listed_again() {
+    let mut world = World::ready(LinkKind::Process);
+    world.link_down(killed());
+    world.pass(SEC);
+    world.link_up();
+    assert!(matches!(world.actions.last(), Some(Action::ListCatalog { .. })));
+    assert_eq!(world.state(), State::Reconnecting, "connected is not revived");
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Revived { .. })));
+    let epoch = world.epoch();
+    world.tell(Input::CatalogListed { epoch });
+    assert_eq!(world.state(), State::Ready);
+    assert!(world.events.iter().any(|event| matches!(event, Event::Revived { away } if *away >= SEC)));
+}
+
+#[test]
+fn b05_an_instance_whose_catalog_is_known_from_elsewhere_is_ready_unlisted_and_has_proven_nothing() {
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    world.link_up();
+    let epoch = world.epoch();
+    world.tell(Input::CatalogKnown { epoch });
+    assert_eq!(world.state(), State::Ready);
+    // A session that never worked is not replaced by another of its kind.
+    world.fail_call(expired());
+    assert!(!world.actions.iter().any(|action| matches!(action, Action::Renew { .. })));
+}
+
+#[test]
+fn b05_a_catalog_that_cannot_be_listed_is_tried_again_and_shows_as_degraded() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    world.link_up();
+    let epoch = world.epoch();
+    world.tell(Input::CatalogFailed { epoch, failure: Failure::Declined("not now (-32603)".to_owned()) });
+    assert_eq!(world.state(), State::Degraded);
+    let lists = |world: &World| {
+        world.actions.iter().filter(|action| matches!(action, Action::ListCatalog { .. })).count()
+    };
+    let before = lists(&world);
+    world.pass(2 * SEC);
+    assert_eq!(lists(&world), before + 1);
+    world.tell(Input::CatalogListed { epoch });
+    assert_eq!(world.state(), State::Ready);
+}
+
+#[test]
+fn b05_a_change_during_a_listing_is_listed_once_more() {
+    let mut world = World::ready(LinkKind::Remote);
+    let epoch = world.epoch();
+    let lists = |world: &World| {
+        world.actions.iter().filter(|action| matches!(action, Action::ListCatalog { .. })).count()
+    };
+    let before = lists(&world);
+    for _ in 0..5 {
+        world.tell(Input::CatalogChanged { epoch });
+    }
+    assert_eq!(lists(&world), before + 1);
+    world.tell(Input::CatalogListed { epoch });
+    assert_eq!(lists(&world), before + 2, "once more for everything that changed meanwhile");
+    world.tell(Input::CatalogListed { epoch });
+    assert_eq!((lists(&world), world.state()), (before + 2, State::Ready));
+}
+
+#[test]
+fn b07_a_server_that_is_down_at_the_start_is_retried_like_any_other() {
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    for _ in 0..30 {
+        world.link_down(refused());
+        world.pass(SEC);
+    }
+    assert!(world.dials() >= 8, "{} dials in half a minute", world.dials());
+    while world.state() != State::Starting {
+        world.pass(SEC);
+    }
+    world.come_up();
+    assert_eq!(world.state(), State::Ready);
+}
+
+#[test]
+fn b09_what_retrying_cannot_mend_gets_its_own_state_and_one_next_action() {
+    let missing = BlockCause::MissingExecutable("`npx` was not found".to_owned());
+    let login = BlockCause::NeedsLogin("HTTP 401".to_owned());
+    for (cause, state, action) in
+        [(missing, State::ConfigError, NextAction::Configure), (login, State::NeedsLogin, NextAction::Login)]
+    {
+        let mut world = World::new(LinkKind::Process, SupervisionSpec::default());
+        world.ask(Ask::Start);
+        world.link_down(Failure::Blocked(cause.clone()));
+        assert_eq!((world.state(), world.status().next_action), (state, Some(action)));
+        assert_eq!(world.refused().reason, Reason::Blocked(cause.clone()));
+        for _ in 0..600 {
+            world.link_down(Failure::Blocked(cause.clone()));
+            world.pass(SEC);
+            assert_eq!(world.state(), state, "a re-check does not flicker");
+        }
+        assert!(world.dials() <= 14, "{} spawns of a missing module in ten minutes", world.dials());
+        world.ask(Ask::CauseChanged);
+        world.come_up();
+        assert_eq!(world.state(), State::Ready);
+    }
+}
+
+#[test]
+fn b10_after_a_suspend_the_link_is_probed_before_it_is_trusted() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.wall += 8 * 60 * MIN;
+    let place = world.wait();
+    assert_eq!(place.wait_for, WaitFor::Link);
+    assert_eq!(world.probes(), 1, "the call that noticed has it asked");
+    assert!(world.events.contains(&Event::Slept));
+    world.probe_ended(ProbeAnswer::Alive);
+    assert!(matches!(world.readmit(place), Admission::Go(_)));
+}
+
+#[test]
+fn b10_after_a_suspend_idle_links_are_probed_one_after_another() {
+    let mut delays = Vec::new();
+    for seed in 0..20 {
+        let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+        world.machine = gripfast_core::supervise::upstream::Upstream::new(
+            SupervisionSpec::default(),
+            LinkKind::Remote,
+            seed,
+            world.now(),
+        );
+        world.ask(Ask::Start);
+        world.come_up();
+        world.wall += 60 * MIN;
+        let woke = world.mono;
+        while world.probes() == 0 {
+            world.pass(10 * MS);
+            assert!(world.mono - woke < 36 * SEC, "noticed within a glance and the stagger");
+        }
+        delays.push((world.mono - woke).as_millis() / 500);
+    }
+    delays.sort_unstable();
+    delays.dedup();
+    assert!(delays.len() >= 5, "staggered, not all at once: {delays:?}");
+}
+
+#[test]
+fn b09_a_refused_credential_leaves_no_link_behind() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.fail_call(Failure::CredentialRefused("HTTP 401".to_owned()));
+    let epoch = world.epoch();
+    let failure = Some(Failure::CredentialRefused("HTTP 401".to_owned()));
+    world.tell(Input::RenewalEnded { epoch, failure });
+    assert_eq!(world.state(), State::NeedsLogin);
+    assert_eq!(world.actions.last(), Some(&Action::HangUp(Manner::AtOnce)));
+}
+
+#[test]
+fn stop_lets_calls_in_flight_finish_and_then_hangs_up() {
+    let mut world = World::ready(LinkKind::Process);
+    let ticket = world.go();
+    world.ask(Ask::Stop);
+    assert_eq!(world.refused().reason, Reason::Stopped);
+    assert!(!world.actions.contains(&Action::HangUp(Manner::Politely)));
+    world.end(ticket, CallEnd::Answered);
+    assert!(world.actions.contains(&Action::HangUp(Manner::Politely)));
+    let mut world = World::ready(LinkKind::Process);
+    let _stuck = world.go();
+    world.ask(Ask::Stop);
+    world.pass(10 * SEC);
+    assert!(world.actions.contains(&Action::HangUp(Manner::Politely)), "not longer than the deadline");
+}
+
+#[test]
+fn a_straggler_of_an_older_link_changes_nothing() {
+    let mut world = World::ready(LinkKind::Remote);
+    let stragglers: Vec<_> = (0..10).map(|_| world.go()).collect();
+    let old = world.epoch();
+    world.ask(Ask::Reconnect);
+    world.come_up();
+    let actions = world.actions.len();
+    for (n, ticket) in stragglers.into_iter().enumerate() {
+        world.end(ticket, CallEnd::Failed(if n % 2 == 0 { timed_out() } else { expired() }));
+    }
+    world.tell(Input::LinkDown { epoch: old, failure: killed() });
+    world.tell(Input::ProbeEnded { epoch: old, answer: ProbeAnswer::Failed(killed()) });
+    world.tell(Input::CatalogFailed { epoch: old, failure: killed() });
+    assert_eq!((world.actions.len(), world.status().consecutive_failures), (actions, 0));
+    assert_eq!(world.state(), State::Ready);
+}
+
+#[test]
+fn a_dial_that_never_ends_is_given_up() {
+    let mut world = World::new(LinkKind::Process, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    world.pass(30 * SEC);
+    assert!(world.actions.contains(&Action::HangUp(Manner::AtOnce)));
+    assert_eq!(world.dials(), 2);
+}
