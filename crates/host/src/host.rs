@@ -1,24 +1,29 @@
 //! The host: upstreams by name, and the verbs over them.
 
-use crate::audit::{Audit, AuditOptions, AuditStatus};
+mod builder;
+mod entry;
+
+pub use builder::HostBuilder;
+pub(crate) use entry::{Entry, EntryKind};
+
+use crate::audit::{Audit, AuditStatus};
 use crate::auth::Credential;
-use crate::cache::{AnswerCache, CacheLimits, CacheSpec};
-use crate::call::{BudgetSpec, Purse};
-use crate::client::{Client, Principal};
+use crate::cache::{AnswerCache, CacheSpec};
+use crate::call::Purse;
+use crate::client::Principal;
 use crate::clock::Clock;
 use crate::config::{ServerSpec, Target, suggest};
-use crate::instances::{Instances, Lease, Recipe};
-use crate::ledger::{Calls, Ledger, LedgerOptions, LedgerStatus, Query};
+use crate::instances::{Instances, Recipe};
+use crate::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::overheard::{Ears, Overhears};
-use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Kind, Rules, Verdict, subject};
+use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
 use crate::status::ServerStatus;
-use crate::store::{LocalStore, MemoryStore, Shelf, Store};
+use crate::store::{Shelf, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
-use crate::upstream::{Origin, ServerFacts, Settings, Upstream};
-use gripfast_core::catalog::{Catalog, Item};
-use gripfast_core::failure::recovery::ToolHints;
+use crate::upstream::{Origin, ServerFacts, Settings};
+use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
 use gripfast_core::policy::ReplayRules;
@@ -29,7 +34,7 @@ use gripfast_core::time::Mono;
 use gripfast_wire::patch::Object;
 use gripfast_wire::{Era, RawValue, tasks};
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -61,186 +66,6 @@ pub(crate) struct Inner {
     cache: Arc<AnswerCache>,
     audit: Audit,
     ears: Ears,
-}
-
-/// One server of the host.
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) rules: Rules,
-    pub(crate) cache: CacheSpec,
-    pub(crate) replay: ReplayRules,
-    pub(crate) prefix: Option<String>,
-    pub(crate) lazy: bool,
-    when_down: WhenDown,
-    /// What its config says; unknown of one that is unusable.
-    pub(crate) spec: Option<ServerSpec>,
-    pub(crate) kind: EntryKind,
-}
-
-pub(crate) enum EntryKind {
-    Running(Arc<Instances>),
-    /// Its config is unusable; it is listed with its cause.
-    Broken {
-        cause: String,
-    },
-    /// Switched off in the config.
-    Disabled,
-}
-
-/// Builds a [`Host`].
-#[derive(Default)]
-pub struct HostBuilder {
-    state_dir: Option<PathBuf>,
-    store: Option<Arc<dyn Store>>,
-    ledger: LedgerOptions,
-    logins: Option<PathBuf>,
-    client: Option<(String, String)>,
-    capabilities: Option<serde_json::Value>,
-    guard: Option<Guard>,
-    clients: Vec<ClientPolicy>,
-    budgets: Vec<BudgetSpec>,
-    cache: CacheLimits,
-    audit: AuditOptions,
-}
-
-impl HostBuilder {
-    /// Where catalogs and the like are kept between runs. Without it nothing is kept.
-    #[must_use]
-    pub fn state_dir(mut self, directory: Option<PathBuf>) -> Self {
-        self.state_dir = directory;
-        self
-    }
-
-    /// A store of the program's own, instead of a directory.
-    #[must_use]
-    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = Some(store);
-        self
-    }
-
-    /// The state directory whose logins are used, if it is another than [`HostBuilder::state_dir`] or there is none.
-    #[must_use]
-    pub fn logins_of(mut self, directory: Option<PathBuf>) -> Self {
-        self.logins = directory;
-        self
-    }
-
-    /// What is noted down of tool calls, in the state directory. Without one, nothing is.
-    #[must_use]
-    pub fn ledger(mut self, options: LedgerOptions) -> Self {
-        self.ledger = options;
-        self
-    }
-
-    /// How the host introduces itself to servers.
-    #[must_use]
-    pub fn client_info(mut self, name: &str, version: &str) -> Self {
-        self.client = Some((name.to_owned(), version.to_owned()));
-        self
-    }
-
-    /// What servers may ask for on the way to an answer (`elicitation`, `sampling`, `roots`), as the
-    /// capabilities of an MCP client. Whoever says more than nothing answers with
-    /// [`Listener::asked`](crate::transport::Listener::asked).
-    #[must_use]
-    pub fn capabilities(mut self, capabilities: serde_json::Value) -> Self {
-        self.capabilities = Some(capabilities);
-        self
-    }
-
-    /// A rule of the program's own over the tools of all servers: it is asked with the server and the
-    /// server's own name of the tool, whenever tools are listed or called. What it denies is as good as not
-    /// there; what it allows must be allowed by the lists as well.
-    #[must_use]
-    pub fn guard(mut self, guard: impl Fn(&str, &str) -> Verdict + Send + Sync + 'static) -> Self {
-        self.guard = Some(Arc::new(guard));
-        self
-    }
-
-    /// What clients may see and use, besides what the lists of the servers say.
-    #[must_use]
-    pub fn clients(mut self, policies: Vec<ClientPolicy>) -> Self {
-        self.clients = policies;
-        self
-    }
-
-    /// How many calls there may be, of whom, to what.
-    #[must_use]
-    pub fn budgets(mut self, budgets: Vec<BudgetSpec>) -> Self {
-        self.budgets = budgets;
-        self
-    }
-
-    /// How many answers are kept at the most, to be given again.
-    #[must_use]
-    pub fn cache(mut self, limits: CacheLimits) -> Self {
-        self.cache = limits;
-        self
-    }
-
-    /// What is written down of requests and decisions, in the state directory.
-    #[must_use]
-    pub fn audit(mut self, options: AuditOptions) -> Self {
-        self.audit = options;
-        self
-    }
-
-    /// Makes the host. It runs on the tokio runtime that this is called on.
-    #[must_use]
-    pub fn build(self) -> Host {
-        let clock = Clock::new();
-        let audit = Audit::open(self.state_dir.as_deref(), self.audit, clock);
-        let ledger = Ledger::open(self.state_dir.as_deref(), self.ledger, clock);
-        let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
-        let (name, version) = self
-            .client
-            .unwrap_or_else(|| (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
-        let capabilities = self.capabilities.unwrap_or_else(|| serde_json::json!({})).to_string();
-        let capabilities = RawValue::from_string(capabilities).expect("a JSON value prints as JSON");
-        let introduction = serde_json::json!({ "name": name, "version": version });
-        let client_info =
-            RawValue::from_string(introduction.to_string()).expect("a JSON value prints as JSON");
-        Host {
-            inner: Arc::new(Inner {
-                clock,
-                feed: Feed::new(),
-                store,
-                ledger,
-                logins: self.logins.or(self.state_dir),
-                client_info: client_info.into(),
-                capabilities: capabilities.into(),
-                entries: RwLock::default(),
-                bell: Bell::new(),
-                kitchen: Kitchen::default(),
-                guard: self.guard,
-                purse: Purse::new(self.budgets),
-                audit,
-                cache: Arc::new(AnswerCache::new(self.cache, clock)),
-                clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
-                ears: Ears::default(),
-            }),
-        }
-    }
-}
-
-fn in_memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::default())
-}
-
-/// A store on disk; one that cannot be used is said aloud and done without.
-fn on_disk(directory: &Path) -> Arc<dyn Store> {
-    match LocalStore::open(directory) {
-        Ok((store, None)) => Arc::new(store),
-        Ok((store, Some(aside))) => {
-            tracing::warn!(moved_to = %aside.display(), "the state file was corrupt; a new one was begun");
-            Arc::new(store)
-        }
-        Err(error) => {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(%error, cause, "no state is kept in this run");
-            in_memory()
-        }
-    }
 }
 
 /// Options of [`Host::spawn_with`] beyond the spec.
@@ -716,95 +541,6 @@ impl Drop for Inner {
             if let EntryKind::Running(instances) = &entry.kind {
                 instances.abort();
             }
-        }
-    }
-}
-
-impl Entry {
-    /// The instance that all clients share, which knows the catalog.
-    pub(crate) fn upstream(&self) -> Result<&Arc<Upstream>, CallError> {
-        Ok(self.instances()?.base())
-    }
-
-    /// The instance for a call of `client`.
-    pub(crate) fn lease(&self, client: Option<&Client>) -> Result<Lease, CallError> {
-        self.instances()?.lease(client)
-    }
-
-    fn instances(&self) -> Result<&Instances, CallError> {
-        match &self.kind {
-            EntryKind::Running(instances) => Ok(instances),
-            EntryKind::Broken { cause } => Err(CallError::new(
-                Code::Unreachable,
-                &self.name,
-                Fate::NotSent,
-                format!("upstream `{}` cannot work as configured: {cause}", self.name),
-            )
-            .hint(format!("`gripfast check` explains the config of `{}`", self.name))),
-            EntryKind::Disabled => Err(CallError::new(
-                Code::Stopped,
-                &self.name,
-                Fate::NotSent,
-                format!("upstream `{}` is disabled in the config", self.name),
-            )
-            .hint(format!("remove `disabled` from `{}` in the config", self.name))),
-        }
-    }
-
-    /// The catalog as it may be seen: denied tools are absent, and a withdrawn server offers nothing.
-    pub(crate) fn visible(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        let withdrawn = self.when_down == WhenDown::Withdraw
-            && self.upstream().is_ok_and(|upstream| upstream.state() == State::Parked);
-        if withdrawn {
-            return Arc::default();
-        }
-        if self.rules.are_open() {
-            return catalog;
-        }
-        let mut seen = Catalog::clone(&catalog);
-        let shown =
-            |kind| move |item: &Item| self.rules.show(&subject(&self.name, kind, &item.key, item.hints));
-        seen.tools.retain(shown(Kind::Tool));
-        seen.resources.retain(shown(Kind::Resource));
-        seen.templates.retain(shown(Kind::Resource));
-        seen.prompts.retain(shown(Kind::Prompt));
-        Arc::new(seen)
-    }
-
-    /// How many tools it offers, as far as everybody may see them.
-    pub(crate) fn count_tools(&self) -> usize {
-        let Ok(upstream) = self.upstream() else { return 0 };
-        let catalog = Arc::clone(&upstream.listing.borrow().catalog);
-        let subject = |tool: &Item| self.rules.show(&subject(&self.name, Kind::Tool, &tool.key, tool.hints));
-        catalog.tools.iter().filter(|tool| subject(tool)).count()
-    }
-
-    /// What something says about itself, as far as it is known; only tools do.
-    pub(crate) fn hints(&self, kind: Kind, name: &str) -> ToolHints {
-        match kind {
-            Kind::Tool => self
-                .upstream()
-                .ok()
-                .and_then(|upstream| Some(upstream.listing.borrow().catalog.tool(name)?.hints))
-                .unwrap_or_default(),
-            Kind::Resource | Kind::Prompt => ToolHints::default(),
-        }
-    }
-
-    /// What a name may mean to this server: what it has listed, or whatever has names.
-    pub(crate) fn kinds_named(&self, name: &str) -> Vec<Kind> {
-        let mut kinds = Vec::new();
-        if let Ok(upstream) = self.upstream() {
-            let catalog = Arc::clone(&upstream.listing.borrow().catalog);
-            kinds.extend(catalog.tool(name).map(|_| Kind::Tool));
-            kinds.extend(catalog.prompts.iter().any(|prompt| prompt.key == name).then_some(Kind::Prompt));
-        }
-        if kinds.is_empty() { vec![Kind::Tool, Kind::Prompt] } else { kinds }
-    }
-
-    pub(crate) async fn end(&self) {
-        if let EntryKind::Running(instances) = &self.kind {
-            instances.end().await;
         }
     }
 }

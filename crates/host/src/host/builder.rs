@@ -1,0 +1,172 @@
+//! What a host is made of: every part has a default, and a program says what it wants otherwise.
+
+use super::{Host, Inner};
+use crate::audit::{Audit, AuditOptions};
+use crate::cache::{AnswerCache, CacheLimits};
+use crate::call::{BudgetSpec, Purse};
+use crate::clock::Clock;
+use crate::ledger::{Ledger, LedgerOptions};
+use crate::menu::{Bell, Kitchen};
+use crate::observe::Feed;
+use crate::overheard::Ears;
+use crate::policy::{ClientLists, ClientPolicy, Guard, Verdict};
+use crate::store::{LocalStore, MemoryStore, Store};
+use gripfast_wire::RawValue;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+/// Builds a [`Host`].
+#[derive(Default)]
+pub struct HostBuilder {
+    state_dir: Option<PathBuf>,
+    store: Option<Arc<dyn Store>>,
+    ledger: LedgerOptions,
+    logins: Option<PathBuf>,
+    client: Option<(String, String)>,
+    capabilities: Option<serde_json::Value>,
+    guard: Option<Guard>,
+    clients: Vec<ClientPolicy>,
+    budgets: Vec<BudgetSpec>,
+    cache: CacheLimits,
+    audit: AuditOptions,
+}
+
+impl HostBuilder {
+    /// Where catalogs and the like are kept between runs. Without it nothing is kept.
+    #[must_use]
+    pub fn state_dir(mut self, directory: Option<PathBuf>) -> Self {
+        self.state_dir = directory;
+        self
+    }
+
+    /// A store of the program's own, instead of a directory.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// The state directory whose logins are used, if it is another than [`HostBuilder::state_dir`] or there is none.
+    #[must_use]
+    pub fn logins_of(mut self, directory: Option<PathBuf>) -> Self {
+        self.logins = directory;
+        self
+    }
+
+    /// What is noted down of tool calls, in the state directory. Without one, nothing is.
+    #[must_use]
+    pub fn ledger(mut self, options: LedgerOptions) -> Self {
+        self.ledger = options;
+        self
+    }
+
+    /// How the host introduces itself to servers.
+    #[must_use]
+    pub fn client_info(mut self, name: &str, version: &str) -> Self {
+        self.client = Some((name.to_owned(), version.to_owned()));
+        self
+    }
+
+    /// What servers may ask for on the way to an answer (`elicitation`, `sampling`, `roots`), as the
+    /// capabilities of an MCP client. Whoever says more than nothing answers with
+    /// [`Listener::asked`](crate::transport::Listener::asked).
+    #[must_use]
+    pub fn capabilities(mut self, capabilities: serde_json::Value) -> Self {
+        self.capabilities = Some(capabilities);
+        self
+    }
+
+    /// A rule of the program's own over the tools of all servers: it is asked with the server and the
+    /// server's own name of the tool, whenever tools are listed or called. What it denies is as good as not
+    /// there; what it allows must be allowed by the lists as well.
+    #[must_use]
+    pub fn guard(mut self, guard: impl Fn(&str, &str) -> Verdict + Send + Sync + 'static) -> Self {
+        self.guard = Some(Arc::new(guard));
+        self
+    }
+
+    /// What clients may see and use, besides what the lists of the servers say.
+    #[must_use]
+    pub fn clients(mut self, policies: Vec<ClientPolicy>) -> Self {
+        self.clients = policies;
+        self
+    }
+
+    /// How many calls there may be, of whom, to what.
+    #[must_use]
+    pub fn budgets(mut self, budgets: Vec<BudgetSpec>) -> Self {
+        self.budgets = budgets;
+        self
+    }
+
+    /// How many answers are kept at the most, to be given again.
+    #[must_use]
+    pub fn cache(mut self, limits: CacheLimits) -> Self {
+        self.cache = limits;
+        self
+    }
+
+    /// What is written down of requests and decisions, in the state directory.
+    #[must_use]
+    pub fn audit(mut self, options: AuditOptions) -> Self {
+        self.audit = options;
+        self
+    }
+
+    /// Makes the host. It runs on the tokio runtime that this is called on.
+    #[must_use]
+    pub fn build(self) -> Host {
+        let clock = Clock::new();
+        let audit = Audit::open(self.state_dir.as_deref(), self.audit, clock);
+        let ledger = Ledger::open(self.state_dir.as_deref(), self.ledger, clock);
+        let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
+        let (name, version) = self
+            .client
+            .unwrap_or_else(|| (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        let capabilities = self.capabilities.unwrap_or_else(|| serde_json::json!({})).to_string();
+        let capabilities = RawValue::from_string(capabilities).expect("a JSON value prints as JSON");
+        let introduction = serde_json::json!({ "name": name, "version": version });
+        let client_info =
+            RawValue::from_string(introduction.to_string()).expect("a JSON value prints as JSON");
+        Host {
+            inner: Arc::new(Inner {
+                clock,
+                feed: Feed::new(),
+                store,
+                ledger,
+                logins: self.logins.or(self.state_dir),
+                client_info: client_info.into(),
+                capabilities: capabilities.into(),
+                entries: RwLock::default(),
+                bell: Bell::new(),
+                kitchen: Kitchen::default(),
+                guard: self.guard,
+                purse: Purse::new(self.budgets),
+                audit,
+                cache: Arc::new(AnswerCache::new(self.cache, clock)),
+                clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
+                ears: Ears::default(),
+            }),
+        }
+    }
+}
+
+fn in_memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::default())
+}
+
+/// A store on disk; one that cannot be used is said aloud and done without.
+fn on_disk(directory: &Path) -> Arc<dyn Store> {
+    match LocalStore::open(directory) {
+        Ok((store, None)) => Arc::new(store),
+        Ok((store, Some(aside))) => {
+            tracing::warn!(moved_to = %aside.display(), "the state file was corrupt; a new one was begun");
+            Arc::new(store)
+        }
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(%error, cause, "no state is kept in this run");
+            in_memory()
+        }
+    }
+}
