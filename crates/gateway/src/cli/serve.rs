@@ -102,22 +102,26 @@ impl Plan {
         })
     }
 
-    /// A host that keeps every server of the plan. A server whose config is unusable is listed with its
-    /// cause; the others start.
-    pub(crate) fn host(&self) -> Result<Host, Failure> {
+    /// A host by the rules of the plan, which keeps no server yet.
+    pub(crate) fn host(&self) -> Host {
         let builder = Host::builder()
             .client_info("gripfast", env!("CARGO_PKG_VERSION"))
             .capabilities(gripfast_gateway::downstream::client_capabilities());
         let budgets = self.config.as_ref().map(|(_, config)| config.budgets.clone()).unwrap_or_default();
         let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
-        let host = builder
+        builder
             .state_dir(self.state_dir.clone())
             .ledger(self.gateway.ledger)
             .clients(clients)
             .budgets(budgets)
             .cache(self.gateway.cache)
             .audit(self.gateway.audit)
-            .build();
+            .build()
+    }
+
+    /// Has `host` keep every server of the plan. A server whose config is unusable is listed with its cause; the
+    /// others start.
+    pub(crate) fn start_servers(&self, host: &Host) -> Result<(), Failure> {
         for entry in self.config.iter().flat_map(|(_, config)| &config.servers) {
             let spawned = match &entry.spec {
                 Ok(spec) => host.spawn(&entry.name, spec.clone()),
@@ -128,7 +132,7 @@ impl Plan {
             };
             spawned.map_err(|error| Failure::new(Exit::ConfigInvalid, error.to_string()))?;
         }
-        Ok(host)
+        Ok(())
     }
 
     /// Keeps this host in step with the file of the plan.
@@ -151,7 +155,7 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     let mut signals = Signals::listen().map_err(super::fleet::no_runtime)?;
     // Before anybody knows of us: an unheard hangup would end the process.
     let hangups = Hangups::listen();
-    let host = plan.host()?;
+    let host = plan.host();
     let server =
         Server::bind(host.clone(), &plan.settings(args.listen)).await.map_err(|error| cannot(&error))?;
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
@@ -161,16 +165,18 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         let listen = args.listen.map(|address| ("gateway.listen", address.to_string()));
         server.was_told(plan.typed_state_dir.clone().into_iter().chain(listen).collect());
     }
-    let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     screen.line(&format!(
         "gripfast {} serves MCP at http://{address}/mcp (legacy SSE: http://{address}/sse, dashboard: http://{address}/, status: http://{address}/api/v1/status)",
         env!("CARGO_PKG_VERSION")
     ))?;
-    if let (Some(_), Some(state)) = (&demo, &plan.state_dir) {
+    if let (true, Some(state)) = (args.demo, &plan.state_dir) {
         let token = state.join(gripfast_gateway::admin::TOKEN_FILE);
         screen.line(&format!("  to act in the dashboard, paste the token in {}", token.display()))?;
     }
     screen.flush()?;
+    // Once the address is ours: a second gateway by mistake starts nothing twice.
+    plan.start_servers(&host)?;
+    let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     let (say_stop, stop) = tokio::sync::oneshot::channel::<()>();
     let serving = server.serve(async {
         let _ = stop.await;

@@ -20,7 +20,8 @@ pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
 async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     let mut signals = Signals::listen().map_err(no_runtime)?;
     let hangups = Hangups::listen();
-    let host = plan.host()?;
+    let host = plan.host();
+    plan.start_servers(&host)?;
     let reloader = plan.reloader(&host);
     let broken =
         |error: std::io::Error| Failure::new(Exit::General, format!("stdin or stdout broke: {error}"));

@@ -45,13 +45,22 @@ fn an_address_that_others_could_reach() {
 }
 
 #[test]
-fn an_address_that_is_taken() {
+fn an_address_that_is_taken_starts_no_server() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let sandbox = Sandbox::with(&stdio("demo", &[]));
+    let sandbox = Sandbox::empty();
+    let servers: Vec<String> = (0..20).map(|number| leaves_a_mark(&sandbox, number)).collect();
+    let sandbox = sandbox.file("gripfast.toml", &servers.concat());
     let ran = sandbox.run(&["serve", "--listen", &address]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("cannot listen on") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    assert!((0..20).all(|number| !sandbox.path(&format!("started-{number}")).exists()));
+}
+
+/// A server that leaves a file behind when it is started.
+fn leaves_a_mark(sandbox: &Sandbox, number: u32) -> String {
+    let mark = sandbox.path(&format!("started-{number}"));
+    format!("[servers.s{number}]\ncommand = \"touch\"\nargs = [{mark:?}]\n")
 }
 
 #[cfg(unix)]
