@@ -40,6 +40,14 @@ stdout is data, stderr is talk. Exit codes:
 
 $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is honoured.";
 
+const SCHEMA: &str = "\
+For TOML, editors with Taplo or Even Better TOML look at a first line `#:schema PATH`. In JSON it is the key \
+`$schema`. The schema knows the keys of gripfast's own form; docs/reference/config.md has them for people.
+
+Examples:
+  gripfast schema > gripfast.schema.json
+  sed -i '1i #:schema ./gripfast.schema.json' gripfast.toml";
+
 /// The MCP host that never loses a server
 #[derive(Debug, Parser)]
 #[command(name = "gripfast", version, after_help = OVERVIEW, max_term_width = 100)]
@@ -115,6 +123,9 @@ pub(crate) enum Verb {
     Logout(LogoutArgs),
     /// Print what a shell needs to complete words
     Completions(CompletionsArgs),
+    /// Print the JSON Schema of the config, for editors
+    #[command(after_help = SCHEMA)]
+    Schema,
     /// Run the built-in sample MCP server, well-behaved or not
     // The flags are many, and the struct is built once.
     DemoServer(Box<DemoServerArgs>),

@@ -31,6 +31,7 @@ mod operate;
 mod pins;
 mod policy;
 mod render;
+mod schema;
 mod serve;
 mod status;
 mod stdio;
@@ -81,6 +82,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Login(args) => login::run(&cli.global, args, &mut screen),
         Verb::Logout(args) => login::forget(&cli.global, args, &mut screen),
         Verb::Completions(args) => completions::run(args, &mut screen),
+        Verb::Schema => schema::run(&mut screen),
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),
     };
     let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));

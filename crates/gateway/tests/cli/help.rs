@@ -44,6 +44,7 @@ fn overview() {
       login        Let gripfast use a server in your name, by a browser
       logout       Forget the login of a server
       completions  Print what a shell needs to complete words
+      schema       Print the JSON Schema of the config, for editors
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)
 

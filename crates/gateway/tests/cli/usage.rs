@@ -21,12 +21,12 @@ fn no_verb() {
 
 #[test]
 fn unknown_verb() {
-    assert_snapshot!(refused(&["chek"]), @"
+    assert_snapshot!(refused(&["doctr"]), @"
     exit 1
     --- stderr
-    error: unrecognized subcommand 'chek'
+    error: unrecognized subcommand 'doctr'
 
-      tip: a similar subcommand exists: 'check'
+      tip: a similar subcommand exists: 'doctor'
 
     Usage: gripfast [OPTIONS] <COMMAND>
 

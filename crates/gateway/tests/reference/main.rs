@@ -32,6 +32,11 @@ fn the_page_of_metrics_is_up_to_date() {
 }
 
 #[test]
+fn the_page_of_the_config_is_up_to_date() {
+    check("config.md", &gripfast::config::manual());
+}
+
+#[test]
 fn the_page_of_error_codes_is_up_to_date() {
     let mut page = String::from(
         "# Error codes\n\nThe `code` of a failure: in `_meta[\"gripfast/failure\"]` of a tool result, in `data` of a \

@@ -1,13 +1,11 @@
 //! The config as it is in force: every setting with its value, without anything secret, and where it comes from.
 //! What the file says is shown as the file says it; what it does not say is shown as it was understood.
 
+use super::keys::{self, Kind, Table, Usual};
 use super::node::{Node, Position, Value};
 use super::redact;
 use super::template::Template;
-use super::{Config, GatewayConfig, Isolation, PinMode, ProtocolChoice, ServerSpec};
-use gripfast_core::supervise::spec::WhenDown;
-use gripfast_core::text::duration;
-use std::time::Duration;
+use super::{Config, GatewayConfig, ServerSpec};
 
 /// One setting as it is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +29,6 @@ pub enum SettingFrom {
 
 /// What servers stand under.
 const ROOTS: [&str; 3] = ["servers", "mcpServers", "mcp_servers"];
-/// Tables whose values may be secret.
-const SECRET: [&str; 5] = ["env", "environment", "envs", "headers", "http_headers"];
 
 /// What a file says, setting by setting. Where and how something is said is no part of what is said: two configs that
 /// mean the same are the same.
@@ -79,8 +75,6 @@ impl Config {
     }
 }
 
-type Known = (&'static str, String);
-
 /// What is said of one table, and then what is not.
 fn table(name: &str, said: &[Setting], known: Vec<Known>, usual: &[Known]) -> Vec<Setting> {
     let inside = format!("{name}.");
@@ -111,7 +105,7 @@ fn leaves(node: &Node, path: &mut Vec<String>, secrets: &[String], found: &mut V
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) | Value::List(_) => {
-            let is_secret = path.iter().any(|key| SECRET.contains(&key.as_str()));
+            let is_secret = path.iter().any(|key| redact::HOLDERS.contains(&key.as_str()));
             let value = shown(node, is_secret, secrets);
             found.push(Setting { path: path.join("."), value, from: SettingFrom::File(node.at) });
         }
@@ -134,7 +128,7 @@ fn shown(node: &Node, is_secret: bool, secrets: &[String]) -> String {
         }
         Value::Table(entries) => {
             let items = entries.iter().map(|(key, value)| {
-                let is_secret = is_secret || SECRET.contains(&key.name.as_str());
+                let is_secret = is_secret || redact::HOLDERS.contains(&key.name.as_str());
                 format!("{} = {}", key.name, shown(value, is_secret, secrets))
             });
             format!("{{ {} }}", items.collect::<Vec<_>>().join(", "))
@@ -143,98 +137,36 @@ fn shown(node: &Node, is_secret: bool, secrets: &[String]) -> String {
     }
 }
 
+type Known = (String, String);
+
+/// The settings of a table whose value is known, as they would be written.
+fn known(table: &Table, value: &dyn Fn(&Usual) -> Option<String>) -> Vec<Known> {
+    let mut settings = Vec::new();
+    for row in table.rows() {
+        match &row.kind {
+            Kind::Table(inner) => {
+                let inner = known(inner, value).into_iter();
+                settings.extend(inner.map(|(key, value)| (format!("{}.{key}", row.name), value)));
+            }
+            _ => settings.extend(value(&row.usual).map(|value| (row.name.to_owned(), value))),
+        }
+    }
+    settings
+}
+
 fn of_gateway(gateway: &GatewayConfig) -> Vec<Known> {
-    let limits = gateway.limits;
-    vec![
-        ("listen", gateway.listen.to_string()),
-        (
-            "state_dir",
-            gateway
-                .state_dir
-                .as_ref()
-                .map_or("the platform's own".to_owned(), |dir| dir.display().to_string()),
-        ),
-        ("startup_wait", duration(gateway.startup_wait)),
-        ("session_idle_timeout", duration(gateway.session_idle_timeout)),
-        ("ledger", gateway.ledger.keeps.word().to_owned()),
-        ("ledger_size", bytes(gateway.ledger.size)),
-        ("limits.sessions", limits.sessions.to_string()),
-        ("limits.sessions_per_client", limits.sessions_per_client.to_string()),
-        ("limits.in_flight", limits.in_flight.to_string()),
-        ("limits.in_flight_per_client", limits.in_flight_per_client.to_string()),
-        ("limits.connections", limits.connections.to_string()),
-        ("limits.connections_per_client", limits.connections_per_client.to_string()),
-    ]
+    known(&keys::GATEWAY, &|usual| match usual {
+        Usual::Gateway(of) => Some(of(gateway)),
+        Usual::Words(words) => Some((*words).to_owned()),
+        Usual::Is(_) | Usual::Server(_) | Usual::Needed | Usual::Nothing => None,
+    })
 }
 
 fn of_server(spec: &ServerSpec) -> Vec<Known> {
-    let supervision = &spec.supervision;
-    let or_off = |span: Option<Duration>| span.map_or("off".to_owned(), duration);
-    vec![
-        ("protocol", protocol(spec.protocol).to_owned()),
-        ("disabled", spec.disabled.to_string()),
-        ("lazy", supervision.lazy.to_string()),
-        ("idle_timeout", duration(supervision.idle_timeout)),
-        (
-            "when_down",
-            match supervision.when_down {
-                WhenDown::Keep => "keep",
-                WhenDown::Withdraw => "withdraw",
-            }
-            .to_owned(),
-        ),
-        ("keepalive_interval", or_off(supervision.keepalive.interval)),
-        ("keepalive_timeout", duration(supervision.keepalive.timeout)),
-        ("circuit.threshold", supervision.circuit.threshold.to_string()),
-        ("circuit.cooldown", duration(supervision.circuit.cooldown)),
-        ("restart.max", supervision.restart.max.to_string()),
-        ("restart.window", duration(supervision.restart.window)),
-        ("restart.backoff_min", duration(supervision.restart.backoff_min)),
-        ("restart.backoff_max", duration(supervision.restart.backoff_max)),
-        ("restart.parked_probe", duration(supervision.restart.parked_probe)),
-        ("timeouts.connect", duration(supervision.timeouts.connect)),
-        ("timeouts.call", duration(supervision.timeouts.call)),
-        ("timeouts.progress", duration(supervision.timeouts.progress)),
-        ("timeouts.reconnect_wait", duration(supervision.timeouts.reconnect_wait)),
-        ("max_in_flight", supervision.max_in_flight.to_string()),
-        ("max_message", bytes(spec.max_message as u64)),
-        ("prefix", spec.prefix.clone().unwrap_or_else(|| "the server's name".to_owned())),
-        (
-            "isolation",
-            match spec.isolation {
-                Isolation::Auto => "auto",
-                Isolation::Shared => "shared",
-                Isolation::PerClient => "per_client",
-            }
-            .to_owned(),
-        ),
-        ("max_instances", spec.max_instances.to_string()),
-        ("pins", pin_mode(spec.pins).to_owned()),
-    ]
-}
-
-fn protocol(choice: ProtocolChoice) -> &'static str {
-    match choice {
-        ProtocolChoice::Auto => "auto",
-        ProtocolChoice::Legacy => "legacy",
-        ProtocolChoice::Modern => "modern",
-    }
-}
-
-fn pin_mode(mode: PinMode) -> &'static str {
-    match mode {
-        PinMode::Enforce => "enforce",
-        PinMode::Warn => "warn",
-        PinMode::Off => "off",
-    }
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        0..1024 => format!("{count} B"),
-        1024..1_048_576 => format!("{} KiB", count >> 10),
-        _ => format!("{} MiB", count >> 20),
-    }
+    known(&keys::SERVER, &|usual| match usual {
+        Usual::Server(of) => Some(of(spec)),
+        Usual::Is(_) | Usual::Words(_) | Usual::Gateway(_) | Usual::Needed | Usual::Nothing => None,
+    })
 }
 
 #[cfg(test)]
@@ -264,7 +196,7 @@ mod tests {
         assert_eq!(find(&settings, "gateway.listen"), ("127.0.0.1:7331", None));
         assert_eq!(find(&settings, "servers.a.args"), ("[-y, x]", Some(5)));
         assert_eq!(find(&settings, "servers.a.timeouts.call"), ("30s", Some(6)));
-        assert_eq!(find(&settings, "servers.a.timeouts.connect"), ("30 s", None));
+        assert_eq!(find(&settings, "servers.a.timeouts.connect"), ("30s", None));
         let mut paths: Vec<_> = settings.iter().map(|setting| &setting.path).collect();
         paths.sort_unstable();
         assert!(paths.is_sorted_by(|one, next| one < next), "none comes twice: {paths:?}");
@@ -276,6 +208,17 @@ mod tests {
         let settings = settings(text, "mcp.json");
         assert_eq!(find(&settings, "servers.a.command"), ("npx", Some(2)));
         assert_eq!(find(&settings, "servers.a.disabled"), ("true", Some(2)));
+    }
+
+    #[test]
+    fn no_secret_of_a_login_or_of_a_restored_call_is_shown() {
+        let text = "[servers.a]\nurl = \"https://h.example/mcp\"\n\
+                    oauth = { client_id = \"me\", client_secret = \"pw\" }\n\
+                    restore = [{ tool = \"login\", arguments = { password = \"hunter22\", pin = 1234 } }]\n";
+        let settings = settings(text, "gripfast.toml");
+        assert_eq!(find(&settings, "servers.a.oauth.client_secret").0, "[redacted]");
+        let all = format!("{settings:?}");
+        assert!(!all.contains("hunter22") && !all.contains("1234") && !all.contains("\"pw"), "{all}");
     }
 
     #[test]

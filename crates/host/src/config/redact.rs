@@ -9,6 +9,19 @@ pub(super) use gripfast_core::redact::mask_tokens;
 /// How every hidden text is shown where it has no fixed width to keep.
 pub(super) const REDACTED: &str = "[redacted]";
 
+/// Keys under which every value may be secret, in our own form and in those of others.
+pub(super) const HOLDERS: &[&str] = &[
+    "env",
+    "environment",
+    "envs",
+    "headers",
+    "http_headers",
+    "arguments",
+    "client_secret",
+    "clientSecret",
+    "CLIENT_SECRET",
+];
+
 /// A URL, possibly with references in it, without what may be secret: user, password and query.
 pub(super) fn mask_url(url: &str) -> String {
     let (address, query) = match url.split_once('?') {
@@ -42,7 +55,6 @@ pub(super) fn mask_line(line: &str, secrets: &[String]) -> String {
 
 /// The literal values of `env`, `headers` and the arguments of calls, wherever they stand: what no excerpt may show.
 pub(super) fn secrets(node: &Node) -> Vec<String> {
-    const HOLDERS: &[&str] = &["env", "environment", "envs", "headers", "http_headers", "arguments"];
     /// Shorter ones are `1` and `true`, and starring those out would make excerpts unreadable.
     const SHORTEST: usize = 4;
     const HARMLESS: &[&str] = &["Bearer", "Basic", "token", "true", "false"];

@@ -2,6 +2,7 @@
 
 use super::fields::{Field, Fields, Problems};
 use crate::config::access::{AccessConfig, Jwks, JwtConfig};
+use crate::config::keys;
 use std::path::PathBuf;
 use url::Url;
 
@@ -20,9 +21,7 @@ pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> Access
         }
     }
     if let Some(mut auth) = fields.table("auth", problems) {
-        if let Some(keys) = auth.take("keys").and_then(|field| field.flag(problems)) {
-            access.keys = keys;
-        }
+        auth.flag("keys", &mut access.keys, problems);
         if let Some(field) = auth.take("jwt") {
             access.jwt = jwt(&field, problems);
         }
@@ -32,7 +31,7 @@ pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> Access
 }
 
 fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {
-    let mut table = Fields::open(field, field.origin, problems)?;
+    let mut table = Fields::open(field, &keys::JWT, problems)?;
     let issuer = some_text(&mut table, "issuer", problems);
     let audience = some_text(&mut table, "audience", problems);
     let jwks = some_text(&mut table, "jwks", problems);

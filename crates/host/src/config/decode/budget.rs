@@ -1,24 +1,16 @@
 //! Call budgets. A mistake here is one of the file: a budget that is not understood would limit nobody.
 
-use super::Origin;
 use super::fields::{Field, Fields, Problems};
-use super::units::Span;
 use crate::call::{BudgetSpec, Per, Window};
+use crate::config::keys::BUDGET;
+use crate::config::keys::words::{COUNTINGS, Counting, SUBJECTS};
 use crate::config::node::{Key, Node};
 use gripfast_core::policy::Pattern;
-use gripfast_core::policy::budget::Budgets;
-use std::time::Duration;
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Sliding,
-    Fixed,
-}
 
 pub(super) fn budgets(key: &Key, node: &Node, problems: &mut Problems) -> Vec<BudgetSpec> {
     let mut budgets = Vec::new();
     for (name, field) in Field::top(key, node).pairs(problems) {
-        let Some(fields) = Fields::open(&field, Origin::Native, problems) else { continue };
+        let Some(fields) = Fields::open(&field, &BUDGET, problems) else { continue };
         budgets.extend(budget(&name.name, &field, fields, problems));
     }
     budgets
@@ -36,19 +28,18 @@ fn budget(
     };
     let (client, server, tool) = (pattern("client"), pattern("server"), pattern("tool"));
     let per = per(&mut fields, problems);
-    let calls = fields.take("calls").and_then(|field| field.whole_number(0..=Budgets::MOST_CALLS, problems));
-    let span = Span::between(Duration::from_millis(1), Duration::from_secs(31 * 24 * 3600));
-    let within = fields.take("within").and_then(|field| field.duration(span, problems));
-    let mut kind = Kind::Sliding;
-    fields.choice("window", &[("sliding", Kind::Sliding), ("fixed", Kind::Fixed)], &mut kind, problems);
-    let in_flight = fields.take("in_flight").and_then(|field| field.whole_number(0..=1_000_000, problems));
+    let calls = fields.some_number("calls", problems);
+    let within = fields.some_duration("within", problems);
+    let mut counting = Counting::Sliding;
+    fields.choice("window", COUNTINGS, &mut counting, problems);
+    let in_flight = fields.some_number("in_flight", problems);
     fields.finish(problems);
     let calls = match (calls, within) {
         (Some(calls), Some(within)) => Some((
             calls,
-            match kind {
-                Kind::Sliding => Window::Sliding(within),
-                Kind::Fixed => Window::Fixed(within),
+            match counting {
+                Counting::Sliding => Window::Sliding(within),
+                Counting::Fixed => Window::Fixed(within),
             },
         )),
         (None, None) => None,
@@ -73,9 +64,10 @@ fn per(fields: &mut Fields<'_>, problems: &mut Problems) -> Per {
     let mut per = Per::default();
     let Some(field) = fields.take("per") else { return per };
     for element in field.elements(problems).unwrap_or_default() {
-        match element.choice(&[("client", 0), ("server", 1), ("tool", 2)], problems) {
-            Some(0) => per.client = true,
-            Some(1) => per.server = true,
+        let subjects: Vec<_> = SUBJECTS.iter().map(|subject| (*subject, *subject)).collect();
+        match element.choice(&subjects, problems) {
+            Some("client") => per.client = true,
+            Some("server") => per.server = true,
             Some(_) => per.tool = true,
             None => {}
         }

@@ -2,11 +2,12 @@
 //! is checked where it is read, and a wrong one is reported and skipped, so that one run finds all mistakes.
 
 use super::Origin;
-use super::units::{self, Span};
 use crate::config::diagnostic::{Diagnostic, quoted};
+use crate::config::keys::{Kind, Row, Table};
 use crate::config::node::{Key, Node, Position, Value};
 use crate::config::suggest::nearest;
 use crate::config::template::Template;
+use crate::config::units::{self, Span};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -287,33 +288,34 @@ impl<'n> Field<'n> {
     }
 }
 
-/// A table whose keys are ours.
+/// A table whose keys are ours. What each may hold is in `config::keys`.
 pub(super) struct Fields<'n> {
     pub(super) path: String,
+    table: &'static Table,
     origin: Origin,
     left: Vec<&'n (Key, Node)>,
-    known: Vec<&'static str>,
+    taken: Vec<&'static str>,
+    /// Keys of others that we understand, besides those that are aliases.
+    foreign: Vec<&'static str>,
     aliases: Vec<(&'static str, &'static str)>,
 }
 
 impl<'n> Fields<'n> {
     /// Opens the table in a field, or reports that there is none.
-    pub(super) fn open(field: &Field<'n>, origin: Origin, problems: &mut Problems) -> Option<Self> {
+    pub(super) fn open(field: &Field<'n>, table: &'static Table, problems: &mut Problems) -> Option<Self> {
         let Value::Table(entries) = &field.node.value else {
             problems.error(field.expected("a table"));
             return None;
         };
         Some(Self {
             path: field.path.clone(),
-            origin,
+            table,
+            origin: field.origin,
             left: entries.iter().collect(),
-            known: Vec::new(),
+            taken: Vec::new(),
+            foreign: Vec::new(),
             aliases: Vec::new(),
         })
-    }
-
-    pub(super) fn origin(&self) -> Origin {
-        self.origin
     }
 
     /// The full name and the place of a field that was not taken yet; of the table's beginning if there is none.
@@ -325,7 +327,21 @@ impl<'n> Fields<'n> {
 
     /// Takes the field of this name. Null means that it is not there.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
-        self.known.push(name);
+        self.take_row(name).1
+    }
+
+    fn take_row(&mut self, name: &'static str) -> (&'static Row, Option<Field<'n>>) {
+        let row = self.table.row(name).expect("the decoder takes keys that its table has");
+        self.taken.push(name);
+        (row, self.remove(name))
+    }
+
+    /// Takes a field that only others' files have, under their name of it.
+    pub(super) fn take_foreign(&mut self, name: &'static str) -> Option<Field<'n>> {
+        if self.origin == Origin::Native {
+            return None;
+        }
+        self.foreign.push(name);
         self.remove(name)
     }
 
@@ -365,28 +381,47 @@ impl<'n> Fields<'n> {
     }
 
     /// Reads a duration into `into`, which keeps its default when there is none.
-    pub(super) fn duration(
-        &mut self,
-        name: &'static str,
-        span: Span,
-        into: &mut Duration,
-        problems: &mut Problems,
-    ) {
-        if let Some(duration) = self.take(name).and_then(|field| field.duration(span, problems)) {
+    pub(super) fn duration(&mut self, name: &'static str, into: &mut Duration, problems: &mut Problems) {
+        if let Some(duration) = self.some_duration(name, problems) {
             *into = duration;
         }
     }
 
+    /// Reads a duration that may be missing.
+    pub(super) fn some_duration(&mut self, name: &'static str, problems: &mut Problems) -> Option<Duration> {
+        let (row, field) = self.take_row(name);
+        field?.duration(row.span(), problems)
+    }
+
     /// Reads a whole number into `into`, which keeps its default when there is none.
-    pub(super) fn whole_number(
-        &mut self,
-        name: &'static str,
-        range: RangeInclusive<u32>,
-        into: &mut u32,
-        problems: &mut Problems,
-    ) {
-        if let Some(number) = self.take(name).and_then(|field| field.whole_number(range, problems)) {
+    pub(super) fn whole_number(&mut self, name: &'static str, into: &mut u32, problems: &mut Problems) {
+        if let Some(number) = self.some_number(name, problems) {
             *into = number;
+        }
+    }
+
+    /// Reads a whole number that may be missing.
+    pub(super) fn some_number(&mut self, name: &'static str, problems: &mut Problems) -> Option<u32> {
+        let (row, field) = self.take_row(name);
+        match &row.kind {
+            Kind::Number(range) => field?.whole_number(range.clone(), problems),
+            kind => unreachable!("`{name}` is {kind:?} in its table"),
+        }
+    }
+
+    /// Reads a number of bytes that may be missing.
+    pub(super) fn some_size(&mut self, name: &'static str, problems: &mut Problems) -> Option<u64> {
+        let (row, field) = self.take_row(name);
+        match &row.kind {
+            Kind::Size(range) => field?.size(range.clone(), problems),
+            kind => unreachable!("`{name}` is {kind:?} in its table"),
+        }
+    }
+
+    /// Reads true or false into `into`, which keeps its default when there is neither.
+    pub(super) fn flag(&mut self, name: &'static str, into: &mut bool, problems: &mut Problems) {
+        if let Some(flag) = self.take(name).and_then(|field| field.flag(problems)) {
+            *into = flag;
         }
     }
 
@@ -410,10 +445,24 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// The range of the durations under this key.
+    pub(super) fn span_of(&self, name: &str) -> Span {
+        let row = self.table.row(name).expect("the decoder asks for keys that its table has");
+        row.span()
+    }
+
     /// Opens a table inside this one.
     pub(super) fn table(&mut self, name: &'static str, problems: &mut Problems) -> Option<Self> {
-        let field = self.take(name)?;
-        Self::open(&field, self.origin, problems)
+        let (row, field) = self.take_row(name);
+        match &row.kind {
+            Kind::Table(table) => Self::open(&field?, table, problems),
+            kind => unreachable!("`{name}` is {kind:?} in its table"),
+        }
+    }
+
+    /// The keys that may stand here.
+    fn known(&self) -> impl Iterator<Item = &'static str> + Clone + use<'_, 'n> {
+        self.table.names().chain(self.foreign.iter().copied())
     }
 
     /// Whether something that nobody took will be reported as a misspelling of one of `names`.
@@ -421,26 +470,41 @@ impl<'n> Fields<'n> {
         self.origin == Origin::Native
             && self.left.iter().any(|(key, _)| {
                 let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name).map(|(_, name)| *name);
-                let meant = alias.or_else(|| nearest(&key.name, self.known.iter().copied()));
+                let meant = alias.or_else(|| nearest(&key.name, self.known()));
                 meant.is_some_and(|meant| names.contains(&meant))
             })
     }
 
     /// Accounts for what nobody took.
     pub(super) fn finish(self, problems: &mut Problems) {
-        for (key, _) in self.left {
+        debug_assert!(
+            self.table.names().all(|name| self.taken.contains(&name)),
+            "the decoder takes every key of its table: {:?}",
+            self.taken
+        );
+        for (key, _) in &self.left {
             match self.origin {
                 Origin::Native => {
                     let alias = self.aliases.iter().find(|(alias, _)| *alias == key.name);
                     problems.error(match alias {
                         Some((_, name)) => not_known(key, &self.path).with_hint(format!("write `{name}`")),
-                        None => unknown(key, &self.path, self.known.iter().copied()),
+                        None => unknown(key, &self.path, self.known()),
                     });
                 }
                 Origin::Foreign | Origin::Hermes => {
-                    problems.warning(ignored(key, &self.path, self.known.iter().copied()));
+                    problems.warning(ignored(key, &self.path, self.known()));
                 }
             }
+        }
+    }
+}
+
+impl Row {
+    /// The range of a duration.
+    pub(super) fn span(&self) -> Span {
+        match &self.kind {
+            Kind::Duration(span) | Kind::Map(Kind::DurationOr(span, _)) => *span,
+            kind => unreachable!("`{}` is {kind:?} in its table", self.name),
         }
     }
 }

@@ -12,19 +12,15 @@ mod restore;
 mod server;
 mod supervision;
 mod target;
-mod units;
 
 use super::diagnostic::{Diagnostic, quoted};
 use super::formats::Format;
+use super::keys::{self, words};
 use super::node::{Key, Node, Position, Value};
 use super::spec::GatewayConfig;
 use super::{Config, ServerEntry};
-use crate::audit::AuditKeeps;
-use crate::ledger::Keeps;
 use fields::{Field, Fields, Problems};
 use std::path::PathBuf;
-use std::time::Duration;
-use units::{LONGEST, Span};
 
 /// Whose habits a file follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,9 +140,8 @@ impl<'n> File<'n> {
 
     /// Top-level keys that are not ours: each an error in our own file, together one warning in others'.
     fn strangers(&self, root: Option<&(Key, Node)>, origin: Origin, problems: &mut Problems) {
-        let known = |name: &str| {
-            self.roots().contains(&name) || ["gateway", "clients", "budgets", "$schema"].contains(&name)
-        };
+        let known =
+            |name: &str| self.roots().contains(&name) || keys::FILE.row(name).is_some() || name == "$schema";
         let strangers: Vec<&Key> =
             self.entries.iter().map(|(key, _)| key).filter(|key| !known(&key.name)).collect();
         match origin {
@@ -154,7 +149,7 @@ impl<'n> File<'n> {
                 for key in strangers {
                     problems.error(match self.misplaced(key) {
                         Some(diagnostic) => diagnostic,
-                        None => fields::unknown(key, "", ["gateway", "servers", "clients", "budgets"]),
+                        None => fields::unknown(key, "", keys::FILE.names()),
                     });
                 }
             }
@@ -215,13 +210,10 @@ fn preferred(format: Format) -> &'static str {
     }
 }
 
-/// How much of something clients may have.
-const SOME: std::ops::RangeInclusive<u32> = 1..=1_000_000;
-
 /// The table is ours in every format, so a key that we do not know is a mistake in every format.
 fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     let mut gateway = GatewayConfig::default();
-    let Some(mut fields) = Fields::open(&field, Origin::Native, problems) else { return gateway };
+    let Some(mut fields) = Fields::open(&field, &keys::GATEWAY, problems) else { return gateway };
     if let Some(field) = fields.take("listen") {
         let listen = match &field.node.value {
             Value::Str(text) => text.parse().map_err(|_| field.error("expected an IP address and a port")),
@@ -244,44 +236,34 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         }
         gateway.state_dir = Some(PathBuf::from(text));
     }
-    let wait = Span::between(Duration::ZERO, Duration::from_secs(600).min(LONGEST));
-    fields.duration("startup_wait", wait, &mut gateway.startup_wait, problems);
-    let idle = Span::at_least(Duration::from_secs(1));
-    fields.duration("session_idle_timeout", idle, &mut gateway.session_idle_timeout, problems);
+    fields.duration("startup_wait", &mut gateway.startup_wait, problems);
+    fields.duration("session_idle_timeout", &mut gateway.session_idle_timeout, problems);
     if let Some(mut table) = fields.table("limits", problems) {
         let limits = &mut gateway.limits;
-        table.whole_number("sessions", SOME, &mut limits.sessions, problems);
-        table.whole_number("sessions_per_client", SOME, &mut limits.sessions_per_client, problems);
-        table.whole_number("in_flight", SOME, &mut limits.in_flight, problems);
-        table.whole_number("in_flight_per_client", SOME, &mut limits.in_flight_per_client, problems);
-        table.whole_number("connections", SOME, &mut limits.connections, problems);
-        table.whole_number("connections_per_client", SOME, &mut limits.connections_per_client, problems);
+        table.whole_number("sessions", &mut limits.sessions, problems);
+        table.whole_number("sessions_per_client", &mut limits.sessions_per_client, problems);
+        table.whole_number("in_flight", &mut limits.in_flight, problems);
+        table.whole_number("in_flight_per_client", &mut limits.in_flight_per_client, problems);
+        table.whole_number("connections", &mut limits.connections, problems);
+        table.whole_number("connections_per_client", &mut limits.connections_per_client, problems);
         table.finish(problems);
     }
-    let keeps = [Keeps::Nothing, Keeps::Digest, Keeps::Arguments].map(|keeps| (keeps.word(), keeps));
-    fields.choice("ledger", &keeps, &mut gateway.ledger.keeps, problems);
-    let size = fields.take("ledger_size");
-    if let Some(size) = size.and_then(|field| field.size(64 << 10..=1 << 30, problems)) {
+    fields.choice("ledger", &words::ledgers(), &mut gateway.ledger.keeps, problems);
+    if let Some(size) = fields.some_size("ledger_size", problems) {
         gateway.ledger.size = size;
     }
     gateway.access = access::access(&mut fields, problems);
-    let keeps =
-        [AuditKeeps::Nothing, AuditKeeps::Digest, AuditKeeps::Arguments].map(|keeps| (keeps.word(), keeps));
-    fields.choice("audit", &keeps, &mut gateway.audit.keeps, problems);
-    let size = fields.take("audit_size");
-    if let Some(size) = size.and_then(|field| field.size(64 << 10..=64 << 30, problems)) {
+    fields.choice("audit", &words::audits(), &mut gateway.audit.keeps, problems);
+    if let Some(size) = fields.some_size("audit_size", problems) {
         gateway.audit.size = size;
     }
-    if let Some(closed) = fields.take("audit_fail_closed").and_then(|field| field.flag(problems)) {
-        gateway.audit.fail_closed = closed;
-    }
-    let size = fields.take("cache_size");
-    if let Some(size) = size.and_then(|field| field.size(0..=4 << 30, problems)) {
+    fields.flag("audit_fail_closed", &mut gateway.audit.fail_closed, problems);
+    if let Some(size) = fields.some_size("cache_size", problems) {
         gateway.cache.bytes = usize::try_from(size).unwrap_or(usize::MAX);
     }
-    let mut per_topic = 64;
-    fields.whole_number("cache_per_tool", 0..=100_000, &mut per_topic, problems);
-    gateway.cache.per_topic = per_topic as usize;
+    if let Some(answers) = fields.some_number("cache_per_tool", problems) {
+        gateway.cache.per_topic = answers as usize;
+    }
     fields.finish(problems);
     gateway
 }

@@ -2,6 +2,7 @@
 
 use super::Origin;
 use super::fields::{Field, Fields, Problems};
+use crate::config::keys;
 use crate::config::node::Value;
 use crate::config::spec::{Grant, OAuthSpec, Target};
 
@@ -12,7 +13,7 @@ pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<
     if field.origin != Origin::Native && !matches!(field.node.value, Value::Table(_)) {
         return None;
     }
-    let mut table = Fields::open(&field, field.origin, problems)?;
+    let mut table = Fields::open(&field, &keys::OAUTH, problems)?;
     let mut spec = OAuthSpec::default();
     let id = table.take_or_alias("client_id", &["clientId", "CLIENT_ID"], problems);
     spec.client_id = id.and_then(|field| field.filled_template(problems));
@@ -29,11 +30,9 @@ pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<
             _ => field.words(problems).unwrap_or_default(),
         };
     }
-    let grants =
-        &[("authorization_code", Grant::AuthorizationCode), ("client_credentials", Grant::ClientCredentials)];
-    table.choice("grant", grants, &mut spec.grant, problems);
+    table.choice("grant", keys::words::GRANTS, &mut spec.grant, problems);
     if let Some(field) = table.take_or_alias("callback_port", &["callbackPort"], problems) {
-        let port = field.whole_number(1..=65_535, problems);
+        let port = field.whole_number(1..=u32::from(u16::MAX), problems);
         spec.callback_port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
     }
     table.finish(problems);

@@ -3,6 +3,7 @@
 use super::Origin;
 use super::fields::{Field, Fields, Problems};
 use crate::config::diagnostic::Diagnostic;
+use crate::config::keys::{CLIENT, LISTS};
 use crate::config::node::{Key, Node, Position, Value};
 use crate::policy::{BadEntry, ClientPolicy, Lists, Policy};
 
@@ -37,7 +38,7 @@ pub(super) fn policy_of_server(fields: &mut Fields<'_>, problems: &mut Problems)
 pub(super) fn clients(key: &Key, node: &Node, problems: &mut Problems) -> Vec<ClientPolicy> {
     let mut clients = Vec::new();
     for (name, field) in Field::top(key, node).pairs(problems) {
-        let Some(mut fields) = Fields::open(&field, Origin::Native, problems) else { continue };
+        let Some(mut fields) = Fields::open(&field, &CLIENT, problems) else { continue };
         let policy = Policy {
             tools: lists(&mut fields, "tools", Lists::of_client, problems),
             resources: lists(&mut fields, "resources", Lists::of_client, problems),
@@ -82,15 +83,13 @@ fn tools(fields: &mut Fields<'_>, problems: &mut Problems) -> Words {
             _ => table(&field, &mut filter, problems),
         }
     }
-    if fields.origin() != Origin::Native {
-        flat_list(fields, ALLOW_ALIASES, &mut filter.allow, problems);
-        flat_list(fields, DENY_ALIASES, &mut filter.deny, problems);
-    }
+    flat_list(fields, ALLOW_ALIASES, &mut filter.allow, problems);
+    flat_list(fields, DENY_ALIASES, &mut filter.deny, problems);
     filter
 }
 
 fn table(field: &Field<'_>, filter: &mut Words, problems: &mut Problems) {
-    let Some(mut table) = Fields::open(field, field.origin, problems) else { return };
+    let Some(mut table) = Fields::open(field, &LISTS, problems) else { return };
     let allow = table.take_or_alias("allow", &["include"], problems);
     let deny = table.take_or_alias("deny", &["exclude"], problems);
     let include_wins = field.origin == Origin::Hermes
@@ -117,7 +116,7 @@ fn flat_list(
     problems: &mut Problems,
 ) {
     for name in names {
-        if let Some(words) = fields.take(name).and_then(|field| field.words(problems)) {
+        if let Some(words) = fields.take_foreign(name).and_then(|field| field.words(problems)) {
             *into = words;
         }
     }

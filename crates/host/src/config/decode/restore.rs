@@ -1,6 +1,7 @@
 //! The key `restore`: calls with arguments of any shape.
 
 use super::fields::{Field, Fields, Problems};
+use crate::config::keys::RESTORED;
 use crate::config::node::Value;
 use crate::config::restore::{Argument, RestoreCall};
 
@@ -17,7 +18,7 @@ pub(super) fn restore(fields: &mut Fields<'_>, problems: &mut Problems) -> Vec<R
 }
 
 fn call(element: &Field<'_>, problems: &mut Problems) -> Option<RestoreCall> {
-    let mut fields = Fields::open(element, element.origin, problems)?;
+    let mut fields = Fields::open(element, &RESTORED, problems)?;
     let tool = fields.take("tool");
     let arguments = fields.take("arguments");
     fields.finish(problems);

@@ -10,6 +10,7 @@ use super::supervision::supervision;
 use super::target::target;
 use crate::config::ServerEntry;
 use crate::config::diagnostic::Diagnostic;
+use crate::config::keys::{SERVER, words};
 use crate::config::node::{Key, Node};
 use crate::config::spec::{Isolation, PinMode, ProtocolChoice, ReplayRules, ServerSpec, Target};
 use gripfast_core::supervise::spec::SupervisionSpec;
@@ -33,7 +34,7 @@ pub(super) fn entry(
     }
     let field = Field { path, key_at: key.at, node, origin };
     let spec =
-        Fields::open(&field, origin, &mut problems).and_then(|fields| spec(fields, key, &mut problems));
+        Fields::open(&field, &SERVER, &mut problems).and_then(|fields| spec(fields, key, &mut problems));
     warnings.append(&mut problems.warnings);
     let spec = match spec {
         Some(spec) if problems.errors.is_empty() => Ok(spec),
@@ -45,26 +46,18 @@ pub(super) fn entry(
 fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<ServerSpec> {
     let target = target(&mut fields, key, problems);
     let mut protocol = ProtocolChoice::Auto;
-    let protocols = &[
-        ("auto", ProtocolChoice::Auto),
-        ("legacy", ProtocolChoice::Legacy),
-        ("modern", ProtocolChoice::Modern),
-    ];
-    fields.choice("protocol", protocols, &mut protocol, problems);
+    fields.choice("protocol", words::PROTOCOLS, &mut protocol, problems);
     let oauth = oauth(&mut fields, problems);
     let disabled = disabled(&mut fields, problems);
     let supervision = supervision(&mut fields, problems);
     let prefix = prefix(&mut fields, problems);
     let mut isolation = Isolation::Auto;
-    let isolations =
-        &[("auto", Isolation::Auto), ("shared", Isolation::Shared), ("per_client", Isolation::PerClient)];
-    fields.choice("isolation", isolations, &mut isolation, problems);
+    fields.choice("isolation", words::ISOLATIONS, &mut isolation, problems);
     let mut max_instances = ServerSpec::DEFAULT_MAX_INSTANCES;
-    fields.whole_number("max_instances", 1..=10_000, &mut max_instances, problems);
+    fields.whole_number("max_instances", &mut max_instances, problems);
     let policy = policy_of_server(&mut fields, problems);
     let mut pins = PinMode::Enforce;
-    let modes = &[("enforce", PinMode::Enforce), ("warn", PinMode::Warn), ("off", PinMode::Off)];
-    fields.choice("pins", modes, &mut pins, problems);
+    fields.choice("pins", words::PIN_MODES, &mut pins, problems);
     let cache = cache(&mut fields, problems);
     let mut replay = ReplayRules::default();
     if let Some(mut table) = fields.table("replay", problems) {
@@ -178,7 +171,7 @@ fn prefix(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<String> {
 }
 
 fn max_message(fields: &mut Fields<'_>, problems: &mut Problems) -> usize {
-    let size = fields.take("max_message").and_then(|field| field.size(1 << 10..=1 << 30, problems));
+    let size = fields.some_size("max_message", problems);
     size.map_or(ServerSpec::DEFAULT_MAX_MESSAGE, |size| usize::try_from(size).unwrap_or(usize::MAX))
 }
 

@@ -3,27 +3,12 @@
 use super::Origin;
 use super::fields::{Field, Fields, Problems};
 use crate::config::diagnostic::{Diagnostic, quoted};
+use crate::config::keys::words::{TRANSPORTS, Transport};
 use crate::config::node::{Key, Value};
 use crate::config::spec::{Target, TlsSpec, UrlTransport, endpoint};
 use crate::config::template::Template;
 
-/// What `transport` may say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Auto,
-    Stdio,
-    Http,
-    Sse,
-}
-
-const TRANSPORTS: &[(&str, Transport)] = &[
-    ("auto", Transport::Auto),
-    ("stdio", Transport::Stdio),
-    ("http", Transport::Http),
-    ("sse", Transport::Sse),
-];
-
-/// What others call them. `remote` says only that there is a URL.
+/// What others call the transports. `remote` says only that there is a URL.
 const TRANSPORT_ALIASES: &[(&str, Transport)] = &[
     ("streamable-http", Transport::Http),
     ("streamable_http", Transport::Http),
@@ -179,12 +164,8 @@ struct Connection<'n> {
 impl<'n> Connection<'n> {
     fn take(fields: &mut Fields<'n>, problems: &mut Problems) -> Self {
         // Codex names variables instead of referring to them.
-        let [env_headers, bearer_variable] = match fields.origin() {
-            Origin::Native => [None, None],
-            Origin::Foreign | Origin::Hermes => {
-                ["env_http_headers", "bearer_token_env_var"].map(|name| fields.take(name))
-            }
-        };
+        let [env_headers, bearer_variable] =
+            ["env_http_headers", "bearer_token_env_var"].map(|name| fields.take_foreign(name));
         Self {
             headers: fields.take_or_alias("headers", &["http_headers"], problems),
             env_headers,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// Longer than anything sensible, and short enough that adding it to a clock cannot overflow.
-pub(super) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(in crate::config) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// An inclusive range of durations.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(in crate::config) struct Span {
     shortest: Duration,
     longest: Duration,
     /// Zero lies outside the range but means "off".
@@ -15,23 +15,23 @@ pub(super) struct Span {
 }
 
 impl Span {
-    pub(super) const fn between(shortest: Duration, longest: Duration) -> Self {
+    pub(in crate::config) const fn between(shortest: Duration, longest: Duration) -> Self {
         Self { shortest, longest, zero_is_off: false }
     }
 
-    pub(super) const fn at_least(shortest: Duration) -> Self {
+    pub(in crate::config) const fn at_least(shortest: Duration) -> Self {
         Self::between(shortest, LONGEST)
     }
 
-    pub(super) const fn or_off(self) -> Self {
+    pub(in crate::config) const fn or_off(self) -> Self {
         Self { zero_is_off: true, ..self }
     }
 
-    pub(super) fn contains(&self, duration: Duration) -> bool {
+    pub(in crate::config) fn contains(&self, duration: Duration) -> bool {
         (self.shortest..=self.longest).contains(&duration) || (self.zero_is_off && duration.is_zero())
     }
 
-    pub(super) fn allowed(&self) -> String {
+    pub(in crate::config) fn allowed(&self) -> String {
         let off = if self.zero_is_off { ", or 0s for off" } else { "" };
         format!("{} to {}{off}", show(self.shortest), show(self.longest))
     }
@@ -41,7 +41,7 @@ const UNITS: &[(&str, u64)] =
     &[("d", 24 * 3600 * 1000), ("h", 3600 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
 /// Reads `30s`, `1h30m`, `100ms`. Nothing else is a duration: no bare number, no fraction, no space.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(in crate::config) fn duration(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return None;
     }
@@ -59,7 +59,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// The shortest way to write a duration of whole milliseconds.
-pub(super) fn show(duration: Duration) -> String {
+pub(in crate::config) fn show(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut shown = String::new();
     for (unit, worth) in UNITS {
@@ -82,7 +82,7 @@ const SIZES: &[(&str, u64)] = &[
 ];
 
 /// Reads `16MiB`, `512 KiB`, `1000000` in bytes.
-pub(super) fn size(text: &str) -> Option<u64> {
+pub(in crate::config) fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (number, unit) =
         text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
@@ -95,7 +95,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
 }
 
 /// A whole number of the largest binary unit that fits.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(in crate::config) fn show_size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(worth, _)| bytes >= *worth && bytes.is_multiple_of(*worth)) {
         Some((worth, unit)) => format!("{}{unit}", bytes / worth),

@@ -1,0 +1,216 @@
+//! The keys of the table `gateway`.
+
+use super::{Kind, Row, Span, Table, Usual, show, size, words};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+pub(in crate::config) static GATEWAY: Table = Table {
+    about: "The gateway itself. What stands here counts from the next start on.",
+    groups: &[LISTENING, KEEPING],
+};
+
+const LISTENING: &[Row] = &[
+    Row {
+        name: "listen",
+        kind: Kind::Text,
+        usual: Usual::Gateway(|gateway| gateway.listen.to_string()),
+        about: "Where it listens: an IP address and a port, of which 0 is any that is free. Anything but a loopback \
+                address lets other machines in, and needs `auth`.",
+    },
+    Row {
+        name: "public_url",
+        kind: Kind::Text,
+        usual: Usual::Nothing,
+        about: "What clients call the gateway, if that is not the address it listens on: behind a proxy, or by a name. \
+                Its host is accepted in `Host` and `Origin`, and clients that look for where to log in are told this \
+                address. Wrong, and they are turned away or log in for something else.",
+    },
+    Row { name: "auth", kind: Kind::Table(&AUTH), usual: Usual::Nothing, about: "Who may use it." },
+    Row {
+        name: "startup_wait",
+        kind: Kind::Duration(Span::between(Duration::ZERO, Duration::from_secs(600))),
+        usual: Usual::Gateway(|gateway| show(gateway.startup_wait)),
+        about: "How long a first list waits for servers without a stored catalog. Too short, and a client that lists \
+                only once misses their tools; too long, and one slow server delays every client.",
+    },
+    Row {
+        name: "session_idle_timeout",
+        kind: Kind::Duration(Span::at_least(Duration::from_secs(1))),
+        usual: Usual::Gateway(|gateway| show(gateway.session_idle_timeout)),
+        about: "How long a legacy client's session lives without a request or an open stream; after that the client \
+                has to shake hands again. Too short, and clients that pause lose their sessions, which some take badly; \
+                too long, and sessions of clients that went away stay in memory, up to `limits.sessions`.",
+    },
+    Row {
+        name: "limits",
+        kind: Kind::Table(&LIMITS),
+        usual: Usual::Nothing,
+        about: "How much clients may have at a time.",
+    },
+];
+
+const KEEPING: &[Row] = &[
+    Row {
+        name: "state_dir",
+        kind: Kind::Text,
+        usual: Usual::Words("the platform's own"),
+        about: "The directory where logins, pins, catalogs, the ledger and the admin token are kept; `--state-dir` \
+                overrides it.",
+    },
+    Row {
+        name: "ledger",
+        kind: Kind::Choice(|| words::of(&words::ledgers())),
+        usual: Usual::Gateway(|gateway| gateway.ledger.keeps.word().to_owned()),
+        about: "What is noted down of tool calls. `digest` keeps who called which tool of which server, when, what \
+                became of it, and a digest of the arguments; `arguments` keeps up to 16 KiB of the arguments too; `off` \
+                keeps nothing, and nobody can tell then what was under way when the gateway died.",
+    },
+    Row {
+        name: "ledger_size",
+        kind: Kind::Size(64 << 10..=1 << 30),
+        usual: Usual::Gateway(|gateway| size(gateway.ledger.size)),
+        about: "What the ledger takes on disk at the most, for each process; 16 MiB are about thirty thousand calls. \
+                Too small, and yesterday's calls are gone; too large, and reading it takes seconds.",
+    },
+    Row {
+        name: "audit",
+        kind: Kind::Choice(|| words::of(&words::audits())),
+        usual: Usual::Gateway(|gateway| gateway.audit.keeps.word().to_owned()),
+        about: "The audit log: `digest` writes a line for every request and decision with a digest of its arguments, \
+                `arguments` writes those too, without what looks like a secret.",
+    },
+    Row {
+        name: "audit_size",
+        kind: Kind::Size(64 << 10..=64 << 30),
+        usual: Usual::Gateway(|gateway| size(gateway.audit.size)),
+        about: "What the audit log takes on disk at the most. Beyond it the oldest lines go.",
+    },
+    Row {
+        name: "audit_fail_closed",
+        kind: Kind::Flag,
+        usual: Usual::Gateway(|gateway| gateway.audit.fail_closed.to_string()),
+        about: "Whether requests are refused while they cannot be written down. Otherwise they go on, and status counts \
+                what is missing.",
+    },
+    Row {
+        name: "cache_size",
+        kind: Kind::Size(0..=4 << 30),
+        usual: Usual::Gateway(|gateway| size(gateway.cache.bytes as u64)),
+        about: "How many bytes of answers are kept to be given again, in all. Too small, and servers are asked again; \
+                too large, and memory.",
+    },
+    Row {
+        name: "cache_per_tool",
+        kind: Kind::Number(0..=100_000),
+        usual: Usual::Gateway(|gateway| gateway.cache.per_topic.to_string()),
+        about: "How many answers of one tool, or about one resource, are kept.",
+    },
+];
+
+static AUTH: Table = Table {
+    about: "What clients have to show. Without either key only this machine may use the gateway, and needs nothing.",
+    groups: &[&[
+        Row {
+            name: "keys",
+            kind: Kind::Flag,
+            usual: Usual::Gateway(|gateway| gateway.access.keys.to_string()),
+            about: "Whether clients may show an API key of `gripfast keys`.",
+        },
+        Row {
+            name: "jwt",
+            kind: Kind::Table(&JWT),
+            usual: Usual::Nothing,
+            about: "Whose signed tokens clients may show.",
+        },
+    ]],
+};
+
+pub(in crate::config) static JWT: Table = Table {
+    about: "Whose signed tokens are good here.",
+    groups: &[&[
+        Row {
+            name: "issuer",
+            kind: Kind::Text,
+            usual: Usual::Needed,
+            about: "Who issues them: what they have to say in `iss`, and where clients are sent to log in.",
+        },
+        Row {
+            name: "audience",
+            kind: Kind::Text,
+            usual: Usual::Needed,
+            about: "Whom they have to be for, in `aud`. Without it a token for any other service of the issuer would be \
+                    good here too.",
+        },
+        Row {
+            name: "jwks",
+            kind: Kind::Text,
+            usual: Usual::Needed,
+            about: "The issuer's public keys: a URL, which is asked again for a key that is not known and at least \
+                    every hour, or a file, which is read again when it changes.",
+        },
+        Row {
+            name: "name",
+            kind: Kind::Text,
+            usual: Usual::Is("sub"),
+            about: "The claim that says who it is.",
+        },
+        Row {
+            name: "scopes",
+            kind: Kind::Words,
+            usual: Usual::Is("[]"),
+            about: "The scopes that a token needs.",
+        },
+    ]],
+};
+
+/// How much of something clients may have.
+const SOME: RangeInclusive<u32> = 1..=1_000_000;
+
+static LIMITS: Table = Table {
+    about: "How much clients may have at a time. The defaults are far above what honest clients need and far below \
+            what would hurt the machine.",
+    groups: &[&[
+        Row {
+            name: "sessions",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.sessions.to_string()),
+            about: "Legacy sessions in memory. Beyond it those that were unused for longest make room: their ids still \
+                    open, but streams that could have been picked up again are lost. Too small, and that happens to \
+                    clients that are still there; too large, and memory (about 2 KB each).",
+        },
+        Row {
+            name: "sessions_per_client",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.sessions_per_client.to_string()),
+            about: "Of these, sessions of one client: whoever showed the same key, or without `auth` all of this \
+                    machine. Beyond it its own sessions make room, not those of others.",
+        },
+        Row {
+            name: "in_flight",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.in_flight.to_string()),
+            about: "Requests that are not answered yet. Beyond it they are refused with 503. Too small, and busy \
+                    clients are refused; too large, and memory for questions and answers.",
+        },
+        Row {
+            name: "in_flight_per_client",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.in_flight_per_client.to_string()),
+            about: "Of these, requests of one client, over all its sessions. Beyond it they are refused with 429. Too \
+                    small, and a busy client is refused; too large, and one client can keep every server busy.",
+        },
+        Row {
+            name: "connections",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.connections.to_string()),
+            about: "Open connections. One carries one request or one stream at a time, so this bounds both. Beyond it a \
+                    connection is told 503 and closed. The limit of open files of the process should be above it.",
+        },
+        Row {
+            name: "connections_per_client",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.connections_per_client.to_string()),
+            about: "Of these, connections of one client.",
+        },
+    ]],
+};
