@@ -22,6 +22,7 @@
 mod catalog;
 mod frame;
 mod http;
+mod inquire;
 mod later;
 mod methods;
 mod misbehave;

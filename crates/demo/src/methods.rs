@@ -10,7 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::{
     catalog::{self, COMPLETIONS, COUNTER, ECHO, GREETING, page},
     frame::{Delivery, Frame},
-    later,
+    inquire, later,
     options::EraChoice,
     peer::{Outlet, Peer, Request},
     rpc::{
@@ -87,11 +87,12 @@ pub(crate) async fn perform_batch(
 }
 
 /// Handles a notification of the client.
-pub(crate) fn notice(peer: &Peer, method: &str, params: &Value) {
-    // `notifications/initialized` and `roots/list_changed` change nothing here: the first because a client that
-    // got its answer is ready, the second because we never ask for roots.
-    if method == "notifications/cancelled" {
-        peer.cancel(&params["requestId"]);
+pub(crate) fn notice(peer: &Arc<Peer>, method: &str, params: &Value) {
+    match method {
+        "notifications/cancelled" => peer.cancel(&params["requestId"]),
+        "notifications/roots/list_changed" => inquire::roots_changed(peer),
+        // `notifications/initialized` changes nothing here: a client that got its answer is ready.
+        _ => {}
     }
 }
 

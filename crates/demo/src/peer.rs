@@ -59,6 +59,7 @@ struct Told {
     capabilities: Value,
     level: Option<usize>,
     subscriptions: BTreeSet<String>,
+    roots: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +103,15 @@ impl Peer {
 
     pub(crate) fn unsubscribe(&self, uri: &str) {
         lock(&self.told).subscriptions.remove(uri);
+    }
+
+    /// The roots that it told us, if we ever asked.
+    pub(crate) fn roots(&self) -> Option<String> {
+        lock(&self.told).roots.clone()
+    }
+
+    pub(crate) fn set_roots(&self, roots: &str) {
+        lock(&self.told).roots = Some(roots.to_owned());
     }
 
     /// Tells a legacy peer of a change that it wants to know about.

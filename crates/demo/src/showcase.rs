@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    later,
+    inquire, later,
     peer::Request,
     rpc::RpcError,
     tools::{plain, required, structured},
@@ -23,7 +23,7 @@ pub(crate) fn extensions() -> Value {
 
 /// The tools of the showcase, in the order of the list.
 pub(crate) fn tools() -> Vec<Value> {
-    [vec![words(), panel()], later::tools()].concat()
+    [vec![words(), panel()], later::tools(), inquire::tools()].concat()
 }
 
 /// What is read at a URI of the showcase.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     catalog::COUNTER,
     frame::{Delivery, Part, Then},
-    later,
+    inquire, later,
     methods::{Reply, text},
     misbehave,
     peer::Request,
@@ -52,6 +52,8 @@ pub(crate) async fn call(world: &Arc<World>, request: &Request) -> Reply {
         "job" => later::begin(world, request).into(),
         "visit" => later::visit(world, request).await.into(),
         "finish" => later::finish(world, request).await.into(),
+        "roots" => inquire::call(request, &inquire::ROOTS).await.into(),
+        "sample" => inquire::call(request, &inquire::WORDS_OF_THE_MODEL).await.into(),
         "crash" => crash(world, arguments),
         "misbehave" => misbehave::call(world, request, arguments).await,
         synthetic => Ok(plain(&json!({ "tool": synthetic, "arguments": arguments }).to_string())).into(),

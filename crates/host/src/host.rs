@@ -279,6 +279,15 @@ impl Host {
         self.inner.ears.client_gone(client);
     }
 
+    /// The roots of a client have changed: legacy servers that have asked for roots, and so may remember others, are told.
+    pub fn roots_changed(&self, client: &ClientKey) {
+        for entry in self.entries() {
+            if let EntryKind::Running(instances) = &entry.kind {
+                instances.roots_changed(client);
+            }
+        }
+    }
+
     fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
         if matches!(ask, Ask::Stop | Ask::Reload) {
             self.inner.cache.forget_server(server);

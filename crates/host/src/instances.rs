@@ -189,6 +189,13 @@ impl Instances {
         self.base.revise(settings, revision);
     }
 
+    /// The roots of a client have changed: the instance is told that serves it. Where that is everybody's, what it asks
+    /// because of it is for nobody in particular.
+    pub(crate) fn roots_changed(&self, client: &ClientKey) {
+        let own = self.own.lock().instances.get(client).map(|instance| Arc::clone(&instance.upstream));
+        own.as_ref().unwrap_or(&self.base).roots_changed();
+    }
+
     /// The client is gone, and so is its instance.
     pub(crate) fn leave(&self, client: &ClientKey) {
         let mut table = self.own.lock();

@@ -19,6 +19,7 @@
 //! | [`apps`] | the resource that shows a tool's result |
 //! | [`pages`] | pages that a person has to visit first |
 //! | [`tasks`] | the ids of work that goes on after its answer |
+//! | [`roots`] | the directories that servers may work in |
 //! | [`log`] | how severe a log message is |
 //! | [`subscriptions`] | what is followed, and what tells of it |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
@@ -40,6 +41,7 @@ pub mod pages;
 pub mod patch;
 mod raw;
 pub mod results;
+pub mod roots;
 mod scan;
 pub mod schema;
 pub mod sse;

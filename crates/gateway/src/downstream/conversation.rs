@@ -21,7 +21,7 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
-use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes};
+use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes, roots};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -169,6 +169,9 @@ impl Conversation {
                     if let Some(call) = call {
                         call.abort();
                     }
+                }
+                if notification.method == roots::CHANGED {
+                    self.gateway.roots_changed(&self.client);
                 }
                 if notification.method == "notifications/initialized" {
                     self.announce();

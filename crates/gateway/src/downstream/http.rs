@@ -30,7 +30,7 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
-use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, sse};
+use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
@@ -168,7 +168,7 @@ async fn post_legacy(
             }
         }
         Message::Notification(notification) => {
-            notice(session, notification);
+            notice(gateway, session, notification);
             plain(StatusCode::ACCEPTED, "")
         }
         Message::Response(_) => {
@@ -197,7 +197,10 @@ fn begin_legacy(
     Ok(())
 }
 
-fn notice(session: &Session, notification: &envelope::Notification<'_>) {
+fn notice(gateway: &Gateway, session: &Session, notification: &envelope::Notification<'_>) {
+    if notification.method == roots::CHANGED {
+        gateway.roots_changed(&session.client);
+    }
     if notification.method == Cancelled::METHOD
         && let Some(cancelled) = notification.params.and_then(Cancelled::read)
     {
@@ -249,7 +252,7 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Receiv
             }
         }
         Ok(Message::Notification(notification)) => {
-            notice(session, &notification);
+            notice(gateway, session, &notification);
             return None;
         }
         Ok(Message::Response(_)) => {

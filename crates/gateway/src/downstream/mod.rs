@@ -176,7 +176,7 @@ pub fn client_capabilities() -> serde_json::Value {
     serde_json::json!({
         "elicitation": { "form": {}, "url": {} },
         "sampling": {},
-        "roots": {},
+        "roots": { "listChanged": true },
         "extensions": questions::shows_apps(),
     })
 }

@@ -5,7 +5,8 @@
 //! A legacy client is asked by a request of ours on the stream of the call that caused it, and answers with
 //! a response. A server's id and ours never meet: two servers may count alike.
 
-use super::extensions;
+use super::client::Client;
+use super::{Gateway, extensions};
 use bytes::Bytes;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
@@ -108,6 +109,16 @@ impl Abilities {
             "sampling/createMessage" => self.sampling,
             "roots/list" => self.roots,
             _ => false,
+        }
+    }
+}
+
+impl Gateway {
+    /// A client that can be asked for its roots has others now. It is asked anew whenever a server wants to know them;
+    /// servers that may remember what they were told are told to ask.
+    pub(super) fn roots_changed(&self, client: &Client) {
+        if let Some(key) = client.at_servers.key().filter(|_| client.abilities.roots) {
+            self.host.roots_changed(key);
         }
     }
 }

@@ -27,6 +27,7 @@ mod pages;
 mod pipe;
 mod policy;
 mod questions;
+mod roots;
 mod scene;
 mod script;
 mod seen;

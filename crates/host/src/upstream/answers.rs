@@ -1,4 +1,4 @@
-//! Our answers to what a server asks, on their way to it. A few are sent at once and a bounded number wait,
+//! Our answers to what a server asks, and what else it is told without being asked for an answer, on their way to it. A few are sent at once and a bounded number wait,
 //! so a server that asks faster than it listens costs no more than that.
 
 use crate::transport::{BoxFuture, Link, Session};

@@ -99,6 +99,7 @@ impl CallWatch {
     }
 
     fn answer(&self, message: &[u8], request: &Request<'_>) {
+        self.live.note(request);
         let ask = || self.asked(Bytes::copy_from_slice(message));
         let open = || Open::now(self.clock, &self.questions);
         if !self.thinking.about(&self.live.answers, ask, open) {

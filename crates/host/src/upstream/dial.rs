@@ -21,7 +21,7 @@ use gripfast_wire::patch::Object;
 use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -307,6 +307,7 @@ impl Upstream {
             answers,
             underway,
             thinking: Thinking::default(),
+            knows_roots: AtomicBool::new(false),
             _listening: listening,
         }
     }

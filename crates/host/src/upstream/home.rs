@@ -8,7 +8,9 @@ use bytes::Bytes;
 use gripfast_core::event::Event;
 use gripfast_core::ids::ClientKey;
 use gripfast_core::isolation::{Caller, Whose};
-use gripfast_wire::envelope::Message;
+use gripfast_wire::envelope::{self, Message, Request};
+use gripfast_wire::{Era, roots};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an instance is to its server.
@@ -73,11 +75,31 @@ impl Home {
     }
 }
 
+impl Live {
+    /// Takes note of a question of the server.
+    pub(super) fn note(&self, request: &Request<'_>) {
+        if request.method == roots::LIST {
+            self.knows_roots.store(true, Ordering::Release);
+        }
+    }
+}
+
 impl Upstream {
+    /// The roots of a client have changed. A session that never asked for any has nothing to forget, and one that comes
+    /// later will ask; the modern era asks each time.
+    pub(crate) fn roots_changed(&self) {
+        let knows =
+            |live: &Arc<Live>| live.session.era == Era::Legacy && live.knows_roots.load(Ordering::Acquire);
+        if let Some(live) = self.live().filter(knows) {
+            live.answers.put(envelope::notification(roots::CHANGED, None));
+        }
+    }
+
     /// The server asks something that is not certainly about one call. It is put to the client that is meant,
     /// on the newest of its calls, or else outside of them; where nobody certainly is, it is declined.
     pub(super) fn asked(&self, live: &Live, message: Bytes, whose: Whose) {
         let Ok(Message::Request(request)) = Message::parse(&message) else { return };
+        live.note(&request);
         if let Role::Base { separate } = &self.role
             && is_for_a_person(&request.method)
             && whose.calls_for_separation()
@@ -122,5 +144,5 @@ impl Upstream {
 
 /// Whether this is a question that some client may have to answer.
 fn is_for_a_person(method: &str) -> bool {
-    matches!(method, "elicitation/create" | "sampling/createMessage" | "roots/list")
+    matches!(method, "elicitation/create" | "sampling/createMessage" | roots::LIST)
 }

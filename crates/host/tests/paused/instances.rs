@@ -346,6 +346,29 @@ async fn auto_separates_after_a_question_outside_any_call_but_not_after_a_ping()
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_has_asked_for_roots_is_told_that_they_have_changed_and_nobody_else() {
+    const CHANGED: &str = "notifications/roots/list_changed";
+    let (host, server) = host_with_spec(LinkKind::Process, per_client()).await;
+    for name in ["a", "b"] {
+        calls_as(&host, &client(name), name).await.unwrap();
+    }
+    let change_of = async |name: &str| {
+        host.roots_changed(&ClientKey::new(name));
+        settle().await;
+        server.told(CHANGED)
+    };
+    assert_eq!(change_of("a").await, [0; 0], "it never asked, and has nothing to forget");
+    let a = server.served_on("a");
+    for link in [BASE, a] {
+        server.say_on(link, json!({ "jsonrpc": "2.0", "id": 3, "method": "roots/list" })).await;
+    }
+    settle().await;
+    assert_eq!(change_of("a").await, [a], "its own instance, and not everybody's");
+    assert_eq!(change_of("b").await, [a], "this one still has nothing to forget");
+    assert_eq!(change_of("c").await, [a, BASE], "one that has no own instance is served by everybody's");
+}
+
+#[tokio::test(start_paused = true)]
 async fn auto_shares_again_when_there_are_as_many_instances_as_there_may_be() {
     let (host, server) = host_with_spec(LinkKind::Process, ServerSpec { max_instances: 1, ..spec() }).await;
     server.say(question(1)).await;

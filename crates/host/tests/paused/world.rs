@@ -316,6 +316,15 @@ impl Server {
         self.life(|life| life.sent.iter().filter(|(_, message)| message["id"] == id).cloned().collect())
     }
 
+    /// The links on which it was told this without being asked for an answer.
+    pub(crate) fn told(&self, method: &str) -> Vec<usize> {
+        let told = |life: &mut Life| {
+            let such = life.sent.iter().filter(|(_, message)| message["method"] == method);
+            such.map(|(link, _)| *link).collect()
+        };
+        self.life(told)
+    }
+
     pub(crate) fn dials(&self) -> usize {
         self.life(|life| life.dials.len())
     }
