@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Ties one child to our life.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Leash {
     tag: String,
 }

@@ -117,25 +117,43 @@ impl ProcessTree {
             }
             Manner::AtOnce => {}
         }
-        self.kill_everything();
+        if let Some(stragglers) = self.kill_group() {
+            // Reads a file of every process there is, which takes milliseconds that other upstreams must not pay
+            // for. It goes on even if nobody waits for it.
+            let _ = tokio::task::spawn_blocking(move || stragglers.kill()).await;
+        }
         // The kernel may hold a process that nobody can kill; nobody waits for it either.
         let _ = tokio::time::timeout(Self::KILL_GRACE, self.exit.ended()).await;
     }
 
-    /// The group, and whoever left the group but still carries our tag.
-    fn kill_everything(&self) {
+    /// Kills the group, once; whoever left it is left to do.
+    fn kill_group(&self) -> Option<Stragglers> {
         if self.killed.swap(true, Ordering::AcqRel) {
-            return;
+            return None;
         }
         os::kill_group(self.pid);
+        Some(Stragglers { leader: self.pid, leash: self.leash.clone() })
+    }
+}
+
+/// Whoever left the group of `leader` but still carries our tag.
+struct Stragglers {
+    leader: u32,
+    leash: Leash,
+}
+
+impl Stragglers {
+    fn kill(&self) {
         os::kill_tagged(Leash::VARIABLE, self.leash.tag());
-        self.leash.untie(self.pid);
+        self.leash.untie(self.leader);
     }
 }
 
 impl Drop for ProcessTree {
     fn drop(&mut self) {
-        self.kill_everything();
+        if let Some(stragglers) = self.kill_group() {
+            stragglers.kill();
+        }
     }
 }
 
