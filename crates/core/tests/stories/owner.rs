@@ -358,6 +358,19 @@ fn b10_after_a_suspend_idle_links_are_probed_one_after_another() {
 }
 
 #[test]
+fn b10_a_clock_that_is_set_back_moves_nothing_and_a_suspend_after_it_is_noticed() {
+    let mut world = World::ready(LinkKind::Remote);
+    let due = world.machine.poll_timeout();
+    world.wall -= 8 * 60 * MIN;
+    world.good_call();
+    assert_eq!(world.probes(), 0, "nobody slept");
+    assert!(world.machine.poll_timeout() >= due, "what is due is due by the other clock");
+    world.wall += MIN;
+    assert_eq!(world.wait().wait_for, WaitFor::Link);
+    assert_eq!(world.probes(), 1, "though it is still hours behind where it was");
+}
+
+#[test]
 fn b09_a_refused_credential_leaves_no_link_behind() {
     let mut world = World::ready(LinkKind::Remote);
     world.fail_call(Failure::CredentialRefused("HTTP 401".to_owned()));
