@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Result;
@@ -59,6 +60,8 @@ pub enum Break {
 
 /// Enough pieces to be slow, few enough to end.
 const DRIPS: usize = 8;
+/// Pieces that a connection has on their way in one direction.
+const ON_THE_WAY: usize = 16;
 
 impl Proxy {
     /// A relay to a server on this port.
@@ -156,53 +159,64 @@ async fn relay(gateway: TcpStream, shared: Arc<Shared>) {
 
 impl Relay {
     async fn requests(&self) {
-        let mut buffer = vec![0; 64 << 10];
-        while let Some(read) = read(&self.gateway, &mut buffer).await {
-            let bytes = &buffer[..read];
-            self.pass().await;
-            let handshakes = bytes.windows(INITIALIZE.len()).filter(|window| *window == INITIALIZE).count();
-            self.shared.handshakes.fetch_add(handshakes as u64, Ordering::AcqRel);
-            if write(&self.server, bytes).await.is_none() {
-                break;
+        let (to, mut arrived) = mpsc::channel(ON_THE_WAY);
+        let passing = async {
+            while let Some(Piece { bytes, at }) = arrived.recv().await {
+                self.pass(at).await;
+                let handshakes =
+                    bytes.windows(INITIALIZE.len()).filter(|window| *window == INITIALIZE).count();
+                self.shared.handshakes.fetch_add(handshakes as u64, Ordering::AcqRel);
+                if write(&self.server, &bytes).await.is_none() {
+                    break;
+                }
             }
-        }
-        self.over.cancel();
+            self.over.cancel();
+        };
+        tokio::join!(take_in(&self.gateway, to), passing);
     }
 
     async fn answers(&self) {
-        let mut buffer = vec![0; 64 << 10];
-        while let Some(read) = read(&self.server, &mut buffer).await {
-            let bytes = &buffer[..read];
-            let weather = self.pass().await;
-            if is_answer(bytes) && self.is_to_be_broken() {
-                let _ = write(&self.gateway, &bytes[..read / 2]).await;
-                // A reset throws away what the other side has not read yet.
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                if self.shared.with_reset.load(Ordering::Acquire) {
-                    let _ = self.gateway.set_zero_linger();
-                }
-                self.shared.broken.fetch_add(1, Ordering::AcqRel);
-                break;
-            }
-            let size = match weather {
-                Weather::Drip(_) => read.div_ceil(DRIPS).max(1),
-                Weather::Clear | Weather::BlackHole | Weather::Late(_) => read,
-            };
-            for piece in bytes.chunks(size) {
-                if let Weather::Drip(pause) = weather {
-                    tokio::time::sleep(pause).await;
-                }
-                if write(&self.gateway, piece).await.is_none() {
-                    return self.over.cancel();
+        let (to, mut arrived) = mpsc::channel(ON_THE_WAY);
+        let passing = async {
+            while let Some(piece) = arrived.recv().await {
+                if self.answer(piece).await.is_none() {
+                    break;
                 }
             }
-        }
-        self.over.cancel();
+            self.over.cancel();
+        };
+        tokio::join!(take_in(&self.server, to), passing);
     }
 
-    /// Waits until something may pass, and says in which weather it does. Never, on a connection that has been in a
-    /// black hole: whoever waits for it must find out.
-    async fn pass(&self) -> Weather {
+    /// Passes a piece of an answer on; `None` if that was the end.
+    async fn answer(&self, Piece { bytes, at }: Piece) -> Option<()> {
+        let weather = self.pass(at).await;
+        if is_answer(&bytes) && self.is_to_be_broken() {
+            let _ = write(&self.gateway, &bytes[..bytes.len() / 2]).await;
+            // A reset throws away what the other side has not read yet.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if self.shared.with_reset.load(Ordering::Acquire) {
+                let _ = self.gateway.set_zero_linger();
+            }
+            self.shared.broken.fetch_add(1, Ordering::AcqRel);
+            return None;
+        }
+        let size = match weather {
+            Weather::Drip(_) => bytes.len().div_ceil(DRIPS).max(1),
+            Weather::Clear | Weather::BlackHole | Weather::Late(_) => bytes.len(),
+        };
+        for drop in bytes.chunks(size) {
+            if let Weather::Drip(pause) = weather {
+                tokio::time::sleep(pause).await;
+            }
+            write(&self.gateway, drop).await?;
+        }
+        Some(())
+    }
+
+    /// Waits until what came at this moment may pass, and says in which weather it does. Never, on a connection that
+    /// has been in a black hole: whoever waits for it must find out.
+    async fn pass(&self, at: Instant) -> Weather {
         let mut weather = self.shared.weather.subscribe();
         let clear = weather.wait_for(|weather| *weather != Weather::BlackHole).await.map(|weather| *weather);
         if self.shared.age.load(Ordering::Acquire) != self.age {
@@ -210,7 +224,9 @@ impl Relay {
         }
         let weather = clear.unwrap_or(Weather::Clear);
         if let Weather::Late(delay) = weather {
-            tokio::time::sleep(delay).await;
+            let left = (at + delay).saturating_duration_since(Instant::now());
+            // The runtime's own timer is a millisecond coarse, which is what a gateway takes for a whole call.
+            let _ = tokio::task::spawn_blocking(move || std::thread::sleep(left)).await;
         }
         weather
     }
@@ -221,11 +237,28 @@ impl Relay {
     }
 }
 
+/// What was read at once, and when.
+struct Piece {
+    bytes: Vec<u8>,
+    at: Instant,
+}
+
 const INITIALIZE: &[u8] = br#""method":"initialize""#;
 
 fn is_answer(bytes: &[u8]) -> bool {
     const RESULT: &[u8] = br#""result""#;
     bytes.windows(RESULT.len()).any(|window| window == RESULT)
+}
+
+/// Reads on while earlier pieces are on their way: a late line is no narrow one.
+async fn take_in(from: &TcpStream, to: mpsc::Sender<Piece>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Some(read) = read(from, &mut buffer).await {
+        let piece = Piece { bytes: buffer[..read].to_vec(), at: Instant::now() };
+        if to.send(piece).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Half-open connections are of no use here: the end of one side is the end of both.
@@ -294,6 +327,23 @@ mod tests {
         assert_eq!(proxy.broken(), 1);
         let mut socket = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         assert_eq!(ask(&mut socket).await.unwrap(), 16);
+    }
+
+    #[tokio::test]
+    async fn on_a_late_line_pieces_follow_each_other_without_adding_up() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let proxy = Proxy::to(listener.local_addr().unwrap().port()).await.unwrap();
+        let late = Duration::from_secs(1);
+        proxy.set(Weather::Late(late));
+        let mut near = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        near.write_all(b"head").await.unwrap();
+        tokio::time::sleep(late / 20).await;
+        near.write_all(b"body").await.unwrap();
+        far.read_exact(&mut [0; 4]).await.unwrap();
+        let first = Instant::now();
+        far.read_exact(&mut [0; 4]).await.unwrap();
+        assert!(first.elapsed() < late * 3 / 5, "{:?}", first.elapsed());
     }
 
     #[tokio::test]
