@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use crate::fault::{Act, FAULTS, Fault, Form, Transport};
+use crate::fault::{FAULTS, Fault, Form, Transport};
 use crate::gateway::{Peer, Subject};
+use crate::plan::Part;
 use crate::row::{Order, Progress};
 
 /// Breaks servers under a live gateway, in every way we know, and counts what its clients lose.
@@ -16,10 +17,18 @@ use crate::row::{Order, Progress};
 Times are of this machine and this run: compare them with each other and with the server's own start-up, not with \
 another run. Counts hold everywhere. The exit code is 1 if one of them is not what it must be.
 
-A run takes some minutes; with --long about an hour. With --against, COMMAND is run by a shell for each fault; \
-`{config}` in it stands for a file with `mcpServers`, in which the one server is called `demo`:
-  cargo xtask chaos --against 'mcp-proxy --port 9000 --named-server-config {config}' \\
-      --url http://127.0.0.1:9000/servers/demo/mcp
+A run takes about six minutes. Rows that a promised time is read from run alone, the others four at a time. With \
+--write the page is written after every row, so that a run that is broken off leaves what it has.
+
+With --long each fault lasts as long as it is known for, and what is quick strikes a thousand times. No row goes on \
+for more than five minutes (the column `times` says how often it struck), and a run for about an hour.
+
+With --against the same faults strike another gateway too, after ours. COMMAND is run by a shell for each of them; \
+`{config}` in it stands for a file with `mcpServers`, in which the one server is called `demo`, and `{port}`, in the \
+URL too, for a free port. Without `{port}` one row runs at a time. A gateway whose tools are not back after 20 s is \
+not struck again by that fault:
+  cargo xtask chaos --against 'mcp-proxy --port {port} --named-server-config {config}' \\
+      --url http://127.0.0.1:{port}/servers/demo/mcp --fault killed-idle --fault killed-in-call
 
 Faults: `cargo xtask chaos --list`"
 )]
@@ -36,10 +45,10 @@ pub struct Args {
     /// How often each fault strikes
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
-    /// With waits as long as the faults are known for, and more repeats
+    /// With waits as long as the faults are known for, and up to a thousand repeats
     #[arg(long)]
     long: bool,
-    /// Another gateway in the place of ours
+    /// Another gateway, to compare with ours
     #[arg(long, value_name = "COMMAND", requires = "url")]
     against: Option<String>,
     /// Where the other gateway serves Streamable HTTP
@@ -82,9 +91,8 @@ impl Args {
     /// What is to be run.
     #[must_use]
     pub fn order(&self) -> Order {
-        let peer = self.against.clone().zip(self.url.clone()).map(|(command, url)| Peer { command, url });
         Order {
-            subject: Subject { gripfast: self.gripfast.clone(), peer },
+            subject: Subject { gripfast: self.gripfast.clone(), peer: None },
             form: if self.long { Form::Long } else { Form::Ordinary },
             repeats: self.repeats,
             seed: self.seed,
@@ -92,17 +100,23 @@ impl Args {
         }
     }
 
+    /// The gateway to compare with.
+    #[must_use]
+    pub fn peer(&self) -> Option<Peer> {
+        self.against.clone().zip(self.url.clone()).map(|(command, url)| Peer { command, url })
+    }
+
     /// Faults and transports, in the order of the table.
-    pub fn plan(&self) -> impl Iterator<Item = (&'static Fault, Transport)> {
+    #[must_use]
+    pub fn plan(&self) -> Vec<Part> {
         let wanted = |fault: &&Fault| {
             self.fault.is_empty() || self.fault.iter().any(|wanted| wanted.name == fault.name)
         };
-        // A spare is something that only ours has.
-        let has = |fault: &&Fault| self.against.is_none() || fault.act != Act::KillSpared;
-        FAULTS.iter().filter(|_| !self.figures).filter(wanted).filter(has).flat_map(|fault| {
-            let fits = |transport: &&Transport| self.transport.is_none_or(|wanted| wanted == **transport);
-            fault.transports.iter().filter(fits).map(move |transport| (fault, *transport))
-        })
+        let fits = |transport: &&Transport| self.transport.is_none_or(|wanted| wanted == **transport);
+        let parts = FAULTS.iter().filter(|_| !self.figures).filter(wanted).flat_map(|fault| {
+            fault.transports.iter().filter(fits).map(move |transport| Part { fault, transport: *transport })
+        });
+        parts.collect()
     }
 
     /// Whether everything is run, and the figures can be drawn up.

@@ -22,8 +22,8 @@ pub struct Fault {
     pub act: Act,
     /// What callers do meanwhile.
     pub callers: Callers,
-    /// Whether a call may be lost.
-    pub lost: Allowed,
+    /// Which calls may be lost.
+    pub lost: Loss,
     /// Whether a call may end with nobody knowing whether it was carried out.
     pub unknown: Allowed,
 }
@@ -49,6 +49,31 @@ pub enum Callers {
     Call,
     /// They call steadily, and each call takes a while, so that some are always under way.
     Wait,
+}
+
+/// Which calls may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// None.
+    Never,
+    /// Those whose callers were told one of these codes, which a promise has answered at once and not held.
+    As {
+        /// The codes.
+        codes: &'static [&'static str],
+        /// The promise.
+        why: &'static str,
+    },
+}
+
+impl Loss {
+    /// Whether a call may be lost whose caller was told this.
+    #[must_use]
+    pub fn allows(self, code: &str) -> bool {
+        match self {
+            Self::Never => false,
+            Self::As { codes, why: _ } => codes.contains(&code),
+        }
+    }
 }
 
 /// Whether something may happen at all.
@@ -95,8 +120,10 @@ pub enum Act {
     Drip,
     /// The server refuses everything for a while.
     Refuse(Status),
-    /// The server wants another token from now on, which the config has by and by.
+    /// The server wants another token from now on, which the config has already.
     ExpireToken(Challenge),
+    /// The server wants another token from now on, which the config has by and by.
+    LoseToken,
     /// The server is started anew, and its name resolves only after a while.
     LoseName,
     /// The gateway starts, and the server later.
@@ -112,8 +139,10 @@ pub enum Act {
 /// What ails the successors of a killed child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sickness {
-    /// They exit at start.
+    /// They exit at start, and the restart budget allows for that.
     Exits,
+    /// They exit at start, more often than the restart budget allows.
+    CrashLoops,
     /// They never answer a handshake.
     Mute,
 }
@@ -168,6 +197,16 @@ impl Form {
     }
 }
 
+const PARKED: Loss = Loss::As { codes: &["unreachable"], why: "a parked server answers at once (B03, C04)" };
+const SICK: Loss = Loss::As {
+    codes: &["unreachable", "outcome_unknown"],
+    why: "an open circuit answers at once (B13); what only reads is sent again once (C05)",
+};
+const NEEDS_LOGIN: Loss = Loss::As {
+    codes: &["needs_login"],
+    why: "a server that a person has to mend answers at once (C04, E03)",
+};
+
 const STDIO: &[Transport] = &[Transport::Stdio];
 const HTTP: &[Transport] = &[Transport::Http];
 const REMOTE: &[Transport] = &[Transport::Http, Transport::Sse];
@@ -182,7 +221,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::Kill,
         callers: Callers::Rest,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -191,7 +230,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::KillSpared,
         callers: Callers::Rest,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -200,7 +239,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::Kill,
         callers: Callers::Wait,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -209,7 +248,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::KillTenTimes,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -218,7 +257,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::KillOver,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -227,7 +266,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::KillParent,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -236,7 +275,16 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::Relapse(Sickness::Exits),
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
+        unknown: Allowed::Sometimes,
+    },
+    Fault {
+        name: "crash-loop",
+        what: "the same, with the restart budget at its default: the server is parked, and calls are answered at once",
+        transports: STDIO,
+        act: Act::Relapse(Sickness::CrashLoops),
+        callers: Callers::Call,
+        lost: PARKED,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -245,7 +293,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::Relapse(Sickness::Mute),
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -254,7 +302,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::SlowStart,
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -263,7 +311,7 @@ pub const FAULTS: &[Fault] = &[
         transports: ALL,
         act: Act::Freeze,
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: SICK,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -272,7 +320,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::Junk,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -281,7 +329,7 @@ pub const FAULTS: &[Fault] = &[
         transports: ALL,
         act: Act::HugeFrame,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -290,7 +338,7 @@ pub const FAULTS: &[Fault] = &[
         transports: STDIO,
         act: Act::FloodStderr,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -299,7 +347,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::Restart(SessionForm::NotFound),
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -308,7 +356,7 @@ pub const FAULTS: &[Fault] = &[
         transports: HTTP,
         act: Act::Restart(SessionForm::BadRequest),
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -317,7 +365,7 @@ pub const FAULTS: &[Fault] = &[
         transports: HTTP,
         act: Act::ExpireSession,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -326,7 +374,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::BreakAnswers(Break::Reset),
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -335,7 +383,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::BreakAnswers(Break::Close),
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -344,7 +392,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::BlackHole,
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: SICK,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -353,7 +401,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::Drip,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -362,25 +410,25 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::Refuse(Status::Fault),
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: SICK,
         unknown: Allowed::Sometimes,
     },
     Fault {
         name: "answers-429",
-        what: "the server answers 429 with Retry-After for a while",
+        what: "the server answers 429 for a while, and Retry-After says for how long",
         transports: REMOTE,
         act: Act::Refuse(Status::TooMany),
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
         name: "token-expired",
-        what: "the token in use is refused with a challenge until there is another",
+        what: "the token in use is refused with a challenge, and the config has another",
         transports: HTTP,
         act: Act::ExpireToken(Challenge::Given),
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -389,7 +437,16 @@ pub const FAULTS: &[Fault] = &[
         transports: HTTP,
         act: Act::ExpireToken(Challenge::Missing),
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
+        unknown: Allowed::Never,
+    },
+    Fault {
+        name: "token-missing",
+        what: "the token in use is refused until somebody brings another; meanwhile calls are answered at once",
+        transports: HTTP,
+        act: Act::LoseToken,
+        callers: Callers::Call,
+        lost: NEEDS_LOGIN,
         unknown: Allowed::Never,
     },
     Fault {
@@ -398,7 +455,7 @@ pub const FAULTS: &[Fault] = &[
         transports: HTTP,
         act: Act::LoseName,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -407,7 +464,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::StartLate,
         callers: Callers::Call,
-        lost: Allowed::Sometimes,
+        lost: Loss::Never,
         unknown: Allowed::Never,
     },
     Fault {
@@ -416,7 +473,7 @@ pub const FAULTS: &[Fault] = &[
         transports: ALL,
         act: Act::OtherTools,
         callers: Callers::Call,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -425,7 +482,7 @@ pub const FAULTS: &[Fault] = &[
         transports: ALL,
         act: Act::KillGateway,
         callers: Callers::Wait,
-        lost: Allowed::Never,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
 ];
@@ -434,6 +491,7 @@ pub const FAULTS: &[Fault] = &[
 pub const CLOCK_JUMP: &[&str] = &[
     "b10_after_a_suspend_the_link_is_probed_before_it_is_trusted",
     "b10_after_a_suspend_idle_links_are_probed_one_after_another",
+    "b10_a_clock_that_is_set_back_moves_nothing_and_a_suspend_after_it_is_noticed",
 ];
 
 impl Fault {

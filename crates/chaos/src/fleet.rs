@@ -1,4 +1,9 @@
 //! Twenty servers behind one gateway, of which one flaps: what the other nineteen notice.
+//!
+//! Three kinds of windows take turns: nothing happens; the one server is killed every half second, and comes back; the
+//! same child is started as often by somebody else, and the gateway has no part in it. The p99 of each window is held
+//! against that of the quiet one of its round, and the ratio in the middle counts: what the machine does in one round
+//! it does to all three. The last kind says what a starting child costs on this machine whoever starts it.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, json};
 use tempfile::TempDir;
 
+use crate::alone;
 use crate::client::Client;
 use crate::fault::Form;
 use crate::gateway::{Gateway, LONG_ENOUGH, LOOK_AGAIN, Launch, mark};
@@ -20,6 +26,8 @@ use crate::{Cannot, Result};
 pub struct Neighbours {
     /// How many servers there were in all.
     pub servers: usize,
+    /// How often each kind of window had its turn.
+    pub rounds: usize,
     /// How often the one was killed.
     pub kills: usize,
     /// What became of the calls to the others.
@@ -28,25 +36,53 @@ pub struct Neighbours {
     pub quiet: Times,
     /// And while the one flapped.
     pub flapping: Times,
+    /// And while its like was started outside of the gateway.
+    pub beside: Times,
+    /// The p99 while the one flapped, in that of the quiet window of the same round: the round in the middle.
+    pub flapping_ratio: f64,
+    /// The same while its like was started outside.
+    pub beside_ratio: f64,
     /// What would explain a bad number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
+/// What happens in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Quiet,
+    Flapping,
+    Beside,
+}
+
+const KINDS: [Kind; 3] = [Kind::Quiet, Kind::Flapping, Kind::Beside];
+
+/// A window that is over.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    kind: Kind,
+    round: usize,
+    from: Instant,
+    to: Instant,
+}
+
 /// The variable by which one child is told from the others.
 const CHILD: &str = "CHAOS_CHILD";
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Between two kills, and between two starts outside.
+const EVERY: Duration = Duration::from_millis(500);
+/// What one window has set going is over when the next begins.
+const BETWEEN: Duration = Duration::from_millis(300);
 
 /// Runs it.
 ///
 /// # Errors
 /// The harness itself is in trouble.
 pub async fn run(order: &Order) -> Result<Neighbours> {
-    let short = order.form == Form::Short;
-    let servers = if short { 4 } else { 20 };
-    let (phase, every) = match short {
-        true => (Duration::from_millis(1500), Duration::from_millis(500)),
-        false => (Duration::from_secs(20), Duration::from_millis(500)),
+    let (servers, rounds, window) = match order.form {
+        Form::Short => (4, 1, Duration::from_millis(1200)),
+        Form::Ordinary => (20, 7, Duration::from_secs(3)),
+        Form::Long => (20, 40, Duration::from_secs(5)),
     };
     let dir = TempDir::with_prefix("chaos-")?;
     let names: Vec<String> = (0..servers).map(|number| format!("s{number:02}")).collect();
@@ -55,54 +91,71 @@ pub async fn run(order: &Order) -> Result<Neighbours> {
     let launch =
         Launch { subject: order.subject.clone(), dir: dir.path().to_owned(), config, within: Vec::new() };
     let gateway = Gateway::start(launch).await?;
-    let tools = tools(&gateway, &names, order).await?;
-    let mut loads = Vec::new();
-    for (number, tools) in tools.into_iter().enumerate() {
-        let pace =
-            Pace { clients: 1, every: Duration::from_millis(100), work: Duration::ZERO, deadline: DEADLINE };
-        let seed = order.seed.wrapping_add(1000 * number as u64);
-        let eras = [order.subject.eras()[number % order.subject.eras().len()]];
-        loads.push(Load::begin(gateway.url(), &eras, tools, &names[number], pace, seed).await?);
-    }
-    tokio::time::sleep(phase).await;
-    let flapping_from = loads[0].since_began(Instant::now());
-    let began = Instant::now();
-    let mut kills = 0;
-    while began.elapsed() < phase {
-        let child = format!("{CHILD}={}", names[0]);
-        let mine = proc::carrying(&child, "demo-server").into_iter().find(|pid| is_in(*pid, dir.path()));
-        if let Some(pid) = mine {
-            proc::kill(pid).await?;
-            kills += 1;
+    let loads = begin(&gateway, &names, order).await?;
+    let mut flapper = Flapper { gateway: &gateway, name: &names[0], order, kills: 0 };
+    let mut spans = Vec::new();
+    for round in 0..rounds {
+        // Each kind is first, second and third in turn.
+        for place in 0..KINDS.len() {
+            let kind = KINDS[(round + place) % KINDS.len()];
+            tokio::time::sleep(BETWEEN).await;
+            let from = Instant::now();
+            flapper.keep_busy(kind, from + window).await?;
+            spans.push(Span { kind, round, from, to: Instant::now() });
         }
-        tokio::time::sleep(every).await;
     }
+    let kills = flapper.kills;
     let mut neighbours = Neighbours {
         servers,
+        rounds,
         kills,
         calls: Counts::default(),
         quiet: Times::default(),
         flapping: Times::default(),
+        beside: Times::default(),
+        flapping_ratio: 0.0,
+        beside_ratio: 0.0,
         remarks: Vec::new(),
     };
-    let (mut quiet, mut flapping) = (Vec::new(), Vec::new());
+    let mut took = vec![Vec::new(); spans.len()];
     for (load, name) in loads.into_iter().zip(&names).skip(1) {
+        let bounds: Vec<_> =
+            spans.iter().map(|span| load.since_began(span.from)..load.since_began(span.to)).collect();
         let calls = load.end().await;
         let effects = std::fs::read_to_string(dir.path().join(format!("counter-{name}"))).unwrap_or_default();
         let verdict = ledger::judge(&calls, &[], &ledger::effects(&effects), DEADLINE);
         neighbours.calls.add(&verdict.counts);
         neighbours.remarks.extend(verdict.remarks);
-        let answered = calls.iter().filter(|call| call.end == End::Answered);
-        for Call { began, ended, .. } in answered {
-            if *began < flapping_from { &mut quiet } else { &mut flapping }.push(*ended - *began);
+        for Call { began, ended, .. } in calls.iter().filter(|call| call.end == End::Answered) {
+            if let Some(place) = bounds.iter().position(|bounds| bounds.contains(began)) {
+                took[place].push(*ended - *began);
+            }
         }
     }
-    (neighbours.quiet, neighbours.flapping) = (Times::of(&quiet), Times::of(&flapping));
+    neighbours.compare(&spans, &took);
     gateway.stop().await?;
     Ok(neighbours)
 }
 
 impl Neighbours {
+    /// Holds the windows of each round against each other. `took` has the times of the calls of each.
+    fn compare(&mut self, spans: &[Span], took: &[Vec<Duration>]) {
+        let all = |kind| {
+            let of_kind = spans.iter().zip(took).filter(|(span, _)| span.kind == kind);
+            Times::of(&of_kind.flat_map(|(_, took)| took.iter().copied()).collect::<Vec<_>>())
+        };
+        let p99 = |kind, round| {
+            let found = spans.iter().zip(took).find(|(span, _)| span.kind == kind && span.round == round);
+            found.map_or(0.0, |(_, took)| Times::of(took).p99)
+        };
+        let ratio = |kind| {
+            let ratios = (0..self.rounds).map(|round| p99(kind, round) / p99(Kind::Quiet, round));
+            middle(ratios.collect())
+        };
+        (self.flapping_ratio, self.beside_ratio) = (ratio(Kind::Flapping), ratio(Kind::Beside));
+        (self.quiet, self.flapping, self.beside) = (all(Kind::Quiet), all(Kind::Flapping), all(Kind::Beside));
+    }
+
     /// What must not be, whatever the machine.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
@@ -117,6 +170,61 @@ impl Neighbours {
         }
         complaints
     }
+}
+
+/// The one in the middle, the lower of two.
+fn middle(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    numbers.get(numbers.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
+/// Makes the first server flap.
+struct Flapper<'a> {
+    gateway: &'a Gateway,
+    name: &'a str,
+    order: &'a Order,
+    kills: usize,
+}
+
+impl Flapper<'_> {
+    /// Does what a window of this kind is about, until then.
+    async fn keep_busy(&mut self, kind: Kind, until: Instant) -> Result<()> {
+        while Instant::now() < until {
+            let next = Instant::now() + EVERY;
+            match kind {
+                Kind::Quiet => {}
+                Kind::Flapping => self.kill().await?,
+                Kind::Beside => {
+                    let command = self.order.subject.gripfast.display().to_string();
+                    alone::on_stdio(&command, &["demo-server".to_owned()]).await?;
+                }
+            }
+            tokio::time::sleep_until(next.into()).await;
+        }
+        Ok(())
+    }
+
+    async fn kill(&mut self) -> Result<()> {
+        let entry = format!("{CHILD}={}", self.name);
+        let mut children = proc::children_of(self.gateway.pid()).into_iter();
+        if let Some(pid) = children.find(|pid| proc::carries(*pid, &entry)) {
+            proc::kill(pid).await?;
+            self.kills += 1;
+        }
+        Ok(())
+    }
+}
+
+async fn begin(gateway: &Gateway, names: &[String], order: &Order) -> Result<Vec<Load>> {
+    let mut loads = Vec::new();
+    for (number, tools) in tools(gateway, names, order).await?.into_iter().enumerate() {
+        let pace =
+            Pace { clients: 1, every: Duration::from_millis(100), work: Duration::ZERO, deadline: DEADLINE };
+        let seed = order.seed.wrapping_add(1000 * number as u64);
+        let eras = [order.subject.eras()[number % order.subject.eras().len()]];
+        loads.push(Load::begin(gateway.url(), &eras, tools, &names[number], pace, seed).await?);
+    }
+    Ok(loads)
 }
 
 fn config_of(names: &[String], dir: &TempDir, order: &Order) -> String {
@@ -154,7 +262,14 @@ async fn tools(gateway: &Gateway, names: &[String], order: &Order) -> Result<Vec
     Err(Cannot::because("the gateway", &"it does not list the tools of all its servers"))
 }
 
-/// Other runs on this machine have servers of the same names.
-fn is_in(pid: u32, dir: &std::path::Path) -> bool {
-    proc::command_line(pid).contains(&dir.display().to_string())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bad_round_does_not_decide() {
+        assert_eq!(middle(vec![9.0, 1.0, 1.2]), 1.2);
+        assert_eq!(middle(vec![1.0]), 1.0);
+        assert_eq!(middle(vec![2.0, 1.0]), 1.0);
+    }
 }

@@ -27,10 +27,27 @@ pub struct Subject {
 #[derive(Debug, Clone)]
 pub struct Peer {
     /// A shell command that runs it in the foreground. `{config}` stands for the path of a file with `mcpServers`
-    /// as most clients know it; the one server in it is called `demo`.
+    /// as most clients know it; the one server in it is called `demo`. `{port}` stands for a free port.
     pub command: String,
-    /// Where it then serves Streamable HTTP.
+    /// Where it then serves Streamable HTTP, at the same `{port}`.
     pub url: String,
+}
+
+const PORT: &str = "{port}";
+
+impl Peer {
+    /// Whether several can run side by side.
+    #[must_use]
+    pub fn has_free_port(&self) -> bool {
+        self.command.contains(PORT) && self.url.contains(PORT)
+    }
+
+    /// The same at a port that nobody has.
+    fn at_free_port(&self) -> Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let at = |text: &str| text.replace(PORT, &port);
+        Ok(Self { command: at(&self.command), url: at(&self.url) })
+    }
 }
 
 impl Subject {
@@ -65,6 +82,8 @@ pub struct Gateway {
 
 /// Nothing that is waited for takes this long, even on a slow machine.
 pub const LONG_ENOUGH: Duration = Duration::from_secs(60);
+/// Another gateway that was asked to end.
+const PEER_ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks at something that cannot tell by itself.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
@@ -79,12 +98,14 @@ impl Gateway {
     ///
     /// # Errors
     /// It ends, or does not listen within a minute.
-    pub async fn start(launch: Launch) -> Result<Self> {
-        let url = launch
-            .subject
-            .peer
-            .as_ref()
-            .map_or_else(|| "http://127.0.0.1:0/mcp".to_owned(), |peer| peer.url.clone());
+    pub async fn start(mut launch: Launch) -> Result<Self> {
+        let url = match &mut launch.subject.peer {
+            None => "http://127.0.0.1:0/mcp".to_owned(),
+            Some(peer) => {
+                *peer = peer.at_free_port()?;
+                peer.url.clone()
+            }
+        };
         Self::start_at(launch, url).await
     }
 
@@ -102,10 +123,11 @@ impl Gateway {
         let log = || std::fs::read_to_string(launch.dir.join("gateway.log")).unwrap_or_default();
         match listening {
             Ok(Ok(url)) => Ok(Self { launch, url, child, pid }),
-            Ok(Err(error)) => {
-                Err(Cannot::because("the gateway does not start", &format!("{error}\n{}", log())))
-            }
-            Err(_) => Err(Cannot::because("the gateway does not listen", &log())),
+            Ok(Err(error)) => Err(Cannot::because(
+                "the gateway does not start",
+                &format!("{error}\n{}", last_lines(&log(), 30)),
+            )),
+            Err(_) => Err(Cannot::because("the gateway does not listen", &last_lines(&log(), 30))),
         }
     }
 
@@ -140,17 +162,26 @@ impl Gateway {
         Ok(())
     }
 
-    /// Asks it to end and waits until it has.
+    /// Asks it to end and waits until it has. Another gateway that does not is killed: how it ends is not what is
+    /// measured.
     ///
     /// # Errors
-    /// It does not end within a minute.
+    /// Ours does not end within a minute.
     pub async fn stop(mut self) -> Result<()> {
         proc::signal(self.pid, Signal::TERM)?;
-        match tokio::time::timeout(LONG_ENOUGH, self.child.wait()).await {
+        let limit = if self.launch.subject.peer.is_some() { PEER_ENDS_WITHIN } else { LONG_ENOUGH };
+        match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(ended) => ended.map(drop).map_err(Into::into),
+            Err(_) if self.launch.subject.peer.is_some() => self.kill().await.map(drop),
             Err(_) => Err(Cannot::because("the gateway", &"it does not end when it is asked to")),
         }
     }
+}
+
+/// The last lines of a log.
+pub(crate) fn last_lines(log: &str, most: usize) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 fn command(launch: &Launch, url: &str) -> Command {

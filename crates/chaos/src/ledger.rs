@@ -1,7 +1,20 @@
 //! What became of every call, and what that means. Pure: times are spans since the run began, and the effects are
 //! what the server itself wrote down.
+//!
+//! Two ends need more than a look at the call itself:
+//!
+//! - **Lost or refused.** An error is a loss if any call was answered between it and its own deadline: a gateway that
+//!   had waited would have served it. So is the error of a call that lived while no fault was at work, whatever its
+//!   deadline. Otherwise it is a refusal. The code that the caller was told is kept, because
+//!   for some states a gateway promises to answer at once; which code may be lost in which fault stands with the fault.
+//! - **Unknown.** That nobody knows whether a call was carried out is honest only if a fault can have met it on the
+//!   wire. A call with a side effect must have lived in a [`Window`], which begins with the blow and ends when the
+//!   fault is over *and* a call was answered, and not when the load has drained: calls that begin later meet nothing.
+//!   A call that only reads is sent again after the first blow, so two must have fallen within its own life: counted
+//!   by the moments of the blows, not by windows, of which two that follow each other both touch a call that only
+//!   one blow has met. Everything else that is told "unknown" is lost.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -52,18 +65,24 @@ pub enum End {
     Hung,
 }
 
-/// A time in which a fault was at work, from the blow until tools were back.
-#[derive(Debug, Clone, Copy)]
+/// A time in which a fault was at work, from the blow until it was over and tools were back.
+#[derive(Debug, Clone)]
 pub struct Window {
     /// Its beginning.
     pub from: Duration,
     /// Its end.
     pub to: Duration,
+    /// The moments at which it struck.
+    pub blows: Vec<Duration>,
 }
 
 impl Window {
     fn touches(&self, call: &Call) -> bool {
         call.began <= self.to && call.ended >= self.from
+    }
+
+    fn blows_within(&self, call: &Call) -> usize {
+        self.blows.iter().filter(|at| call.began <= **at && **at <= call.ended).count()
     }
 }
 
@@ -72,7 +91,8 @@ impl Window {
 pub struct Counts {
     /// With the right answer.
     pub answered: usize,
-    /// With an error, though within its deadline a call just like it was served: waiting would have done.
+    /// With an error, though within its deadline a call just like it was served: waiting would have done. Or though
+    /// no fault was at work.
     pub lost: usize,
     /// With an error that waiting until the deadline would not have changed.
     pub refused: usize,
@@ -115,10 +135,14 @@ impl Counts {
 pub struct Verdict {
     /// In numbers.
     pub counts: Counts,
+    /// What the callers of lost calls were told, and how many of them.
+    pub lost_as: BTreeMap<String, usize>,
     /// The first few calls that should not have ended as they did.
     pub remarks: Vec<String>,
 }
 
+/// What is told by an error without a machine part.
+const NO_CODE: &str = "an error without a code";
 /// More would only repeat themselves.
 const MOST_REMARKS: usize = 12;
 
@@ -140,8 +164,8 @@ pub fn judge(
             verdict.counts.duplicated += 1;
             verdict.remark(call, "was carried out more than once");
         }
-        let blows = windows.iter().filter(|window| window.touches(call)).count();
-        let struck = blows > 0;
+        let struck = windows.iter().any(|window| window.touches(call));
+        let blows: usize = windows.iter().map(|window| window.blows_within(call)).sum();
         // The first that was served after this one had failed.
         let next = served.partition_point(|at| *at <= call.ended);
         let in_time = served.get(next).is_some_and(|at| *at <= call.began + deadline);
@@ -156,7 +180,7 @@ pub fn judge(
                 counts.untrue += 1;
                 verdict.remark(call, "got somebody else's answer");
             }
-            End::Failed { outcome, .. } => match outcome.as_deref() {
+            End::Failed { code, outcome, .. } => match outcome.as_deref() {
                 Some("not_sent" | "refused") if carried_out > 0 => {
                     counts.untrue += 1;
                     verdict.remark(call, "was carried out, and its caller was told that it was not");
@@ -164,8 +188,10 @@ pub fn judge(
                 Some("unknown") if call.kind == Kind::Counts && struck => counts.unknown += 1,
                 // What only reads is sent again once; the second blow that meets it is one too many.
                 Some("unknown") if blows > 1 => counts.unknown += 1,
-                _ if in_time => {
+                _ if in_time || !struck => {
                     counts.lost += 1;
+                    let told = code.clone().unwrap_or_else(|| NO_CODE.to_owned());
+                    *verdict.lost_as.entry(told).or_default() += 1;
                     verdict.remark(call, "is lost");
                 }
                 _ => counts.refused += 1,
@@ -232,13 +258,21 @@ mod tests {
         let early = call("a", Kind::Reads, 0, 1, failed("not_sent"));
         let late = call("b", Kind::Reads, 0, 1, failed("not_sent"));
         let served = |ended| call("c", Kind::Reads, 0, ended, End::Answered);
-        assert_eq!(counts(&[early, served(9)], &[], "").lost, 1);
-        assert_eq!(counts(&[late, served(11)], &[], "").refused, 1);
+        let window = Window { from: at(0), to: at(11), blows: vec![at(0)] };
+        assert_eq!(counts(&[early, served(9)], std::slice::from_ref(&window), "").lost, 1);
+        assert_eq!(counts(&[late, served(11)], &[window], "").refused, 1);
+    }
+
+    #[test]
+    fn an_error_that_no_fault_explains_is_a_loss_even_at_its_deadline() {
+        let window = Window { from: at(0), to: at(1), blows: vec![at(0)] };
+        let hopeless = call("a", Kind::Counts, 2, 12, failed("unknown"));
+        assert_eq!(counts(&[hopeless], &[window], "").lost, 1);
     }
 
     #[test]
     fn unknown_is_honest_only_of_a_side_effect_that_a_fault_met() {
-        let window = Window { from: at(5), to: at(6) };
+        let window = Window { from: at(5), to: at(6), blows: vec![at(5)] };
         let served = call("z", Kind::Reads, 0, 9, End::Answered);
         let met = call("a", Kind::Counts, 4, 7, failed("unknown"));
         let missed = call("b", Kind::Counts, 1, 2, failed("unknown"));
@@ -248,13 +282,31 @@ mod tests {
     }
 
     #[test]
-    fn what_only_reads_is_honestly_unknown_when_two_faults_met_it() {
-        let windows = [Window { from: at(5), to: at(6) }, Window { from: at(7), to: at(8) }];
-        let served = call("z", Kind::Reads, 0, 9, End::Answered);
-        let once = call("a", Kind::Reads, 4, 6, failed("unknown"));
-        let twice = call("b", Kind::Reads, 4, 8, failed("unknown"));
-        let counts = counts(&[once, twice, served], &windows, "");
+    fn what_only_reads_is_honestly_unknown_when_two_blows_fell_in_its_life() {
+        let window = |from, to| Window { from: at(from), to: at(to), blows: vec![at(from)] };
+        let windows = [window(5, 7), window(7, 9)];
+        let served = call("z", Kind::Reads, 0, 10, End::Answered);
+        let twice = call("a", Kind::Reads, 4, 8, failed("unknown"));
+        let touched_twice_and_met_once = call("b", Kind::Reads, 6, 8, failed("unknown"));
+        let counts = counts(&[twice, touched_twice_and_met_once, served], &windows, "");
         assert_eq!((counts.unknown, counts.lost), (1, 1));
+    }
+
+    #[test]
+    fn a_loss_is_known_by_what_its_caller_was_told() {
+        let told = |code: Option<&str>| End::Failed {
+            code: code.map(str::to_owned),
+            outcome: Some("not_sent".to_owned()),
+            text: String::new(),
+        };
+        let calls = [
+            call("a", Kind::Reads, 0, 1, told(Some("unreachable"))),
+            call("b", Kind::Counts, 0, 1, told(Some("unreachable"))),
+            call("c", Kind::Reads, 0, 1, told(None)),
+            call("z", Kind::Reads, 0, 9, End::Answered),
+        ];
+        let lost_as = judge(&calls, &[], &effects(""), DEADLINE).lost_as;
+        assert_eq!(lost_as, BTreeMap::from([("unreachable".to_owned(), 2), (NO_CODE.to_owned(), 1)]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod fleet;
 pub mod gateway;
 pub mod ledger;
 pub mod load;
+pub mod plan;
 pub mod proc;
 pub mod proxy;
 pub mod renewal;

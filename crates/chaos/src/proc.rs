@@ -43,12 +43,23 @@ pub fn is_alive(pid: u32) -> bool {
 /// The living processes whose environment holds this entry and whose command line holds this word.
 #[must_use]
 pub fn carrying(entry: &str, word: &str) -> Vec<u32> {
-    let carries = |pid: &u32| {
-        let environment = std::fs::read(of(*pid).join("environ")).unwrap_or_default();
-        let marked = environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes());
-        marked && is_alive(*pid) && command_line(*pid).contains(word)
-    };
-    all().filter(carries).collect()
+    let fits = |pid: &u32| carries(*pid, entry) && is_alive(*pid) && command_line(*pid).contains(word);
+    all().filter(fits).collect()
+}
+
+/// The children of a process. Looks at that process only, which costs next to nothing.
+#[must_use]
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(of(pid).join("task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Whether the environment of a process holds this entry.
+#[must_use]
+pub fn carries(pid: u32, entry: &str) -> bool {
+    let environment = std::fs::read(of(pid).join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
 }
 
 /// The name of a process and its arguments, with a space after each.

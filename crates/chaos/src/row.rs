@@ -1,5 +1,6 @@
 //! One fault on one transport, from an empty directory to the count of what is left behind.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,12 +9,12 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::fault::{Act, Allowed, Callers, Fault, Form, Transport};
-use crate::gateway::{LOOK_AGAIN, Subject};
+use crate::gateway::{LOOK_AGAIN, Subject, last_lines};
 use crate::ledger::{self, Counts, Window};
 use crate::load::Load;
 use crate::proc::Footprint;
 use crate::scene::Scene;
-use crate::strike::Strike;
+use crate::strike::{Blows, Strike};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -66,6 +67,9 @@ pub struct Row {
     pub alone: Times,
     /// What became of the calls.
     pub calls: Counts,
+    /// What the callers of lost calls were told.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_as: BTreeMap<String, usize>,
     /// Sessions with the gateway that its clients had to replace.
     pub sessions_lost: u64,
     /// What is left.
@@ -95,8 +99,11 @@ pub struct Left {
     pub zombies: usize,
     /// Open files beyond those from before.
     pub files: usize,
-    /// Growth of the gateway's memory in percent, and its highest ever in MiB.
+    /// Growth of the gateway's memory since before the first strike, in percent.
     pub memory_percent: f64,
+    /// The same in a row of many strikes since the first few of them, in which everything is done for the first time
+    /// (code is paged in, pools and rings fill up to their bounds): what would go on growing is here.
+    pub settled_percent: f64,
     /// The most memory that the gateway ever occupied, in MiB.
     pub peak_mib: f64,
 }
@@ -115,13 +122,20 @@ impl Times {
     }
 }
 
-/// How long tools may be away after the fault has passed before they count as gone for good.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(90);
+/// How long tools may be away after the fault has passed before they count as gone for good: ours try themselves once
+/// a minute at the least; nobody waits as long for another gateway that has been let down by its server.
+fn give_up_after(subject: &Subject) -> Duration {
+    Duration::from_secs(if subject.peer.is_some() { 20 } else { 90 })
+}
+
+/// A row that has gone on for this long strikes no more, however often it was to: so a long run has an end.
+const ENOUGH: Duration = Duration::from_secs(300);
 /// The load before the first blow, and between two.
 const WARM_UP: Duration = Duration::from_millis(400);
 const SETTLE: Duration = Duration::from_millis(150);
-/// Strikes of a long row before what the gateway holds is taken for its start: by then it has done everything once.
-const BREAK_IN: usize = 20;
+/// Strikes of a long row in which the gateway does everything for the first time. What it holds after them is a second
+/// start to measure growth from; the first is what it held before any strike.
+pub const BREAK_IN: usize = 20;
 /// What is over may take this long to be cleared away.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -134,23 +148,23 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
     let (tools, eras) = (scene.tools().await?, order.subject.eras());
     let tag = format!("{transport}-{}", fault.name);
     let load = Load::begin(scene.gateway.url(), eras, tools, &tag, scene.stage.pace, order.seed).await?;
-    let mut before = if fault.act == Act::StartLate {
-        Held::by(&scene)
-    } else {
+    if fault.act != Act::StartLate {
         tokio::time::sleep(WARM_UP).await;
         load.pause().await;
-        Held::by(&scene)
-    };
+    }
+    let before = Held::by(&scene);
+    let mut settled = before.footprint.memory;
     if fault.callers != Callers::Rest {
         load.resume();
     }
     let mut course = Course::default();
-    let of = repeats(fault, order);
+    let (of, began) = (repeats(fault, order), Instant::now());
     for number in 0..of {
-        let strike = Strike { act: fault.act, form: order.form, number, limit: GIVE_UP_AFTER };
+        let strike =
+            Strike { act: fault.act, form: order.form, number, limit: give_up_after(&order.subject) };
         if fault.act == Act::KillOver && number == BREAK_IN {
             load.pause().await;
-            before = Held::by(&scene);
+            settled = Held::by(&scene).footprint.memory;
             load.resume();
         }
         if fault.act != Act::KillOver || number.is_multiple_of(BREAK_IN) {
@@ -158,7 +172,7 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
         }
         course.repeat(strike, fault, &mut scene, &load).await?;
         order.progress.struck(number + 1, of);
-        if course.never_back > 0 {
+        if course.never_back > 0 || began.elapsed() > ENOUGH {
             break;
         }
     }
@@ -166,9 +180,9 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
     let deadline = scene.stage.pace.deadline;
     let calls = load.end().await;
     let verdict = ledger::judge(&calls, &course.windows, &scene.effects(), deadline);
-    let mut left = before.compare(&scene).await;
+    let mut left = before.compare(&scene, settled).await;
     let mut remarks = verdict.remarks;
-    let log = tail(&scene.log());
+    let log = last_lines(&scene.log(), 30);
     if !log.is_empty() && (!remarks.is_empty() || course.never_back > 0) {
         remarks.push(format!("the gateway said:\n{log}"));
     }
@@ -184,6 +198,7 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
         away: Times::of(&course.away),
         alone: Times::of(&course.alone),
         calls: verdict.counts,
+        lost_as: verdict.lost_as,
         sessions_lost,
         left,
         remarks,
@@ -194,13 +209,15 @@ impl Row {
     /// What must not be, whatever the machine: the counts that hold in every run.
     #[must_use]
     pub fn complaints(&self, fault: &Fault) -> Vec<String> {
-        let Counts { answered, lost, unknown, cut, hung, duplicated, untrue, refused: _ } = self.calls;
-        let never = |allowed, count| if allowed == Allowed::Never { count } else { 0 };
+        let Counts { answered, lost: _, unknown, cut, hung, duplicated, untrue, refused: _ } = self.calls;
+        let lost =
+            self.lost_as.iter().filter(|(code, _)| !fault.lost.allows(code)).map(|(_, count)| count).sum();
+        let unknown = if fault.unknown == Allowed::Never { unknown } else { 0 };
         let cut = if fault.act == Act::KillGateway { 0 } else { cut };
         let counted = [
             ("times its tools did not come back", self.never_back),
-            ("calls lost", never(fault.lost, lost)),
-            ("calls of unknown outcome", never(fault.unknown, unknown)),
+            ("calls lost", lost),
+            ("calls of unknown outcome", unknown),
             ("calls cut off", cut),
             ("calls hung", hung),
             ("calls carried out twice", duplicated),
@@ -231,15 +248,16 @@ struct Course {
 
 impl Course {
     async fn repeat(&mut self, strike: Strike, fault: &Fault, scene: &mut Scene, load: &Load) -> Result<()> {
-        let began = Instant::now();
-        let struck = strike.blow(scene, load).await?;
+        let blows = strike.blow(scene, load).await?;
+        let struck = blows.last;
         let (healed, back) = if fault.act == Act::OtherTools {
             let healed = strike.heal(scene, struck).await?;
             (healed, until_listed(scene, strike).await)
         } else {
-            let (healed, back) = tokio::join!(strike.heal(scene, struck), load.until_back(GIVE_UP_AFTER));
+            let (healed, back) = tokio::join!(strike.heal(scene, struck), load.until_back(strike.limit));
             (healed?, back)
         };
+        self.windows.push(window(&blows, load));
         match back {
             Some(back) => {
                 self.back.push(back.saturating_duration_since(healed));
@@ -247,16 +265,11 @@ impl Course {
             }
             None => self.never_back += 1,
         }
-        if fault.act != Act::KillOver {
-            // What waited is served first, so that the next blow finds the load as this one did.
-            load.pause().await;
-        }
-        // It is over when all that it has met is.
-        let (from, to) = (load.since_began(began), load.since_began(Instant::now()));
-        self.windows.push(Window { from, to });
         if fault.act == Act::KillOver {
             return Ok(());
         }
+        // What waited is served first, so that the next blow finds the load as this one did.
+        load.pause().await;
         load.resume();
         tokio::time::sleep(SETTLE).await;
         if fault.callers == Callers::Rest {
@@ -266,9 +279,16 @@ impl Course {
     }
 }
 
+/// From the first blow until now.
+fn window(blows: &Blows, load: &Load) -> Window {
+    let blows: Vec<Duration> = blows.all().map(|at| load.since_began(at)).collect();
+    let to = load.since_began(Instant::now());
+    Window { from: blows.first().copied().unwrap_or(to), to, blows }
+}
+
 async fn until_listed(scene: &Scene, strike: Strike) -> Option<Instant> {
     let began = Instant::now();
-    while began.elapsed() < GIVE_UP_AFTER {
+    while began.elapsed() < strike.limit {
         if scene.names().await.is_some_and(|names| strike.is_listed(&names)) {
             return Some(Instant::now());
         }
@@ -319,7 +339,8 @@ impl Held {
     }
 
     /// What is there in addition, once there was time to clear up.
-    async fn compare(&self, scene: &Scene) -> Left {
+    async fn compare(&self, scene: &Scene, settled: u64) -> Left {
+        let growth = |now: u64, since: u64| (now as f64 / since as f64 - 1.0) * 100.0;
         let began = Instant::now();
         loop {
             let now = Self::by(scene);
@@ -328,7 +349,8 @@ impl Held {
                 processes: now.processes.saturating_sub(self.processes),
                 zombies: new.zombies,
                 files: new.files.saturating_sub(old.files),
-                memory_percent: (new.memory as f64 / old.memory as f64 - 1.0) * 100.0,
+                memory_percent: growth(new.memory, old.memory),
+                settled_percent: growth(new.memory, settled),
                 peak_mib: new.peak_memory as f64 / f64::from(1 << 20),
             };
             let clear = left.processes + left.zombies + left.files == 0;
@@ -338,12 +360,6 @@ impl Held {
             tokio::time::sleep(LOOK_AGAIN * 10).await;
         }
     }
-}
-
-/// The last lines of a log.
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(30)..].join("\n")
 }
 
 #[cfg(test)]

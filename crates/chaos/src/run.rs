@@ -1,4 +1,4 @@
-//! Runs the faults one after another and reports.
+//! Runs the faults and reports.
 
 #![expect(
     clippy::print_stdout,
@@ -12,8 +12,10 @@ use std::time::Duration;
 use clap::Parser;
 use gripfast_chaos::args::{Args, Output};
 use gripfast_chaos::fault::FAULTS;
-use gripfast_chaos::report::Report;
-use gripfast_chaos::row::{self, Order, Progress, Row};
+use gripfast_chaos::gateway::Subject;
+use gripfast_chaos::plan::{Done, LANES, Part, Rows};
+use gripfast_chaos::report::{Other, Report};
+use gripfast_chaos::row::{Order, Row};
 use gripfast_chaos::{Result, figure, fleet, renewal};
 
 /// A row that takes longer than this says how far it is.
@@ -29,75 +31,179 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let reported = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(report(&args)));
-    match reported {
+    let ran = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(Run::of(&args).whole()));
+    match ran {
         Ok(0) => ExitCode::SUCCESS,
         Ok(complaints) => {
             eprintln!("{complaints} counts are not what they must be");
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("the run broke off: {error}");
+            eprintln!("the report cannot be written: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Says now and then how far a row is that takes long.
-async fn watched(row: impl Future<Output = Result<Row>>, progress: &Progress) -> Result<Row> {
-    let mut row = std::pin::pin!(row);
+/// A run: what is asked for, what has come of it so far, and how much of that must not be.
+struct Run<'a> {
+    args: &'a Args,
+    order: Order,
+    report: Report,
+    complaints: usize,
+}
+
+impl<'a> Run<'a> {
+    fn of(args: &'a Args) -> Self {
+        Self { args, order: args.order(), report: Report::begin(), complaints: 0 }
+    }
+
+    /// Runs it all. Answers with the number of complaints.
+    async fn whole(mut self) -> Result<usize> {
+        let plan = self.args.plan();
+        let with_figures = self.args.is_whole();
+        let of_peer: Vec<Part> = plan.iter().copied().filter(Part::fits_any).collect();
+        let peer = self.args.peer();
+        let figures = if with_figures { 2 } else { 0 };
+        self.report.missing = plan.len() + figures + peer.as_ref().map_or(0, |_| of_peer.len());
+        self.keep()?;
+        self.rows(&plan).await?;
+        if with_figures {
+            self.figures().await?;
+        }
+        if let Some(peer) = peer {
+            let lanes = if peer.has_free_port() { LANES } else { 1 };
+            self.report.other = Some(Other { command: peer.command.clone(), rows: Vec::new() });
+            let subject = Subject { peer: Some(peer), ..self.order.subject.clone() };
+            self.rows_of_other(&of_peer, &Order { subject, ..self.order.clone() }, lanes).await?;
+        }
+        match self.args.output {
+            Output::Text => print!("{}", self.report.to_text()),
+            Output::Json => println!("{}", self.report.to_json()),
+        }
+        Ok(self.complaints)
+    }
+
+    async fn rows(&mut self, plan: &[Part]) -> Result<()> {
+        let mut rows = Rows::of(plan, &self.order, LANES);
+        let mut found: Vec<Option<Row>> = plan.iter().map(|_| None).collect();
+        while let Some(done) = next(&mut rows, &self.order).await {
+            let Done { place, part, .. } = done;
+            if let Some(mut row) = self.told(done) {
+                let complaints = row.complaints(part.fault);
+                if complaints.is_empty() {
+                    // They explain bad numbers, and what is as promised needs no explanation.
+                    row.remarks.clear();
+                }
+                for remark in &row.remarks {
+                    eprintln!("  {remark}");
+                }
+                for complaint in complaints {
+                    self.complain(&complaint);
+                }
+                found[place] = Some(row);
+            }
+            self.report.rows = found.iter().flatten().cloned().collect();
+            self.report.figures = figure::of_rows(&self.report.rows);
+            self.keep()?;
+        }
+        Ok(())
+    }
+
+    /// What another gateway does is told, and nobody complains of it.
+    async fn rows_of_other(&mut self, plan: &[Part], order: &Order, lanes: usize) -> Result<()> {
+        eprintln!("the other gateway:");
+        let mut rows = Rows::of(plan, order, lanes);
+        let mut found: Vec<Option<Row>> = plan.iter().map(|_| None).collect();
+        while let Some(done) = next(&mut rows, order).await {
+            let place = done.place;
+            found[place] = self.told(done);
+            if let Some(other) = &mut self.report.other {
+                other.rows = found.iter().flatten().cloned().collect();
+            }
+            self.keep()?;
+        }
+        Ok(())
+    }
+
+    /// The figures that no single row shows.
+    async fn figures(&mut self) -> Result<()> {
+        eprintln!("a session that expires under many calls …");
+        match renewal::run(&self.order).await {
+            Ok(renewal) => {
+                self.report.figures.push(figure::of_renewal(&renewal));
+                self.report.renewal = Some(renewal);
+                self.report.missing -= 1;
+            }
+            Err(error) => self.broke("the session that expires under many calls", &error),
+        }
+        self.keep()?;
+        eprintln!("one of many servers flaps …");
+        match fleet::run(&self.order).await {
+            Ok(neighbours) => {
+                for remark in &neighbours.remarks {
+                    eprintln!("  {remark}");
+                }
+                for complaint in neighbours.complaints() {
+                    self.complain(&complaint);
+                }
+                self.report.figures.push(figure::of_neighbours(&neighbours));
+                self.report.neighbours = Some(neighbours);
+                self.report.missing -= 1;
+            }
+            Err(error) => self.broke("the server that flaps among others", &error),
+        }
+        self.keep()
+    }
+
+    /// Says that a row is done, and hands it over if it came to its end.
+    fn told(&mut self, Done { part, row, took, .. }: Done) -> Option<Row> {
+        let name = format!("{} on {}", part.fault.name, part.transport);
+        match row {
+            Ok(row) => {
+                self.report.missing -= 1;
+                eprintln!("{name}: {} s, {} to go", took.as_secs(), self.report.missing);
+                Some(row)
+            }
+            Err(error) => {
+                self.broke(&name, &error);
+                None
+            }
+        }
+    }
+
+    fn complain(&mut self, complaint: &str) {
+        self.complaints += 1;
+        eprintln!("  MUST NOT BE: {complaint}");
+    }
+
+    /// A part that broke off is missing in the report, which says so.
+    fn broke(&mut self, what: &str, error: &dyn std::fmt::Display) {
+        self.complaints += 1;
+        eprintln!("{what} broke off: {error}");
+        self.report.broken.push(format!("{what}: {}", error.to_string().lines().next().unwrap_or_default()));
+    }
+
+    /// Writes down what there is, so that a run that is broken off is not lost.
+    fn keep(&self) -> Result<()> {
+        match &self.args.write {
+            Some(file) => Ok(std::fs::write(file, self.report.to_markdown())?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The next row that is done. Says now and then how far one is that runs alone and takes long.
+async fn next(rows: &mut Rows, order: &Order) -> Option<Done> {
     loop {
         tokio::select! {
-            row = &mut row => return row,
+            done = rows.next() => return done,
             () = tokio::time::sleep(TELL_EVERY) => {
-                let (times, of) = progress.read();
-                if times > 0 {
+                let (times, of) = order.progress.read();
+                if rows.under_way() == 1 && times > 0 && times < of {
                     eprintln!("  {times} of {of} times");
                 }
             }
         }
     }
-}
-
-async fn report(args: &Args) -> Result<usize> {
-    let order = args.order();
-    let mut report = Report::begin(&order);
-    let mut complaints = 0;
-    let plan: Vec<_> = args.plan().collect();
-    for (number, (fault, transport)) in plan.iter().enumerate() {
-        eprintln!("{} of {}: {} on {transport} …", number + 1, plan.len(), fault.name);
-        let order = Order { progress: Progress::default(), ..order.clone() };
-        let row = watched(row::run(fault, *transport, &order), &order.progress).await?;
-        for complaint in row.complaints(fault) {
-            complaints += 1;
-            eprintln!("  {complaint}");
-        }
-        for remark in &row.remarks {
-            eprintln!("  {remark}");
-        }
-        report.rows.push(row);
-    }
-    report.figures = figure::of_rows(&report.rows);
-    if args.is_whole() && order.subject.peer.is_none() {
-        eprintln!("a session that expires under many calls …");
-        let renewal = renewal::run(&order).await?;
-        report.figures.push(figure::of_renewal(&renewal));
-        report.renewal = Some(renewal);
-        eprintln!("one of many servers flaps …");
-        let neighbours = fleet::run(&order).await?;
-        for complaint in neighbours.complaints().iter().chain(&neighbours.remarks) {
-            eprintln!("  {complaint}");
-        }
-        complaints += neighbours.complaints().len();
-        report.figures.push(figure::of_neighbours(&neighbours));
-        report.neighbours = Some(neighbours);
-    }
-    match args.output {
-        Output::Text => print!("{}", report.to_text()),
-        Output::Json => println!("{}", report.to_json()),
-    }
-    if let Some(file) = &args.write {
-        std::fs::write(file, report.to_markdown())?;
-    }
-    Ok(complaints)
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -48,7 +49,8 @@ impl Scene {
     /// # Errors
     /// Something does not start.
     pub async fn set(fault: &Fault, transport: Transport, form: Form, subject: &Subject) -> Result<Self> {
-        let stage = Stage::of(fault, form);
+        let stage = Stage::of(fault, transport, form);
+        let stage = if subject.peer.is_some() { stage.for_any() } else { stage };
         let temp = TempDir::with_prefix("chaos-")?;
         let dir = temp.path();
         let (mut server, mut proxy) = (None, None);
@@ -217,7 +219,12 @@ impl Scene {
         loop {
             let left = proc::carrying(&mark, "");
             if left.is_empty() || ended.elapsed() > GONE_WITHIN {
-                return Ok(left.into_iter().map(proc::command_line).collect());
+                let lines = left.iter().map(|pid| proc::command_line(*pid)).collect();
+                for pid in left {
+                    // Counted, and then cleared away: it may have ended meanwhile.
+                    let _ = proc::signal(pid, Signal::KILL);
+                }
+                return Ok(lines);
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }

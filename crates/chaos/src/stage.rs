@@ -28,16 +28,16 @@ pub struct Stage {
     pub(crate) late: bool,
     /// Whether the gateway knows the server by a name.
     pub(crate) named: bool,
-    /// Keys of the server's config that are not left at their defaults.
+    /// Keys of the server's config that are not left at their defaults, and that only ours knows.
     settings: Map<String, Value>,
     /// What callers do.
     pub pace: Pace,
 }
 
 impl Stage {
-    /// For this fault.
+    /// For this fault on this transport.
     #[must_use]
-    pub fn of(fault: &Fault, form: Form) -> Self {
+    pub fn of(fault: &Fault, transport: Transport, form: Form) -> Self {
         let (seconds, millis) = (Duration::from_secs, Duration::from_millis);
         let work = if fault.callers == Callers::Wait { millis(50) } else { Duration::ZERO };
         let every = form.span(millis(80), millis(40), millis(40));
@@ -57,14 +57,23 @@ impl Stage {
             Act::KillSpared => stage.set("spare", json!(1)),
             Act::Relapse(sickness) => {
                 stage.other_flags = Some(words(match sickness {
-                    Sickness::Exits => "--exit-at-start always",
+                    Sickness::Exits | Sickness::CrashLoops => "--exit-at-start always",
                     Sickness::Mute => "--never-answer-initialize",
                 }));
                 if sickness == Sickness::Mute {
                     connect = "1s";
                 }
-                // Parked, it tries itself once in a minute by default; that is too long to sit through.
-                stage.set("restart", json!({ "parked_probe": "1s" }));
+                stage.set(
+                    "restart",
+                    match sickness {
+                        // Never parked, as an operator would have it who knows of the sickness: calls are held.
+                        Sickness::Exits | Sickness::Mute => json!({ "max": 10_000 }),
+                        // Parked, it tries itself once in a minute by default; that is too long to sit through.
+                        Sickness::CrashLoops => json!({ "parked_probe": "1s" }),
+                    },
+                );
+                // All of them may have to be held at once, and 1,024 is the most.
+                stage.pace.every = form.span(millis(80), millis(80), millis(400));
             }
             Act::SlowStart => {
                 let delay = form.span(millis(1500), seconds(3), seconds(30));
@@ -100,6 +109,10 @@ impl Stage {
                 if challenge == Challenge::Missing {
                     stage.flags.push("--no-challenge".to_owned());
                 }
+            }
+            Act::LoseToken => {
+                stage.flags = words(&format!("--require-bearer {}", TOKENS[0]));
+                // The token is looked at again once in a minute by default; that is too long to sit through.
                 stage.set("restart", json!({ "parked_probe": "1s" }));
             }
             Act::LoseName => stage.named = true,
@@ -113,6 +126,10 @@ impl Stage {
         let deadline = format!("{}ms", stage.pace.deadline.as_millis());
         let timeouts = json!({ "call": deadline, "reconnect_wait": deadline, "connect": connect });
         stage.set("timeouts", timeouts);
+        if transport != Transport::Stdio {
+            // Only the older era has sessions to lose.
+            stage.set("protocol", json!("legacy"));
+        }
         stage
     }
 
@@ -154,6 +171,13 @@ impl Stage {
         ("/bin/sh".to_owned(), vec!["-c".to_owned(), script])
     }
 
+    /// Forgets what another gateway would not know, and might not like.
+    #[must_use]
+    pub(crate) fn for_any(mut self) -> Self {
+        self.settings.clear();
+        self
+    }
+
     /// What the config says about a child.
     pub(crate) fn child(&self, gripfast: &str, dir: &Path) -> Value {
         let (command, args) = self.command(gripfast, dir);
@@ -165,12 +189,7 @@ impl Stage {
     pub(crate) fn remote(&self, dir: &Path, transport: Transport, port: u16) -> Value {
         let path = if transport == Transport::Sse { "sse" } else { "mcp" };
         let host = if self.named { HOST } else { "127.0.0.1" };
-        // Only the older era has sessions to lose.
-        let mut described = json!({
-            "url": format!("http://{host}:{port}/{path}"),
-            "transport": transport,
-            "protocol": "legacy",
-        });
+        let mut described = json!({ "url": format!("http://{host}:{port}/{path}"), "transport": transport });
         if self.flags.iter().any(|flag| flag == "--require-bearer") {
             let token = format!("Bearer ${{file:{}}}", dir.join("token").display());
             described["headers"] = json!({ "Authorization": token });

@@ -28,18 +28,42 @@ pub(crate) struct Strike {
     pub(crate) limit: Duration,
 }
 
+/// The moments at which a fault struck. The clock starts with the last of them.
+#[derive(Debug)]
+pub(crate) struct Blows {
+    earlier: Vec<Instant>,
+    pub(crate) last: Instant,
+}
+
+impl Blows {
+    /// In order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Instant> {
+        self.earlier.iter().copied().chain([self.last])
+    }
+}
+
 /// Between two pieces of a dripping answer.
 const DRIP: Duration = Duration::from_millis(20);
 
 impl Strike {
-    /// Strikes. Answers with the moment of the blow, of the last one where there are several.
-    pub(crate) async fn blow(self, scene: &mut Scene, load: &Load) -> Result<Instant> {
+    /// Strikes.
+    pub(crate) async fn blow(self, scene: &mut Scene, load: &Load) -> Result<Blows> {
+        let mut earlier = Vec::new();
+        let last = self.blows(scene, load, &mut earlier).await?;
+        Ok(Blows { earlier, last })
+    }
+
+    /// Answers with the moment of the last blow.
+    async fn blows(self, scene: &mut Scene, load: &Load, earlier: &mut Vec<Instant>) -> Result<Instant> {
         match self.act {
             Act::Kill | Act::KillParent | Act::KillOver | Act::SlowStart => {
                 proc::kill(scene.pid().await?).await
             }
             Act::KillSpared => proc::kill(scene.spared().await?).await,
-            Act::KillTenTimes => self.kill_ten_times(scene, load).await,
+            Act::KillTenTimes => {
+                self.kill_often(9, scene, load, earlier).await?;
+                proc::kill(scene.pid().await?).await
+            }
             Act::Relapse(_) => {
                 let pid = scene.pid().await?;
                 scene.becomes_another(true)?;
@@ -78,19 +102,26 @@ impl Strike {
             Act::BlackHole => self.under(scene, Weather::BlackHole),
             Act::Drip => self.under(scene, Weather::Drip(DRIP)),
             Act::Refuse(status) => {
-                let ms = self.lasts().as_millis();
+                let (at, ms) = (Instant::now(), self.lasts().as_millis());
+                let seconds = self.lasts().as_secs();
                 let refuse = match status {
                     Status::Fault => json!({ "how": "refuse", "status": 500, "ms": ms }),
-                    Status::TooMany => json!({ "how": "refuse", "status": 429, "ms": ms, "retry_after": 1 }),
+                    // Named by every refusal, so that whoever waits for as long finds it over.
+                    Status::TooMany => {
+                        json!({ "how": "refuse", "status": 429, "ms": ms, "retry_after": seconds })
+                    }
                 };
                 server(scene)?.misbehave(&refuse, None).await?;
-                Ok(Instant::now())
+                Ok(at)
             }
             Act::ExpireToken(_) => {
                 let [old, new] = self.tokens();
-                let demand = json!({ "how": "demand_token", "name": new });
-                server(scene)?.misbehave(&demand, Some(old)).await?;
-                Ok(Instant::now())
+                scene.has_token(new)?;
+                self.demand(new, old, scene).await
+            }
+            Act::LoseToken => {
+                let [old, new] = self.tokens();
+                self.demand(new, old, scene).await
             }
             Act::LoseName => {
                 scene.name_resolves(false)?;
@@ -126,6 +157,7 @@ impl Strike {
             | Act::SlowStart
             | Act::Junk
             | Act::ExpireSession
+            | Act::ExpireToken(_)
             | Act::OtherTools => Ok(struck),
             Act::HugeFrame | Act::FloodStderr => {
                 // Over when the call is; how it ends is no part of what is measured.
@@ -170,7 +202,7 @@ impl Strike {
                 tokio::time::sleep_until((struck + self.lasts()).into()).await;
                 Ok(Instant::now())
             }
-            Act::ExpireToken(_) => {
+            Act::LoseToken => {
                 tokio::time::sleep(self.lasts()).await;
                 scene.has_token(self.tokens()[1])?;
                 Ok(Instant::now())
@@ -196,23 +228,38 @@ impl Strike {
     fn lasts(self) -> Duration {
         let (seconds, millis) = (Duration::from_secs, Duration::from_millis);
         match self.act {
-            Act::Relapse(Sickness::Exits) => self.form.span(seconds(2), seconds(5), seconds(60)),
+            Act::Relapse(Sickness::Exits | Sickness::CrashLoops) => {
+                self.form.span(seconds(2), seconds(5), seconds(60))
+            }
             Act::Relapse(Sickness::Mute) => self.form.span(millis(1500), seconds(3), seconds(30)),
             Act::Restart(_) => self.form.span(seconds(1), seconds(2), seconds(2)),
             _ => self.form.span(seconds(1), seconds(2), seconds(5)),
         }
     }
 
-    async fn kill_ten_times(self, scene: &Scene, load: &Load) -> Result<Instant> {
+    async fn kill_often(
+        self,
+        times: usize,
+        scene: &Scene,
+        load: &Load,
+        blows: &mut Vec<Instant>,
+    ) -> Result<()> {
         let every =
             self.form.span(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(1));
-        for _ in 1..10 {
+        for _ in 0..times {
             let at = proc::kill(scene.pid().await?).await?;
+            blows.push(at);
             // A machine that is too busy to start a child in time does not make it a crash loop.
             load.until_back(self.limit).await;
             tokio::time::sleep_until((at + every).into()).await;
         }
-        proc::kill(scene.pid().await?).await
+        Ok(())
+    }
+
+    async fn demand(self, token: &str, shown: &str, scene: &mut Scene) -> Result<Instant> {
+        let demand = json!({ "how": "demand_token", "name": token });
+        server(scene)?.misbehave(&demand, Some(shown)).await?;
+        Ok(Instant::now())
     }
 
     fn under(self, scene: &Scene, weather: Weather) -> Result<Instant> {

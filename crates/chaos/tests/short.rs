@@ -30,6 +30,7 @@ short! {
     killed_over_and_over
     leaves_grandchildren
     exits_at_start
+    crash_loop
     never_initializes
     slow_start
     frozen
@@ -47,6 +48,7 @@ short! {
     answers_429
     token_expired
     token_expired_bare
+    token_missing
     name_lost
     down_at_start
     other_tools

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::figure::Figure;
 use crate::fleet::Neighbours;
 use crate::renewal::Renewal;
-use crate::row::{Order, Row};
+use crate::row::Row;
 use place::Place;
 
 /// Everything that came of a run.
@@ -17,9 +17,11 @@ use place::Place;
 pub struct Report {
     /// Where, when and by which command.
     place: Place,
-    /// The command of the gateway that was in the place of ours.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    against: Option<String>,
+    /// Parts that are still to be run, or broke off.
+    pub missing: usize,
+    /// The parts that broke off, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<String>,
     /// One fault on one transport each.
     pub rows: Vec<Row>,
     /// The session that expired under many calls.
@@ -30,19 +32,33 @@ pub struct Report {
     pub neighbours: Option<Neighbours>,
     /// What was to be reached, of what was run.
     pub figures: Vec<Figure>,
+    /// The same faults under another gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other: Option<Other>,
+}
+
+/// What came of another gateway.
+#[derive(Debug, Serialize)]
+pub struct Other {
+    /// What started it.
+    pub command: String,
+    /// One fault on one transport each.
+    pub rows: Vec<Row>,
 }
 
 impl Report {
     /// An empty one. Taken before the run, whose own load is not of interest.
     #[must_use]
-    pub fn begin(order: &Order) -> Self {
+    pub fn begin() -> Self {
         Self {
             place: Place::here(),
-            against: order.subject.peer.as_ref().map(|peer| peer.command.clone()),
+            missing: 0,
+            broken: Vec::new(),
             rows: Vec::new(),
             renewal: None,
             neighbours: None,
             figures: Vec::new(),
+            other: None,
         }
     }
 
@@ -58,7 +74,11 @@ impl Report {
         let figures = self.figures.iter().map(|Figure { goal, measured, met }| {
             format!("{} {goal}\n       {measured}\n", if *met { "met   " } else { "MISSED" })
         });
-        format!("{}\n{}", table::text(&self.rows), figures.collect::<String>())
+        let other = self
+            .other
+            .as_ref()
+            .map(|Other { command, rows }| format!("\nthe gateway of `{command}`:\n{}", table::text(rows)));
+        format!("{}\n{}{}", table::text(&self.rows), figures.collect::<String>(), other.unwrap_or_default())
     }
 
     /// For the documentation.
