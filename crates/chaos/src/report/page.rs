@@ -59,7 +59,7 @@ their bounds.
 |---|---|
 {faults}
 A clock that jumps cannot be had for one process. It is told in virtual time by stories of the core
-(`crates/core/tests/stories.rs`):
+(`crates/core/tests/stories`):
 
 {jump}
 ## Another gateway
