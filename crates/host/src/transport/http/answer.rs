@@ -1,6 +1,7 @@
 //! Reading what a server answers to a POST: JSON or an event stream, bounded in size; and turning
 //! refusals into evidence.
 
+use super::pool::Body;
 use crate::transport::Session;
 use bytes::{Bytes, BytesMut};
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
@@ -8,8 +9,8 @@ use gripfast_wire::envelope::{Message, Response as RpcResponse};
 use gripfast_wire::{Era, Outcome, sse};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response};
+use http_body::Body as _;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
 use std::time::Duration;
 
 /// What kind of body a success carries.
@@ -20,7 +21,7 @@ pub(in crate::transport) enum Kind {
     Other(String),
 }
 
-pub(in crate::transport) fn kind_of(response: &Response<Incoming>) -> Kind {
+pub(in crate::transport) fn kind_of(response: &Response<Body>) -> Kind {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
@@ -32,7 +33,7 @@ pub(in crate::transport) fn kind_of(response: &Response<Incoming>) -> Kind {
 }
 
 /// The whole body, if it is within the limit.
-pub(crate) async fn whole(body: Incoming, limit: usize, during: During) -> Result<Bytes, Evidence> {
+pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<Bytes, Evidence> {
     let mut body = body;
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
@@ -70,12 +71,12 @@ pub(crate) async fn whole(body: Incoming, limit: usize, during: During) -> Resul
 
 /// The events of a stream, one after another.
 pub(in crate::transport) struct Events {
-    body: Incoming,
+    body: Body,
     reader: sse::Reader,
 }
 
 impl Events {
-    pub(in crate::transport) fn of(body: Incoming, limit: usize) -> Self {
+    pub(in crate::transport) fn of(body: Body, limit: usize) -> Self {
         Self { body, reader: sse::Reader::new(limit) }
     }
 
@@ -147,7 +148,7 @@ impl Asked {
 
 /// What a refusal says: its status, its headers, and the beginning of its body.
 pub(in crate::transport) async fn refusal(
-    response: Response<Incoming>,
+    response: Response<Body>,
     asked: Asked,
     during: During,
 ) -> (Evidence, Option<Bytes>) {

@@ -3,6 +3,7 @@
 
 use super::answer::text_of;
 use super::connect::{Connector, mark_sensitive, trouble_in};
+use super::pool::{Body, Failed, Pool};
 use crate::auth::Credential;
 use crate::transport::target::TlsFiles;
 use bytes::Bytes;
@@ -10,18 +11,14 @@ use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use url::Url;
 
 /// The HTTP client of one upstream. Cloning it is cheap.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
-    client: Client<Connector, Full<Bytes>>,
-    connector: Arc<Connector>,
+    pool: Pool,
     /// Sent with every request to the upstream's own origin.
     headers: Arc<HeaderMap>,
     /// What is shown to it besides, which may change while the client lives.
@@ -31,7 +28,11 @@ pub(crate) struct HttpClient {
 /// Where requests go, with all that can be known of it before there is one.
 pub(crate) struct Address {
     pub(crate) url: Url,
-    uri: Uri,
+    pub(super) uri: Uri,
+    /// The same without the origin, as a server wants it that is told it in the `Host` header.
+    pub(super) path: Uri,
+    pub(super) host: HeaderValue,
+    pub(super) origin: Arc<str>,
     /// What a proxy on the way wants to see.
     proxy_authorization: Option<HeaderValue>,
 }
@@ -46,9 +47,6 @@ pub(crate) struct Ask {
 
 impl HttpClient {
     const REDIRECTS: usize = 5;
-    const IDLE_CONNECTIONS: usize = 64;
-    /// Shorter than what servers and load balancers usually grant, so that we close first.
-    const IDLE_FOR: Duration = Duration::from_secs(50);
 
     /// A client for the server at `url`, with the headers that the config names.
     pub(crate) fn new(
@@ -59,28 +57,33 @@ impl HttpClient {
     ) -> Result<Self, Observed> {
         let connector = Connector::new(&uri_of(url)?, tls)?;
         mark_sensitive(&mut headers);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Self::IDLE_FOR)
-            .pool_max_idle_per_host(Self::IDLE_CONNECTIONS)
-            .build(connector.clone());
-        Ok(Self { client, connector: Arc::new(connector), headers: Arc::new(headers), credential })
+        Ok(Self { pool: Pool::new(connector), headers: Arc::new(headers), credential })
     }
 
     /// An address for many requests.
     pub(crate) fn address(&self, url: Url) -> Result<Arc<Address>, Observed> {
         let uri = uri_of(&url)?;
-        let proxy_authorization = self.connector.proxy_authorization(&uri);
-        Ok(Arc::new(Address { url, uri, proxy_authorization }))
+        let unusable =
+            |error: &dyn fmt::Display| Observed::BadConfig(format!("the URL cannot be used: {error}"));
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = path.parse().map_err(|error| unusable(&error))?;
+        // A port that goes without saying is not said by `Url` either.
+        let name = url.host_str().ok_or_else(|| unusable(&"it names no host"))?;
+        let host = url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
+        let origin = format!("{}://{host}", url.scheme()).into();
+        let host = HeaderValue::try_from(host).map_err(|error| unusable(&error))?;
+        let proxy_authorization = self.pool.connector().proxy_authorization(&uri);
+        Ok(Arc::new(Address { url, uri, path, host, origin, proxy_authorization }))
     }
 
     /// Sends a request and follows redirects, but never from https to http. Returns when the answer's head is there.
-    pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Incoming>, Evidence> {
+    pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Body>, Evidence> {
         let home = Arc::clone(&ask.to);
         let mut own_headers = Some(&*self.headers);
         let mut shown = match &self.credential {
+            // Renewing one takes a large future, which most requests need not carry along.
             Some(credential) => {
-                credential.shown().await.map_err(|observed| Evidence::unsent(during, observed))?
+                Box::pin(credential.shown()).await.map_err(|observed| Evidence::unsent(during, observed))?
             }
             None => None,
         };
@@ -110,15 +113,15 @@ impl HttpClient {
     }
 
     /// Sends a request as it is, and follows nothing.
-    pub(crate) async fn send_here(&self, ask: &Ask, during: During) -> Result<Response<Incoming>, Evidence> {
+    pub(crate) async fn send_here(&self, ask: &Ask, during: During) -> Result<Response<Body>, Evidence> {
         self.send_once(ask, Some(&self.headers), None, during).await
     }
 
-    async fn note_refusal(&self, response: &Response<Incoming>, shown: Option<&HeaderValue>) {
+    async fn note_refusal(&self, response: &Response<Body>, shown: Option<&HeaderValue>) {
         let status = response.status().as_u16();
         if let (Some(credential), 401 | 403) = (&self.credential, status) {
             let challenge = text_of(response.headers(), &WWW_AUTHENTICATE);
-            credential.refused(shown, status, challenge).await;
+            Box::pin(credential.refused(shown, status, challenge)).await;
         }
     }
 
@@ -128,7 +131,7 @@ impl HttpClient {
         own_headers: Option<&HeaderMap>,
         shown: Option<&HeaderValue>,
         during: During,
-    ) -> Result<Response<Incoming>, Evidence> {
+    ) -> Result<Response<Body>, Evidence> {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.headers_mut() = ask.headers.clone();
@@ -141,25 +144,27 @@ impl HttpClient {
         if let Some(auth) = &ask.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        *request.uri_mut() = ask.to.uri.clone();
-        self.client.request(request).await.map_err(|error| {
-            let (trouble, text) = trouble_in(&error);
-            if error.is_connect() {
-                return Evidence::unsent(during, Observed::Dial { trouble, text });
+        self.pool.send(&ask.to, request).await.map_err(|failed| match failed {
+            Failed::Connecting(error) => {
+                let (trouble, text) = trouble_in(&*error);
+                Evidence::unsent(during, Observed::Dial { trouble, text })
             }
-            let what = match trouble {
-                // A server may refuse our certificate, or the want of one, after its own handshake is done.
-                DialTrouble::Tls => "TLS failed",
-                DialTrouble::Dns | DialTrouble::Refused | DialTrouble::TimedOut | DialTrouble::Other => {
-                    "the connection broke"
-                }
-            };
-            Evidence::sent(during, Observed::Closed(format!("{what}: {text}")))
+            Failed::Talking(error) => {
+                let (trouble, text) = trouble_in(&error);
+                let what = match trouble {
+                    // A server may refuse our certificate, or the want of one, after its own handshake is done.
+                    DialTrouble::Tls => "TLS failed",
+                    DialTrouble::Dns | DialTrouble::Refused | DialTrouble::TimedOut | DialTrouble::Other => {
+                        "the connection broke"
+                    }
+                };
+                Evidence::sent(during, Observed::Closed(format!("{what}: {text}")))
+            }
         })
     }
 }
 
-fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
+fn redirect(response: &Response<Body>, from: &Url) -> Option<Url> {
     // 303 says that it is done: following it, and failing, would look as if it was not. 301 and 302 may turn a POST into a GET in browsers; a JSON-RPC request must stay what it is.
     let follow = matches!(response.status().as_u16(), 301 | 302 | 307 | 308);
     let location = response.headers().get(LOCATION)?.to_str().ok()?;

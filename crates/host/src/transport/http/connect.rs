@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 type Tcp = HttpConnector<Resolver>;
-type BoxError = Box<dyn StdError + Send + Sync>;
+pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Makes connections for one upstream. Each goes its own way, directly or through a proxy, for a redirect
 /// may lead to another scheme or host than the configured one.
@@ -72,6 +72,26 @@ impl Connector {
                 Err(Observed::BadConfig(text.to_owned()))
             }
         }
+    }
+
+    /// A connection to `target`.
+    pub(super) async fn connect(&self, target: Uri) -> Result<Stream, BoxError> {
+        let Self { mut tcp, proxies, tls } = self.clone();
+        let (io, forwarded) = match (proxies.intercept(&target), is_encrypted(&target)) {
+            (None, false) => (MaybeHttpsStream::Http(tcp.call(target).await?), false),
+            (None, true) => (with_tls(tcp, tls.config().map_err(unusable)?).call(target).await?, false),
+            // Plain HTTP through a proxy: it is told the whole address in each request.
+            (Some(proxy), false) => (MaybeHttpsStream::Http(tcp.call(proxy.uri().clone()).await?), true),
+            // HTTPS through a proxy: it passes bytes.
+            (Some(proxy), true) => {
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+                if let Some(auth) = proxy.basic_auth() {
+                    tunnel = tunnel.with_auth(auth.clone());
+                }
+                (with_tls(tunnel, tls.config().map_err(unusable)?).call(target).await?, false)
+            }
+        };
+        Ok(Stream { io, forwarded })
     }
 
     /// What the proxy on the way to `target` wants to see in each request. In a tunnel, nothing: there
@@ -199,39 +219,6 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let lookup = self.0.call(name);
         Box::pin(async move { lookup.await.map_err(|error| DnsError(error).into()) })
-    }
-}
-
-impl Service<Uri> for Connector {
-    type Response = Stream;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // None of the connectors inside needs readiness.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, target: Uri) -> Self::Future {
-        let Self { mut tcp, proxies, tls } = self.clone();
-        let proxy = proxies.intercept(&target);
-        Box::pin(async move {
-            let (io, forwarded) = match (proxy, is_encrypted(&target)) {
-                (None, false) => (MaybeHttpsStream::Http(tcp.call(target).await?), false),
-                (None, true) => (with_tls(tcp, tls.config().map_err(unusable)?).call(target).await?, false),
-                // Plain HTTP through a proxy: it is told the whole address in each request.
-                (Some(proxy), false) => (MaybeHttpsStream::Http(tcp.call(proxy.uri().clone()).await?), true),
-                // HTTPS through a proxy: it passes bytes.
-                (Some(proxy), true) => {
-                    let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-                    if let Some(auth) = proxy.basic_auth() {
-                        tunnel = tunnel.with_auth(auth.clone());
-                    }
-                    (with_tls(tunnel, tls.config().map_err(unusable)?).call(target).await?, false)
-                }
-            };
-            Ok(Stream { io, forwarded })
-        })
     }
 }
 

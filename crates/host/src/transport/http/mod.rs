@@ -5,6 +5,7 @@ mod answer;
 mod client;
 mod connect;
 mod fetch;
+mod pool;
 mod stream;
 
 pub(crate) use answer::whole as read_whole;
@@ -25,7 +26,7 @@ use gripfast_wire::results;
 use gripfast_wire::{Era, Id, RawValue, batch};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
-use hyper::body::Incoming;
+use pool::Body;
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -78,7 +79,7 @@ impl HttpLink {
         Ask { method, to: Arc::clone(&self.address), headers, body: body.into() }
     }
 
-    async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Incoming>, Evidence> {
+    async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
         let mut ask = self.ask(Method::POST, session, JSON_OR_EVENTS, message);
         request.sent.set();
@@ -135,7 +136,7 @@ impl HttpLink {
     async fn answer_among(
         &self,
         session: &Session,
-        response: Response<Incoming>,
+        response: Response<Body>,
         request: &Outgoing,
     ) -> Result<Bytes, Box<Trouble>> {
         let mut events = Events::of(response.into_body(), self.max_message);
