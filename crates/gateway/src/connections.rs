@@ -2,8 +2,9 @@
 //! let go of in order. A client that sends its head slowly, or does not read what it asked for, costs a
 //! connection for a minute and nothing more.
 
+use crate::front::Front;
 use crate::shares::{Peer, Share, Shares};
-use axum::Router;
+use crate::steady::Steady;
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, RETRY_AFTER};
@@ -22,7 +23,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower_service::Service;
 
 /// A request's head has to be complete after this, counted from the end of the request before it. So it is
 /// also how long a connection may be idle.
@@ -42,7 +42,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// What is served to whoever connects.
 pub(crate) struct Connections {
-    pub(crate) router: Router,
+    pub(crate) front: Front,
     /// How many there may be.
     pub(crate) shares: Shares,
 }
@@ -73,8 +73,9 @@ impl Connections {
             let peer = Peer::at(address.ip());
             match self.shares.take(&peer, 1) {
                 Ok(share) => {
-                    let connection = serve(stream, peer, self.router.clone(), leaving.clone());
-                    all.spawn(until_cut(cut.clone(), share, connection));
+                    let connection = serve(stream, peer, self.front.clone(), leaving.clone());
+                    let connection = Steady::new(Box::pin(until_cut(cut.clone(), share, connection)));
+                    all.spawn(connection);
                 }
                 Err(_) => {
                     if let Ok(share) = turned_away.take(&Peer::default(), 1) {
@@ -95,11 +96,8 @@ async fn until_cut(cut: CancellationToken, _share: Share, connection: impl Futur
     let _ = cut.run_until_cancelled(connection).await;
 }
 
-async fn serve(stream: TcpStream, peer: Peer, router: Router, leaving: CancellationToken) {
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.clone());
-        router.clone().call(request)
-    });
+async fn serve(stream: TcpStream, peer: Peer, front: Front, leaving: CancellationToken) {
+    let service = service_fn(move |request| front.clone().serve(request, peer.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)

@@ -5,6 +5,7 @@ use crate::auth::Access;
 use crate::connections::Connections;
 use crate::dashboard;
 use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
+use crate::front::Front;
 use crate::metrics;
 use crate::reload::Reloader;
 use crate::shares::Shares;
@@ -104,10 +105,11 @@ impl Server {
         });
         let admin = Arc::new(admin);
         let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
-        let endpoint = match access {
+        let guard = Guard::new(bound, public);
+        let endpoint = match &access {
             Some(access) => {
                 let login = access.router();
-                gateway.router().layer(from_fn_with_state(access, Access::admit)).merge(login)
+                gateway.router().layer(from_fn_with_state(Arc::clone(access), Access::admit)).merge(login)
             }
             None => gateway.router(),
         };
@@ -116,8 +118,9 @@ impl Server {
             .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
             .merge(dashboard::router())
             .merge(endpoint)
-            .layer(Guard::new(bound, public).layer());
-        Ok(Self { host, listener, connections: Connections { router, shares }, gateway, admin })
+            .layer(guard.clone().layer());
+        let front = Front::new(guard, access, Arc::clone(&gateway), router);
+        Ok(Self { host, listener, connections: Connections { front, shares }, gateway, admin })
     }
 
     /// Where it listens.

@@ -19,8 +19,8 @@ use axum::response::Response;
 use challenge::Challenge;
 use gripfast::Principal;
 use gripfast::config::AccessConfig;
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, Uri};
 use keys::Keyring;
 use std::io;
 use std::path::Path;
@@ -82,14 +82,20 @@ impl Access {
 
     /// Lets those in who show who they are.
     pub(crate) async fn admit(State(access): State<Arc<Self>>, mut request: Request, next: Next) -> Response {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        match access.who(request.headers(), wall).await {
-            Ok(principal) => {
-                request.extensions_mut().insert(Peer::Is(principal));
+        match access.peer(request.uri(), request.headers()).await {
+            Ok(peer) => {
+                request.extensions_mut().insert(peer);
                 next.run(request).await
             }
-            Err(stranger) => access.challenge.to(&stranger, request.uri().path()),
+            Err(refusal) => *refusal,
         }
+    }
+
+    /// Who sends this, or what those are told who do not show it.
+    pub(crate) async fn peer(&self, uri: &Uri, headers: &HeaderMap) -> Result<Peer, Box<Response>> {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let principal = self.who(headers, wall).await;
+        principal.map(Peer::Is).map_err(|stranger| Box::new(self.challenge.to(&stranger, uri.path())))
     }
 
     /// Who sends this.

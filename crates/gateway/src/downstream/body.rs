@@ -3,10 +3,10 @@
 use super::Gateway;
 use super::refusal::{self, Overload};
 use crate::shares::{Exhausted, Peer, Share, Shares};
-use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
+use http_body::Body;
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,11 @@ impl Gateway {
 }
 
 /// Reads a body as a whole, or says why not.
-pub(super) async fn read(shares: &Shares, peer: Peer, body: Body) -> Result<Received, Box<Response>> {
+pub(super) async fn read(
+    shares: &Shares,
+    peer: Peer,
+    body: impl Body<Data = Bytes> + Unpin,
+) -> Result<Received, Box<Response>> {
     match tokio::time::timeout(WITHIN, collect(shares, peer, body)).await {
         Ok(Ok(received)) => Ok(received),
         Ok(Err(Failed::TooLarge)) => {
@@ -100,7 +104,11 @@ enum Failed {
     NoMemory(Exhausted),
 }
 
-async fn collect(shares: &Shares, peer: Peer, mut body: Body) -> Result<Received, Failed> {
+async fn collect(
+    shares: &Shares,
+    peer: Peer,
+    mut body: impl Body<Data = Bytes> + Unpin,
+) -> Result<Received, Failed> {
     let mut bytes = next(&mut body).await?.unwrap_or_default();
     let mut share = shares.take(&peer, bytes.len()).map_err(Failed::NoMemory)?;
     let mut whole: Option<BytesMut> = None;
@@ -109,7 +117,7 @@ async fn collect(shares: &Shares, peer: Peer, mut body: Body) -> Result<Received
         length += more.len();
         if length > LARGEST {
             drop((share, whole));
-            return Err(discard(body).await);
+            return Err(Box::pin(discard(body)).await);
         }
         share.grow(more.len()).map_err(Failed::NoMemory)?;
         // Most messages come in one piece, which need not be copied.
@@ -119,7 +127,7 @@ async fn collect(shares: &Shares, peer: Peer, mut body: Body) -> Result<Received
 }
 
 /// Reads on for a while and keeps nothing: a client that is still sending would not see the answer.
-async fn discard(mut body: Body) -> Failed {
+async fn discard(mut body: impl Body<Data = Bytes> + Unpin) -> Failed {
     let mut length = 0;
     while let Ok(Some(more)) = next(&mut body).await {
         length += more.len();
@@ -130,7 +138,7 @@ async fn discard(mut body: Body) -> Failed {
     Failed::TooLarge
 }
 
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Failed> {
+async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Failed> {
     loop {
         match body.frame().await {
             None => return Ok(None),
@@ -148,6 +156,7 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
     use futures_util::{Stream, StreamExt, stream};
     use std::convert::Infallible;
     use tokio::time::Instant;

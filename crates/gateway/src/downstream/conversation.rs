@@ -233,7 +233,7 @@ impl Conversation {
             .map_err(NotBegun::NoRoom)
             .and_then(|()| modern::begin_or_resume(&self.gateway, request, body, who));
         let mut call = match begun {
-            Ok(call) => call,
+            Ok(call) => call.goes_by_itself(),
             Err(not_begun) => {
                 let refusal = respond::error(Era::Modern, Some(request.id), &not_begun.into_fault());
                 return to.say(&self.out, refusal.message.into()).await;

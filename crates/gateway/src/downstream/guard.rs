@@ -35,6 +35,15 @@ impl Guard {
         axum::middleware::from_fn_with_state(self, check as Check)
     }
 
+    /// What a request is turned away with, if it is.
+    pub(crate) fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+        self.refuses(uri, headers).map(|why| {
+            let mut response = Response::new(Body::from(format!("{why}\n")));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            response
+        })
+    }
+
     /// Why a request is turned away.
     fn refuses(&self, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
         let host = headers
@@ -89,13 +98,9 @@ fn check(
     next: Next,
 ) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> {
     Box::pin(async move {
-        match guard.refuses(request.uri(), request.headers()) {
+        match guard.refusal(request.uri(), request.headers()) {
             None => next.run(request).await,
-            Some(why) => {
-                let mut response = Response::new(Body::from(format!("{why}\n")));
-                *response.status_mut() = StatusCode::FORBIDDEN;
-                response
-            }
+            Some(refusal) => refusal,
         }
     })
 }

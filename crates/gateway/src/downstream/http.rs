@@ -14,6 +14,7 @@ use super::outbox::{Next, Outbox};
 use super::questions::{Abilities, Questions};
 use super::refusal::{self, Overload};
 use super::respond::{self, Response as Wire};
+use super::running::Running;
 use super::session::{InUse, Listening, Session};
 use super::sessions::NoSession;
 use crate::shares::Peer;
@@ -25,6 +26,7 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::AbortHandle;
 use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
@@ -35,7 +37,6 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -52,21 +53,30 @@ const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
-    Router::new().route("/mcp", any(serve)).with_state(gateway)
+    Router::new().route(Gateway::ENDPOINT, any(serve_routed)).with_state(gateway)
 }
 
-async fn serve(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+async fn serve_routed(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
+    serve(&gateway, request, peer).await
+}
+
+/// Answers a request to the endpoint.
+pub(super) async fn serve<B>(gateway: &Arc<Gateway>, request: http::Request<B>, peer: Peer) -> Response
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    gateway.pulse.beat();
     let (head, body) = request.into_parts();
-    let peer = head.extensions.get::<Peer>().cloned().unwrap_or_default();
     match head.method {
         Method::POST => match body::read(&gateway.bodies, peer, body).await {
-            Ok(body) => post(&gateway, &head.headers, &body).await,
+            Ok(body) => post(gateway, &head.headers, &body).await,
             Err(refusal) => *refusal,
         },
         // The modern era has neither streams to open nor sessions to end.
         Method::GET | Method::DELETE if says_modern(&head.headers) => not_allowed("POST"),
-        Method::GET => get(&gateway, &head.headers, &peer).await,
-        Method::DELETE => match find_session(&gateway, &head.headers, &peer).await {
+        Method::GET => get(gateway, &head.headers, &peer).await,
+        Method::DELETE => match find_session(gateway, &head.headers, &peer).await {
             Ok(session) => {
                 gateway.sessions.end(session.session()).await;
                 plain(StatusCode::OK, "")
@@ -151,11 +161,14 @@ async fn post_legacy(
             let outbox = Arc::new(Outbox::default());
             // What is listed from here on is at least as new as these.
             let marks = gateway.herald.marks();
-            if let Err(overload) = begin_legacy(gateway, session, session.client.clone(), body, &outbox) {
-                return refusal::overloaded(Some(request.id), &overload);
-            }
+            let mut call =
+                match begin_legacy(gateway, session, session.client.clone(), request.id, body, &outbox) {
+                    Ok(call) => call,
+                    Err(overload) => return refusal::overloaded(Some(request.id), &overload),
+                };
             session.heard().listed(&request.method, marks);
-            let begun = tokio::time::timeout(SOON, first(&outbox, 0)).await;
+            let begun = call.until(tokio::time::timeout(SOON, first(&outbox, 0))).await;
+            drop(call);
             match begun {
                 Ok(First::Answer(answer, status)) => json_response(answer, status),
                 // Whoever loses the stream may come back for the rest: the call goes on without it.
@@ -183,18 +196,17 @@ fn begin_legacy(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
     client: Client,
+    id: Id<'_>,
     body: &Received,
     outbox: &Arc<Outbox>,
-) -> Result<(), Overload> {
-    let Ok(Message::Request(request)) = Message::parse(&body.bytes) else { return Ok(()) };
-    let id = request.id.to_request_id();
+) -> Result<Running, Overload> {
     session.has_room()?;
     let admitted = gateway.admit(body)?;
     let questions = Arc::clone(&session.questions);
     let ear = Arc::new(LegacyEar { outbox: Arc::clone(outbox), questions, client: client.clone() });
-    let call = spawn_call(gateway, Era::Legacy, admitted, Arc::clone(outbox), ear, client);
-    session.running(id, call, outbox);
-    Ok(())
+    let (call, handle) = begin_call(gateway, Era::Legacy, admitted, Arc::clone(outbox), ear, client);
+    session.running(id.to_request_id(), handle, outbox);
+    Ok(call)
 }
 
 fn notice(gateway: &Gateway, session: &Session, notification: &envelope::Notification<'_>) {
@@ -246,9 +258,10 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Receiv
         }
         Ok(Message::Request(request)) => {
             // Nobody reads a batch before all of it is answered, so its members cannot be asked anything.
-            if let Err(overload) = begin_legacy(gateway, session, session.client.unasked(), message, &outbox)
-            {
-                refuse(Some(request.id), &overload.fault());
+            let client = session.client.unasked();
+            match begin_legacy(gateway, session, client, request.id, message, &outbox) {
+                Ok(call) => drop(call),
+                Err(overload) => refuse(Some(request.id), &overload.fault()),
             }
         }
         Ok(Message::Notification(notification)) => {
@@ -444,25 +457,24 @@ fn told_before_us(gateway: &Gateway) -> Marks {
     }
 }
 
-/// Answers one request and writes what it is told into `outbox`. The task is the call: aborting it cancels.
-pub(super) fn spawn_call(
+/// Answers one request and writes what it is told into `outbox`.
+pub(super) fn begin_call(
     gateway: &Arc<Gateway>,
     era: Era,
     admitted: Admitted,
     outbox: Arc<Outbox>,
     ear: Arc<dyn Listener>,
     client: Client,
-) -> AbortHandle {
+) -> (Running, AbortHandle) {
     let gateway = Arc::clone(gateway);
-    // Made before the task is: one that is aborted before its first step has an end too.
+    // Made before the call is: one that is given up before its first step has an end too.
     let end = EndOnDrop(Arc::clone(&outbox));
-    let call = async move {
+    Running::new(async move {
         let _end = end;
         let Ok(Message::Request(request)) = Message::parse(admitted.body()) else { return };
         let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
         outbox.finish_with_status(message.into(), status);
-    };
-    tokio::spawn(call).abort_handle()
+    })
 }
 
 /// The response to one request.

@@ -27,12 +27,14 @@ mod outbox;
 mod pages;
 mod pass;
 mod presence;
+mod pulse;
 mod questions;
 mod recall;
 mod refusal;
 mod respond;
 mod roster;
 mod route;
+mod running;
 mod seal;
 mod session;
 mod sessions;
@@ -48,11 +50,12 @@ pub use seal::Seal;
 pub(crate) use session::SessionFacts;
 pub use terms::Terms;
 
-use crate::shares::Shares;
+use crate::shares::{Peer, Shares};
 use begun::Begun;
 use clock::Clock;
 use gripfast::Host;
 use herald::Herald;
+use pulse::Pulse;
 use sessions::Sessions;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Weak};
@@ -75,6 +78,7 @@ pub struct Gateway {
     pub(crate) begun: Arc<Begun>,
     /// The end is near: streams that only listen are over.
     pub(crate) leaving: CancellationToken,
+    pulse: Pulse,
     startup_wait: Duration,
     settled: OnceCell<()>,
     /// Tells our cursors from those of another process.
@@ -101,12 +105,25 @@ impl Gateway {
             begun,
             leaving: CancellationToken::new(),
             herald,
+            pulse: Pulse::start(),
             startup_wait: terms.startup_wait,
             settled: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),
         });
         tokio::spawn(sweep(Arc::downgrade(&gateway), gateway.leaving.clone()));
         gateway
+    }
+
+    /// Where clients call it.
+    pub(crate) const ENDPOINT: &str = "/mcp";
+
+    /// Answers a request of `peer` to the endpoint.
+    pub(crate) async fn serve(
+        self: &Arc<Self>,
+        request: ::http::Request<hyper::body::Incoming>,
+        peer: Peer,
+    ) -> axum::response::Response {
+        http::serve(self, request, peer).await
     }
 
     /// The routes of `/mcp` and `/sse`.

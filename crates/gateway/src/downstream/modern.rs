@@ -5,7 +5,7 @@ use super::Gateway;
 use super::ask::{Fault, who_answers};
 use super::body::Received;
 use super::client::Client;
-use super::http::{First, KEEP_ALIVE, first, json_response, plain, spawn_call, stream, wire};
+use super::http::{First, KEEP_ALIVE, begin_call, first, json_response, plain, stream, wire};
 use super::listen::Listening;
 use super::outbox::Outbox;
 use super::presence;
@@ -115,7 +115,7 @@ fn begin(
     let client = Client::of_request(request.params, who);
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
-    let call = spawn_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client);
+    let call = begin_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client);
     Ok(Suspended::new(outbox, inputs, call, body.peer.principal()))
 }
 
@@ -140,19 +140,21 @@ fn resumed(
 }
 
 /// What the client gets next: the answer, a stream that ends with it, or a question.
-async fn deliver(gateway: &Arc<Gateway>, id: RequestId, call: Suspended) -> Response {
-    tokio::select! {
-        biased;
-        begun = first(&call.outbox, call.place) => match begun {
-            First::Answer(answer, status) => json_response(under(&id, answer), status),
-            First::Stream => stream(events(Arc::clone(gateway), id, call).map(Ok)),
-        },
-        () = call.inputs.wanted() => {
-            let question = input_required(gateway, &id, call);
-            json_response(question, StatusCode::OK)
+async fn deliver(gateway: &Arc<Gateway>, id: RequestId, mut call: Suspended) -> Response {
+    let (outbox, inputs, place) = (Arc::clone(&call.outbox), Arc::clone(&call.inputs), call.place);
+    let begun = async {
+        tokio::select! {
+            biased;
+            begun = first(&outbox, place) => Some(begun),
+            () = inputs.wanted() => None,
+            // From here on there are signs of life. Errors that have a status of their own come sooner.
+            () = tokio::time::sleep(KEEP_ALIVE) => Some(First::Stream),
         }
-        // From here on there are signs of life. Errors that have a status of their own come sooner.
-        () = tokio::time::sleep(KEEP_ALIVE) => stream(events(Arc::clone(gateway), id, call).map(Ok)),
+    };
+    match call.until(begun).await {
+        Some(First::Answer(answer, status)) => json_response(under(&id, answer), status),
+        Some(First::Stream) => stream(events(Arc::clone(gateway), id, call.goes_by_itself()).map(Ok)),
+        None => json_response(input_required(gateway, &id, call), StatusCode::OK),
     }
 }
 
@@ -203,7 +205,7 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
     );
     match RawValue::from_string(result) {
         Ok(result) => {
-            gateway.waiting.hold(number, call);
+            gateway.waiting.hold(number, call.goes_by_itself());
             envelope::response(id.as_id(), &result).into()
         }
         Err(_) => fault("the server asked something that is not JSON"),
@@ -251,6 +253,7 @@ enum Stage {
 
 #[cfg(test)]
 mod tests {
+    use super::super::running::Running;
     use super::super::{Seal, Terms};
     use super::*;
     use gripfast::Host;
@@ -261,9 +264,8 @@ mod tests {
         let gateway =
             Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
         let outbox = Arc::new(Outbox::default());
-        let working = tokio::spawn(std::future::pending::<()>());
-        let call =
-            Suspended::new(Arc::clone(&outbox), Arc::default(), working.abort_handle(), Principal::local());
+        let working = Running::new(std::future::pending());
+        let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working, Principal::local());
         let response = deliver(&gateway, RequestId::from(1), call).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut body = response.into_body();

@@ -12,13 +12,13 @@ use super::presence::Presence;
 use super::questions::Questions;
 use super::refusal::Overload;
 use crate::shares::{Peer, Share, Shares};
+use futures_util::future::AbortHandle;
 use gripfast::Host;
 use gripfast::wire::{ProtocolVersion, RequestId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 /// One legacy session.
@@ -387,7 +387,7 @@ mod tests {
     async fn the_time_begins_when_the_call_ends() {
         let session = session(1000);
         let outbox = Arc::new(Outbox::default());
-        let call = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let (call, _) = AbortHandle::new_pair();
         session.running(RequestId::from("one"), call, &outbox);
         let number = session.keep_stream(Arc::clone(&outbox));
         tokio::time::advance(Session::KEPT_FOR * 2).await;

@@ -5,7 +5,9 @@
 
 use super::client::Client;
 use super::outbox::Outbox;
+use super::running::Running;
 use bytes::Bytes;
+use futures_util::future::AbortHandle;
 use gripfast::Principal;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
@@ -15,7 +17,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::AbortHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 /// A call and what its server has asked meanwhile.
@@ -24,7 +25,9 @@ pub(crate) struct Suspended {
     pub(crate) inputs: Arc<Inputs>,
     /// How much of the outbox the client has seen.
     pub(crate) place: usize,
-    call: AbortHandle,
+    /// As long as whoever waits for it drives it.
+    call: Option<Running>,
+    handle: AbortHandle,
     /// Whose it is.
     principal: Principal,
 }
@@ -33,10 +36,24 @@ impl Suspended {
     pub(crate) fn new(
         outbox: Arc<Outbox>,
         inputs: Arc<Inputs>,
-        call: AbortHandle,
+        (call, handle): (Running, AbortHandle),
         principal: Principal,
     ) -> Self {
-        Self { outbox, inputs, place: 0, call, principal }
+        Self { outbox, inputs, place: 0, call: Some(call), handle, principal }
+    }
+
+    /// Waits for `wanted`, and drives the call meanwhile unless it goes by itself.
+    pub(crate) async fn until<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+        match &mut self.call {
+            Some(call) => call.until(wanted).await,
+            None => wanted.await,
+        }
+    }
+
+    /// From here on it goes by itself, whether or not anybody waits.
+    pub(crate) fn goes_by_itself(mut self) -> Self {
+        self.call = None;
+        self
     }
 
     /// Waits for what comes next. Giving up on waiting loses nothing.
@@ -71,7 +88,10 @@ pub(crate) enum Step {
 /// Whoever gives up on a call ends it.
 impl Drop for Suspended {
     fn drop(&mut self) {
-        self.call.abort();
+        match self.call.take() {
+            Some(call) => call.cancel(),
+            None => self.handle.abort(),
+        }
     }
 }
 
@@ -272,11 +292,11 @@ mod tests {
         };
         let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
         let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
-        let call = tokio::spawn(async move {
+        let call = Running::new(async move {
             let _end = end;
             std::future::pending::<()>().await;
         });
-        (Suspended::new(Arc::clone(&outbox), inputs, call.abort_handle(), Principal::local()), outbox, answer)
+        (Suspended::new(Arc::clone(&outbox), inputs, call, Principal::local()), outbox, answer)
     }
 
     #[tokio::test(start_paused = true)]
