@@ -7,7 +7,7 @@
 use super::{Settled, Subject};
 use crate::failure::{Code, Outcome};
 use crate::time::Wall;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -51,72 +51,139 @@ pub enum Record<'a> {
     },
 }
 
-/// A line as it is written. Which members are there tells what it says.
-#[derive(Serialize, Deserialize, Default)]
+/// A line as it is read. Which members are there tells what it says.
+#[derive(Deserialize)]
 struct Shape<'a> {
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     run: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     call: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     at_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     client: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     server: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     tool: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     sha256: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     arguments: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     if_orphaned: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     ended_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     took_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     outcome: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    #[serde(borrow)]
     code: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     replays: Option<u32>,
 }
 
 impl Record<'_> {
     /// Writes the line, with its end.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let shape = match self {
+        let mut line = Line::begin(out);
+        match self {
             Self::Taken { run, at } => {
-                Shape { run: Some(Cow::Borrowed(run)), at_ms: Some(millis(*at)), ..Shape::default() }
+                line.text("run", run);
+                line.number("at_ms", millis(*at));
             }
-            Self::Begun { call, at, subject, if_orphaned } => Shape {
-                call: Some(*call),
-                if_orphaned: Some(Cow::Borrowed(if_orphaned.word())),
-                ..Shape::about(*at, subject)
-            },
-            Self::Changed { call, if_orphaned } => Shape {
-                call: Some(*call),
-                if_orphaned: Some(Cow::Borrowed(if_orphaned.word())),
-                ..Shape::default()
-            },
-            Self::Ended { call, begun, settled } => Shape {
-                call: Some(*call),
-                ended_ms: Some(millis(settled.ended)),
-                took_us: Some(u64::try_from(settled.took.as_micros()).unwrap_or(u64::MAX)),
-                outcome: Some(Cow::Borrowed(settled.outcome.word())),
-                code: settled.code.map(|code| Cow::Borrowed(code.word())),
-                attempts: Some(settled.attempts),
-                replays: (settled.replays > 0).then_some(settled.replays),
-                ..begun.as_ref().map(|(at, subject)| Shape::about(*at, subject)).unwrap_or_default()
-            },
-        };
-        serde_json::to_writer(&mut *out, &shape)
-            .expect("a shape has text for keys and no values that can fail");
-        out.push(b'\n');
+            Self::Begun { call, at, subject, if_orphaned } => {
+                line.number("call", *call);
+                line.about(*at, subject);
+                line.text("if_orphaned", if_orphaned.word());
+            }
+            Self::Changed { call, if_orphaned } => {
+                line.number("call", *call);
+                line.text("if_orphaned", if_orphaned.word());
+            }
+            Self::Ended { call, begun, settled } => {
+                line.number("call", *call);
+                if let Some((at, subject)) = begun {
+                    line.about(*at, subject);
+                }
+                line.number("ended_ms", millis(settled.ended));
+                line.number("took_us", u64::try_from(settled.took.as_micros()).unwrap_or(u64::MAX));
+                line.text("outcome", settled.outcome.word());
+                if let Some(code) = settled.code {
+                    line.text("code", code.word());
+                }
+                line.number("attempts", settled.attempts.into());
+                if settled.replays > 0 {
+                    line.number("replays", settled.replays.into());
+                }
+            }
+        }
+        line.end();
+    }
+}
+
+/// A line that is being written. Each call waits for two of them, so they are written without a detour.
+struct Line<'o> {
+    out: &'o mut Vec<u8>,
+    before_next: u8,
+}
+
+impl<'o> Line<'o> {
+    fn begin(out: &'o mut Vec<u8>) -> Self {
+        Self { out, before_next: b'{' }
+    }
+
+    fn key(&mut self, key: &str) {
+        self.out.push(self.before_next);
+        self.before_next = b',';
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    fn number(&mut self, key: &str, mut number: u64) {
+        self.key(key);
+        let mut digits = [0; 20];
+        let mut from = digits.len();
+        loop {
+            from -= 1;
+            digits[from] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.out.extend_from_slice(&digits[from..]);
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        self.key(key);
+        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+            self.out.push(b'"');
+            self.out.extend_from_slice(text.as_bytes());
+            self.out.push(b'"');
+        } else {
+            serde_json::to_writer(&mut *self.out, text).expect("text can be written to memory");
+        }
+    }
+
+    fn about(&mut self, at: Wall, subject: &Subject) {
+        self.number("at_ms", millis(at));
+        if !subject.client.is_empty() {
+            self.text("client", &subject.client);
+        }
+        self.text("server", &subject.server);
+        self.text("tool", &subject.tool);
+        if let Some(digest) = &subject.digest {
+            self.text("sha256", digest);
+        }
+        // Read as JSON when it was taken over; what is not would tear the line.
+        let arguments = subject.arguments.as_deref();
+        if let Some(arguments) = arguments.and_then(|text| serde_json::from_str::<&RawValue>(text).ok()) {
+            self.key("arguments");
+            self.out.extend_from_slice(arguments.get().as_bytes());
+        }
+    }
+
+    fn end(self) {
+        self.out.extend_from_slice(b"}\n");
     }
 }
 
@@ -159,21 +226,6 @@ impl<'a> Record<'a> {
             Some((at, subject)) => Record::Begun { call, at, subject, if_orphaned },
             None => Record::Changed { call, if_orphaned },
         })
-    }
-}
-
-impl<'a> Shape<'a> {
-    fn about(at: Wall, subject: &'a Subject) -> Self {
-        Self {
-            at_ms: Some(millis(at)),
-            client: (!subject.client.is_empty()).then_some(Cow::Borrowed(&*subject.client)),
-            server: Some(Cow::Borrowed(&subject.server)),
-            tool: Some(Cow::Borrowed(&subject.tool)),
-            sha256: subject.digest.as_deref().map(Cow::Borrowed),
-            // Read as JSON when it was taken over; what is not would tear the line.
-            arguments: subject.arguments.as_deref().and_then(|text| serde_json::from_str(text).ok()),
-            ..Self::default()
-        }
     }
 }
 

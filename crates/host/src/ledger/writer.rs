@@ -77,22 +77,32 @@ impl Writer {
 
     /// Writes down what would be known of the call if nothing more were heard of it.
     pub(super) fn note(&self, open: &Arc<Open>, fate: Fate) {
+        let first = (!open.is_on_paper()).then(|| line(&open.record()));
         self.with_pen(|pen| {
             pen.open.entry(open.call).or_insert_with(|| Arc::clone(open));
-            if open.is_on_paper() {
-                pen.put(&Record::Changed { call: open.call, if_orphaned: fate }, Line::Lasting)
-            } else {
-                pen.begin(open)
+            // Another one may have turned to a new segment meanwhile, which begins with all that are open.
+            match first.filter(|_| !open.is_on_paper()) {
+                Some(first) => pen.put(&first, Line::Passing).inspect(|()| open.set_on_paper()),
+                None => {
+                    pen.put(&line(&Record::Changed { call: open.call, if_orphaned: fate }), Line::Lasting)
+                }
             }
         });
     }
 
     /// Writes down how the call ended.
     pub(super) fn end(&self, open: &Open, settled: Settled) {
+        let end = |whole: bool| {
+            let begun = whole.then_some((open.begun.wall, Cow::Borrowed(&open.subject)));
+            line(&Record::Ended { call: open.call, begun, settled })
+        };
+        let was_begun = open.is_on_paper();
+        let last = end(!was_begun);
         self.with_pen(|pen| {
             pen.open.remove(&open.call);
-            let begun = (!open.is_on_paper()).then_some((open.begun.wall, Cow::Borrowed(&open.subject)));
-            pen.put(&Record::Ended { call: open.call, begun, settled }, Line::Lasting)
+            // It may have been put on paper meanwhile, with all that are open.
+            let last = if open.is_on_paper() == was_begun { last } else { end(was_begun) };
+            pen.put(&last, Line::Lasting)
         });
     }
 
@@ -188,17 +198,17 @@ impl Writer {
 }
 
 impl Pen {
-    /// Writes down that a call was begun. One that ends before this works is written as a whole in the end.
+    /// Writes down that a call was begun, when a book was opened at last. One that ends before is written as a whole.
     fn begin(&mut self, open: &Open) -> io::Result<()> {
-        self.put(&open.record(), Line::Passing).inspect(|()| open.set_on_paper())
+        self.put(&line(&open.record()), Line::Passing).inspect(|()| open.set_on_paper())
     }
 
-    fn put(&mut self, record: &Record<'_>, line: Line) -> io::Result<()> {
+    fn put(&mut self, text: &[u8], line: Line) -> io::Result<()> {
         let Self { book, owed, buffer, .. } = self;
         buffer.clear();
         owed.write(buffer);
         let start = buffer.len();
-        record.write(buffer);
+        buffer.extend_from_slice(text);
         let (taken, error) = match book.as_ref().map(|book| book.append(buffer)) {
             Some(Ok(taken)) if taken == buffer.len() => {
                 owed.clear();
@@ -238,6 +248,13 @@ impl Pen {
             }
         }
     }
+}
+
+/// A record as it is written. It is made before the pen is taken, so that nobody waits for that.
+fn line(record: &Record<'_>) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    record.write(&mut line);
+    line
 }
 
 /// Whether a line that could not be written is written later.
