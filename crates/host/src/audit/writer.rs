@@ -117,24 +117,67 @@ fn write(mut files: Files, tasks: &Receiver<Task>, shared: &Shared) {
     if let Err(error) = files.probe() {
         shared.fails(&error.to_string());
     }
-    while let Ok(task) = tasks.recv() {
-        match task {
-            Task::Line { at_ms, bytes } => match files.append(at_ms, &bytes) {
-                Ok(()) => {
-                    shared.written.fetch_add(1, Ordering::Relaxed);
-                    shared.is_mended();
+    while let Ok(first) = tasks.recv() {
+        std::thread::sleep(GATHER);
+        let mut lines = Lines::default();
+        for task in std::iter::once(first).chain(tasks.try_iter()) {
+            match task {
+                Task::Line { at_ms, bytes } => {
+                    lines.add(at_ms, &bytes);
+                    if lines.bytes.len() >= MOST_GATHERED {
+                        lines.write(&mut files, shared);
+                    }
                 }
-                Err(error) => {
-                    shared.lost.fetch_add(1, Ordering::Relaxed);
-                    shared.fails(&error.to_string());
+                Task::Try { at_ms } => match files.append(at_ms, &[]) {
+                    Ok(()) => shared.is_mended(),
+                    Err(error) => shared.fails(&error.to_string()),
+                },
+                Task::Flush(done) => {
+                    lines.write(&mut files, shared);
+                    let _ = done.send(());
                 }
-            },
-            Task::Try { at_ms } => match files.append(at_ms, &[]) {
-                Ok(()) => shared.is_mended(),
-                Err(error) => shared.fails(&error.to_string()),
-            },
-            Task::Flush(done) => {
-                let _ = done.send(());
+            }
+        }
+        lines.write(&mut files, shared);
+    }
+}
+
+/// Lines of one moment are written together: to wake this thread for each of them would cost more than to write it.
+const GATHER: Duration = Duration::from_millis(5);
+/// Beyond this they are written at once.
+const MOST_GATHERED: usize = 256 << 10;
+
+/// Lines that are written together.
+#[derive(Default)]
+struct Lines {
+    /// When the first of them came.
+    at_ms: u64,
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+impl Lines {
+    fn add(&mut self, at_ms: u64, line: &[u8]) {
+        if self.count == 0 {
+            self.at_ms = at_ms;
+        }
+        self.count += 1;
+        self.bytes.extend_from_slice(line);
+    }
+
+    fn write(&mut self, files: &mut Files, shared: &Shared) {
+        let Self { at_ms, count, bytes } = std::mem::take(self);
+        if count == 0 {
+            return;
+        }
+        match files.append(at_ms, &bytes) {
+            Ok(()) => {
+                shared.written.fetch_add(count, Ordering::Relaxed);
+                shared.is_mended();
+            }
+            Err(error) => {
+                shared.lost.fetch_add(count, Ordering::Relaxed);
+                shared.fails(&error.to_string());
             }
         }
     }
