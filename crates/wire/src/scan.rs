@@ -31,11 +31,20 @@ pub(crate) fn each_member<'a>(
             Err(error) => not_json(&error),
         });
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    deserializer
-        .deserialize_map(Walk { member })
-        .and_then(|()| deserializer.end())
-        .map_err(|error| not_json(&error))
+    match std::str::from_utf8(bytes) {
+        // Text is looked through once instead of value by value.
+        Ok(text) => walk(serde_json::Deserializer::from_str(text), member),
+        // It fails there, and the reader knows where.
+        Err(_) => walk(serde_json::Deserializer::from_slice(bytes), member),
+    }
+}
+
+fn walk<'a, R: serde_json::de::Read<'a>>(
+    mut json: serde_json::Deserializer<R>,
+    member: impl FnMut(Cow<'a, str>, &'a RawValue),
+) -> Result<(), Fault> {
+    let walked = json.deserialize_map(Walk { member }).and_then(|()| json.end());
+    walked.map_err(|error| not_json(&error))
 }
 
 /// Calls `member` for each member that is whole, of an object that may break off anywhere. Answers with the key

@@ -221,8 +221,8 @@ impl Gateway {
     }
 
     async fn call_tool(&self, asked: &Asked<'_>) -> Told {
-        let name = match member(asked.params, "name") {
-            Ok(name) => name,
+        let (params, name) = match deciding(asked.params, "name") {
+            Ok(found) => found,
             Err(told) => return told,
         };
         let look = |menu: &Served| {
@@ -241,13 +241,11 @@ impl Gateway {
         if matches!(manner, Manner::Plainly) {
             patch = patch.remove("task");
         }
-        let params = patch_payload(asked.params, &patch, &Patch::new());
-        let told = match (manner, params) {
-            (Manner::Refused(fault), _) => Told::Fault(fault),
-            (Manner::Carried, Ok(params)) => self.carry_task(asked, &server, params).await,
-            (Manner::AsAsked | Manner::Plainly | Manner::Carried, params) => {
-                self.forward(asked, &server, params).await
-            }
+        let params = patch.apply(&params);
+        let told = match manner {
+            Manner::Refused(fault) => Told::Fault(fault),
+            Manner::Carried => Box::pin(self.carry_task(asked, &server, params)).await,
+            Manner::AsAsked | Manner::Plainly => self.forward(asked, &server, Ok(params)).await,
         };
         let Told::Answer(mut passed_on) = told else { return told.unless_denied(|| unknown("tool", wanted)) };
         if let Some((own, public)) = self.note_task(asked, &server, &passed_on.answer) {
@@ -409,12 +407,17 @@ fn rendered(menu: &Served, list: List, era: Era) -> &Rendered {
 
 /// A member that decides where a request goes. Its name must not be written in two ways.
 pub(super) fn member(params: Option<&RawValue>, name: &'static str) -> Result<String, Told> {
+    deciding(params, name).map(|(_, text)| text)
+}
+
+/// The same, with all the others.
+fn deciding<'a>(params: Option<&'a RawValue>, name: &'static str) -> Result<(Object<'a>, String), Told> {
     let missing = || Fault::invalid(format!("`params` needs `{name}`"));
     let params = params.ok_or_else(missing)?;
     let object = Object::parse(params).map_err(|error| Fault::invalid(error.to_string()))?;
     let value = object.get_deciding(name).map_err(|error| Fault::invalid(error.to_string()))?;
-    let text = value.and_then(|_| object.text(name)).ok_or_else(missing)?;
-    Ok(text.into_owned())
+    let text = value.and_then(|_| object.text(name)).ok_or_else(missing)?.into_owned();
+    Ok((object, text))
 }
 
 fn origin(destination: Destination<'_>) -> Origin {

@@ -26,8 +26,11 @@ use gripfast_wire::RawValue;
 use gripfast_wire::era::meta;
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+
+const TOOL_CALL: &str = "tools/call";
 
 /// What a caller may say about one call, besides what it wants.
 #[derive(Clone, Default)]
@@ -108,8 +111,8 @@ impl Host {
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let line = self.audit().begin(options.client.as_ref(), server, method, params.as_deref())?;
-        let row = self.row(server, method, params.as_deref(), &options);
-        let outcome = self.carry_out(server, method, params, options, &row).await;
+        let (tool, row) = self.row(server, method, params.as_deref(), &options);
+        let outcome = self.carry_out(server, method, params, tool, options, &row).await;
         settle(row, &outcome);
         if let Some(line) = line {
             line.end(&outcome);
@@ -117,17 +120,26 @@ impl Host {
         outcome
     }
 
-    /// The row of a tool call. It is settled on every way out of here; if its future is dropped, by itself.
-    fn row(&self, server: &str, method: &str, params: Option<&RawValue>, options: &CallOptions) -> OpenRow {
-        if method != "tools/call" {
-            return OpenRow::nowhere();
+    /// The tool that is called, if the parameters name one, and the row of its call, which is settled on every way
+    /// out of here; if its future is dropped, by itself.
+    fn row(
+        &self,
+        server: &str,
+        method: &str,
+        params: Option<&RawValue>,
+        options: &CallOptions,
+    ) -> (Option<String>, OpenRow) {
+        if method != TOOL_CALL {
+            return (None, OpenRow::nowhere());
         }
         let params = params.and_then(|params| Object::parse(params).ok());
-        let tool = params.as_ref().and_then(|params| params.text("name")).unwrap_or_default();
+        let tool = params.as_ref().and_then(|params| params.text("name"));
         let arguments = params.as_ref().and_then(|params| params.get("arguments"));
         let named = options.client.as_ref().and_then(|client| client.name.clone());
         let client = named.or_else(|| params.as_ref().and_then(client_in).map(Into::into));
-        self.ledger().row(client.as_deref().unwrap_or_default(), server, &tool, arguments)
+        let client = client.as_deref().unwrap_or_default();
+        let row = self.ledger().row(client, server, tool.as_deref().unwrap_or_default(), arguments);
+        (tool.map(Cow::into_owned), row)
     }
 
     async fn carry_out(
@@ -135,12 +147,13 @@ impl Host {
         server: &str,
         method: &str,
         params: Option<Box<RawValue>>,
+        tool: Option<String>,
         options: CallOptions,
         row: &OpenRow,
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
         let end = entry.upstream()?.ends.open(self.clock());
-        let outcome = self.go(&entry, method, params, options, row).await;
+        let outcome = self.go(&entry, method, params, tool, options, row).await;
         match &outcome {
             Ok(answer) => end.answered(answer.is_error()),
             Err(error) => end.failed(error),
@@ -153,13 +166,14 @@ impl Host {
         entry: &Entry,
         method: &str,
         params: Option<Box<RawValue>>,
+        tool: Option<String>,
         options: CallOptions,
         row: &OpenRow,
     ) -> Result<Answer, CallError> {
         let (client, shared) = (options.client.clone(), options.shared);
         let principal = client.as_ref().map(Client::principal);
         self.permit(entry, principal, method, params.as_deref())?;
-        let resolved = self.resolve(entry, method, params, options)?;
+        let resolved = self.resolve(entry, method, params, tool, options)?;
         let cacheable = self.cacheable(entry, &resolved, principal);
         // Held until there is an answer: whoever asks the same meanwhile waits for it.
         let mut _flight = None;
@@ -194,6 +208,7 @@ impl Host {
         entry: &'a Entry,
         method: &str,
         params: Option<Box<RawValue>>,
+        tool: Option<String>,
         options: CallOptions,
     ) -> Result<Resolved<'a>, CallError> {
         let upstream = entry.upstream()?;
@@ -209,8 +224,8 @@ impl Host {
             log_level: options.log_level,
             tool: None,
         };
-        if method == "tools/call" {
-            let tool = tool_name(&order, &entry.name)?;
+        if method == TOOL_CALL {
+            let tool = tool.ok_or_else(|| nameless(&entry.name))?;
             entry.is_approved(&tool)?;
             order.safety = safety(entry, upstream, &tool)?;
             order.tool = Some(tool);
@@ -273,11 +288,7 @@ fn unknown_tool(entry: &Entry, catalog: Arc<Catalog>, tool: &str) -> CallError {
     }
 }
 
-fn tool_name(order: &Order, server: &str) -> Result<String, CallError> {
-    let params = order.params.as_deref().and_then(|params| Object::parse(params).ok());
-    let name = params.and_then(|params| params.text("name")).map(std::borrow::Cow::into_owned);
-    name.ok_or_else(|| {
-        let text = "`tools/call` needs parameters with the `name` of a tool";
-        CallError::new(Code::InvalidRequest, server, Fate::NotSent, text)
-    })
+fn nameless(server: &str) -> CallError {
+    let text = "`tools/call` needs parameters with the `name` of a tool";
+    CallError::new(Code::InvalidRequest, server, Fate::NotSent, text)
 }

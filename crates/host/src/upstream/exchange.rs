@@ -258,7 +258,7 @@ impl Upstream {
         };
         let id = self.mint_id();
         let params = order.params.as_deref();
-        let members = params.and_then(|params| Object::parse(params).ok());
+        let members = params.filter(|params| may_have_meta(params)).and_then(|said| Object::parse(said).ok());
         let said = members.as_ref().and_then(|members| members.object("_meta"));
         let mut patch = match live.session.era {
             Era::Modern => modern_context(live, order, said.as_ref()),
@@ -416,6 +416,13 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc(said));
     Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
+}
+
+/// Whether parameters may have a `_meta`. Many have none, and looking for the word is faster than reading them; a
+/// key may hide behind escapes.
+fn may_have_meta(params: &RawValue) -> bool {
+    let mentions = |what: &[u8]| memchr::memmem::find(params.get().as_bytes(), what).is_some();
+    mentions(b"_meta") || mentions(b"\\u")
 }
 
 /// The context that a modern server wants in each request. What the caller says about itself stands; what
