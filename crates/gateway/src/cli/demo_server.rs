@@ -182,7 +182,8 @@ fn whole<N: FromStr>(text: &str) -> Result<N, &'static str> {
 /// Serves until stdin closes, or, on HTTP, until the process is ended.
 pub(crate) fn run(args: &DemoServerArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let options = options(&args.shape, &args.vices);
-    let runtime = fleet::runtime()?;
+    // Often there are many of it, and each waits for its one client most of the time.
+    let runtime = fleet::small_runtime()?;
     let path = if options.streamable_http { "/mcp" } else { "/sse" };
     let served = match args.http {
         None => runtime.block_on(gripfast_demo::serve_stdio(options)),

@@ -70,6 +70,11 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(no_runtime)
 }
 
+/// The runtime of something that one thread is enough for.
+pub(crate) fn small_runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_runtime)
+}
+
 pub(crate) fn no_runtime(error: io::Error) -> Failure {
     Failure::new(Exit::General, format!("the operating system refuses threads, timers or signals: {error}"))
 }
