@@ -1,12 +1,16 @@
-//! What it costs that every call is written down: gripfast as it is, beside one that keeps no ledger.
+//! What it costs to see what calls do: gripfast with its ledger, its audit log and somebody who reads the metrics every
+//! second, beside one that writes nothing down and is read by nobody. Counting itself cannot be switched off.
+
+use std::time::Duration;
 
 use serde::Serialize;
+use tokio::task::JoinSet;
 
-use crate::client::{Era, Question};
+use crate::client::{Address, Client, Era, Question};
 use crate::load::{Lane, Sample};
 use crate::order::Order;
 use crate::stage::{self, FIRST, Gateway, Home, Server};
-use crate::{Result, median};
+use crate::{Cannot, Result, median};
 
 const AT_ONCE: usize = 16;
 
@@ -28,11 +32,13 @@ pub(crate) async fn run(order: &Order) -> Result<Observing> {
     let server = Server::start()?;
     let homes = [Home::new()?, Home::new()?];
     let entry = server.entry(FIRST, 2, Era::Legacy);
-    let off = format!("[gateway]\nledger = \"off\"\n{entry}");
+    let config = |keeps| format!("[gateway]\nledger = \"{keeps}\"\naudit = \"{keeps}\"\n{entry}");
     let gateways = [
-        Gateway::start(&order.gripfast, &homes[0], &entry)?,
-        Gateway::start(&order.gripfast, &homes[1], &off)?,
+        Gateway::start(&order.gripfast, &homes[0], &config("digest"))?,
+        Gateway::start(&order.gripfast, &homes[1], &config("off"))?,
     ];
+    let mut reading = JoinSet::new();
+    reading.spawn(read_metrics(gateways[0].address.clone()));
     let mut lanes = Vec::new();
     for (name, gateway) in ["on", "off"].into_iter().zip(&gateways) {
         let clients = stage::clients(&gateway.address, Era::Legacy, AT_ONCE).await?;
@@ -43,6 +49,9 @@ pub(crate) async fn run(order: &Order) -> Result<Observing> {
     for repeat in 0..=order.repeats {
         for (lane, samples) in lanes.iter_mut().zip(&mut samples) {
             let sample = lane.load(question, AT_ONCE, order.slice).await?;
+            if let Some(ended) = reading.try_join_next() {
+                ended.map_err(|error| Cannot::because("reading metrics", &error))??;
+            }
             // The first is for warming up.
             if repeat > 0 {
                 samples.push(sample);
@@ -51,4 +60,14 @@ pub(crate) async fn run(order: &Order) -> Result<Observing> {
     }
     let [on, off] = samples;
     Ok(Observing { at_once: AT_ONCE, on, off })
+}
+
+/// Reads the metrics of a gateway every second, until it is dropped.
+async fn read_metrics(address: Address) -> Result<()> {
+    let mut client = Client::silent(&address).await?;
+    let mut ready = client.ready(Question::File("metrics"));
+    loop {
+        client.ask(&mut ready).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }

@@ -133,7 +133,7 @@ pub(super) fn of_observing(observing: &Observing) -> Table {
     let title =
         format!("Calls that are written down, and calls that are not; {} at a time", observing.at_once);
     let mut table =
-        Table::new(title, 1, &["ledger", "p50 µs", "p95", "p99", "calls/s", "ms processor/1,000"]);
+        Table::new(title, 1, &["observed", "p50 µs", "p95", "p99", "calls/s", "ms processor/1,000"]);
     for (name, samples) in [("on", &observing.on), ("off", &observing.off)] {
         let mut cells = vec![name.to_owned()];
         cells.extend(figures(samples));
