@@ -6,6 +6,7 @@
 mod answers;
 mod bounds;
 mod calls;
+mod connections;
 mod eras;
 mod old_sse;
 mod outages;

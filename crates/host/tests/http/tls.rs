@@ -58,6 +58,24 @@ impl Papers {
 
     /// Ends TLS in front of `addr`.
     pub(crate) async fn front(&self, addr: SocketAddr, clients: Clients) -> Front {
+        let acceptor = self.acceptor(clients, &[]);
+        let listener = TcpListener::bind(crate::stage::anywhere()).await.unwrap();
+        let front = listener.local_addr().unwrap();
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        join(stream, addr).await;
+                    }
+                });
+            }
+        });
+        Front { addr: front, accepting }
+    }
+
+    /// What ends TLS, for clients that may choose among these protocols.
+    pub(crate) fn acceptor(&self, clients: Clients, protocols: &[&str]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let names = ["localhost", "127.0.0.1", "mcp.example.invalid"].map(str::to_owned);
         let certificate =
@@ -77,21 +95,9 @@ impl Papers {
             }
         };
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind(crate::stage::anywhere()).await.unwrap();
-        let front = listener.local_addr().unwrap();
-        let accepting = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                tokio::spawn(async move {
-                    if let Ok(stream) = acceptor.accept(stream).await {
-                        join(stream, addr).await;
-                    }
-                });
-            }
-        });
-        Front { addr: front, accepting }
+        let mut config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
     }
 }
 

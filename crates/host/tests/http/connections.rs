@@ -1,0 +1,139 @@
+//! Connections to a server: how many there are, and what becomes of one that its server has closed.
+
+use crate::script::join;
+use crate::stage::{anywhere, echo, legacy, modern, ready_host, serve, spec, with_tls};
+use crate::tls::{Clients, Papers};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, client, server};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Something that passes bytes on, counts connections, and can cut them.
+struct Wire {
+    addr: SocketAddr,
+    made: Arc<AtomicUsize>,
+    open: Arc<watch::Sender<usize>>,
+    cuts: watch::Sender<()>,
+}
+
+impl Wire {
+    async fn to(addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind(anywhere()).await.unwrap();
+        let wire = Self {
+            addr: listener.local_addr().unwrap(),
+            made: Arc::default(),
+            open: Arc::default(),
+            cuts: watch::Sender::new(()),
+        };
+        let (made, open) = (Arc::clone(&wire.made), Arc::clone(&wire.open));
+        let cuts = wire.cuts.subscribe();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                made.fetch_add(1, Ordering::SeqCst);
+                let (mut cuts, open) = (cuts.clone(), Arc::clone(&open));
+                cuts.mark_unchanged();
+                open.send_modify(|open| *open += 1);
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = join(stream, addr) => {}
+                        _ = cuts.changed() => {}
+                    }
+                    open.send_modify(|open| *open -= 1);
+                });
+            }
+        });
+        wire
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// Cuts all connections that are open, and waits until everybody can know.
+    async fn cut(&self) {
+        self.cuts.send_replace(());
+        self.open.subscribe().wait_for(|open| *open == 0).await.unwrap();
+        // The system knows; a runtime that waits for a timer asks it.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/mcp", self.addr)
+    }
+}
+
+#[tokio::test]
+async fn calls_one_after_another_share_one_connection_in_both_eras() {
+    for options in [legacy(), modern()] {
+        let server = serve(options).await;
+        let wire = Wire::to(server.addr()).await;
+        let host = ready_host(spec(&wire.url())).await;
+        assert_eq!(echo(&host, "first").await.as_deref(), Ok("first"));
+        let before = wire.made();
+        for _ in 0..20 {
+            assert_eq!(echo(&host, "again").await.as_deref(), Ok("again"));
+        }
+        assert_eq!(wire.made(), before);
+    }
+}
+
+#[tokio::test]
+async fn b02_connections_that_were_cut_while_idle_cost_no_call() {
+    let server = serve(modern()).await;
+    let wire = Wire::to(server.addr()).await;
+    let host = ready_host(spec(&wire.url())).await;
+    for round in 0..5 {
+        let calls = (0..4).map(|_| echo(&host, "hello"));
+        for answer in futures_util::future::join_all(calls).await {
+            assert_eq!(answer.as_deref(), Ok("hello"), "round {round}");
+        }
+        wire.cut().await;
+    }
+}
+
+#[tokio::test]
+async fn many_calls_share_one_connection_of_a_server_that_speaks_http2() {
+    let (server, papers) = (serve(legacy()).await, Papers::new());
+    let acceptor = papers.acceptor(Clients::Anybody, &["h2", "http/1.1"]);
+    let listener = TcpListener::bind(anywhere()).await.unwrap();
+    let url = format!("https://{}/mcp", listener.local_addr().unwrap());
+    let (made, behind) = (Arc::new(AtomicUsize::new(0)), server.addr());
+    let counted = Arc::clone(&made);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let stream = acceptor.accept(stream).await.unwrap();
+            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+            counted.fetch_add(1, Ordering::SeqCst);
+            let service = service_fn(move |request| pass_on(request, behind));
+            let serving = server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(serving.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    let host = ready_host(with_tls(spec(&url), papers.trust())).await;
+    let before = made.load(Ordering::SeqCst);
+    for answer in futures_util::future::join_all((0..20).map(|_| echo(&host, "hello"))).await {
+        assert_eq!(answer.as_deref(), Ok("hello"));
+    }
+    assert_eq!(made.load(Ordering::SeqCst), before);
+}
+
+async fn pass_on(
+    request: Request<Incoming>,
+    to: SocketAddr,
+) -> Result<hyper::Response<Incoming>, hyper::Error> {
+    let (mut head, body) = request.into_parts();
+    head.uri = head.uri.path().parse().unwrap();
+    head.version = hyper::Version::HTTP_11;
+    head.headers.insert("host", to.to_string().parse().unwrap());
+    let stream = TcpStream::connect(to).await.unwrap();
+    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    sender.send_request(Request::from_parts(head, body.boxed())).await
+}
