@@ -178,6 +178,16 @@ impl Authority {
         self.books.pages().redirects_to = Some(elsewhere.to_owned());
     }
 
+    /// An access token that is good now.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn good_token(&self) -> String {
+        self.books.pages().access.keys().next().expect("somebody has logged in").clone()
+    }
+
     /// All logins end now, as if a person had withdrawn them.
     pub fn end_logins(&self) {
         let mut pages = self.books.pages();

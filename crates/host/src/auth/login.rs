@@ -2,10 +2,10 @@
 
 use super::oauth::Provider;
 use super::vault::{Record, Vault};
-use super::{Asked, LOCKED_WITHIN, expand};
+use super::{Asked, LOCKED_WITHIN};
 use crate::clock::Clock;
-use crate::config::{Grant, ServerSpec, Target};
-use crate::transport::HttpAsk;
+use crate::config::{Grant, ServerSpec, Target, Template};
+use crate::transport::{HttpAsk, expand};
 use ::http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use gripfast_core::failure::classify::classify;
@@ -62,7 +62,7 @@ impl Login {
         redirect: &str,
     ) -> Result<Self, LoginError> {
         let asked_of = asked_of(name, spec)?;
-        let provider = Provider::of(&asked_of).map_err(LoginError::BadConfig)?;
+        let provider = Provider::of(&asked_of).await.map_err(LoginError::BadConfig)?;
         if provider.by_itself() {
             return Err(LoginError::NotNeeded(format!("server `{name}` gets its tokens by itself")));
         }
@@ -185,13 +185,10 @@ async fn client(
 ) -> Result<OAuthClientConfig, LoginError> {
     let oauth = &asked_of.oauth;
     debug_assert!(oauth.grant == Grant::AuthorizationCode, "others need no login");
-    let filled = |template: &crate::config::Template, key: &str| {
-        expand(template).map_err(|_| LoginError::BadConfig(format!("`oauth.{key}` cannot be filled in")))
-    };
     if let Some(id) = &oauth.client_id {
-        let client = OAuthClientConfig::new(filled(id, "client_id")?, redirect);
+        let client = OAuthClientConfig::new(filled(id, "client_id").await?, redirect);
         return Ok(match &oauth.client_secret {
-            Some(secret) => client.with_client_secret(filled(secret, "client_secret")?),
+            Some(secret) => client.with_client_secret(filled(secret, "client_secret").await?),
             None => client,
         });
     }
@@ -201,6 +198,11 @@ async fn client(
         return Ok(OAuthClientConfig::new(document, redirect));
     }
     Ok(manager.register_client("gripfast", redirect, scopes).await?)
+}
+
+async fn filled(template: &Template, key: &str) -> Result<String, LoginError> {
+    let value = expand(template).await;
+    value.map_err(|_| LoginError::BadConfig(format!("`oauth.{key}` cannot be filled in")))
 }
 
 /// Whether the authorization server knows clients by documents on the web.

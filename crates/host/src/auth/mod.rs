@@ -14,8 +14,8 @@ mod vault;
 pub use login::{Login, LoginError, logout};
 
 use crate::clock::Clock;
-use crate::config::{OAuthSpec, ProcessEnvironment, Target, Template, TlsSpec};
-use crate::transport::Renewed;
+use crate::config::{OAuthSpec, Target, Template, TlsSpec};
+use crate::transport::{Renewed, expand};
 use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime, adopts};
 use gripfast_core::failure::Observed;
@@ -109,7 +109,7 @@ impl Credential {
     pub(crate) async fn look_again(&self) -> Result<(), Observed> {
         match &self.source {
             Source::Header(value) => {
-                let held = held(expand(value)?.trim(), Lifetime::default())?;
+                let held = held(expand(value).await?.trim(), Lifetime::default())?;
                 self.state().held = Some(held);
             }
             Source::Token { asked_of, vault } => self.read(asked_of, vault).await,
@@ -150,7 +150,7 @@ impl Credential {
             401 => self.state().refused = Some(Refused { shown: shown.cloned(), challenge }),
             403 => {
                 if let (Source::Token { vault, asked_of }, Some(challenge)) = (&self.source, challenge)
-                    && let Some(wanted) = oauth::wanted_scopes(&challenge, asked_of)
+                    && let Some(wanted) = oauth::wanted_scopes(&challenge, asked_of).await
                 {
                     self.note_wanted(vault, wanted).await;
                 }
@@ -192,7 +192,7 @@ impl Credential {
     async fn replace(&self, refused: Option<Refused>) -> Result<Renewed, Observed> {
         match &self.source {
             Source::Header(value) => {
-                let fresh = held(expand(value)?.trim(), Lifetime::default())?;
+                let fresh = held(expand(value).await?.trim(), Lifetime::default())?;
                 let mut state = self.state();
                 if state.held.as_ref().is_some_and(|held| held.shown == fresh.shown) {
                     return Ok(Renewed::NeedsPerson(None));
@@ -215,7 +215,7 @@ impl Credential {
             lock.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
         let (stored, stamp) = vault.load().await;
         self.state().seen = Some(stamp.clone());
-        let provider = Provider::of(asked_of).map_err(Observed::BadConfig)?;
+        let provider = Provider::of(asked_of).await.map_err(Observed::BadConfig)?;
         let stored = stored.filter(|record| provider.owns(record));
         let (refused, challenge) = match refused {
             Some(Refused { shown, challenge }) => (shown, challenge),
@@ -260,7 +260,7 @@ impl Credential {
         let (stored, stamp) = vault.load().await;
         let changed = self.state().seen.as_ref() != Some(&stamp);
         self.state().seen = Some(stamp);
-        let Ok(provider) = Provider::of(asked_of) else { return };
+        let Ok(provider) = Provider::of(asked_of).await else { return };
         match stored.filter(|record| provider.owns(record)) {
             Some(record) if changed => {
                 // A token that no header can carry is no token.
@@ -324,8 +324,4 @@ fn held(shown: &str, lifetime: Lifetime) -> Result<Held, Observed> {
 
 fn unavailable(why: &str) -> Observed {
     Observed::NoToken(why.to_owned())
-}
-
-fn expand(template: &Template) -> Result<String, Observed> {
-    crate::transport::expand(template, &ProcessEnvironment)
 }

@@ -2,11 +2,11 @@
 //! this file adds is who asks (one server of the config), what is remembered of it (a [`Record`]), and what its troubles
 //! mean: some pass by themselves, some need a person.
 
+use super::Asked;
 use super::http::AuthHttp;
 use super::vault::Record;
-use super::{Asked, expand};
-use crate::config::{Grant, endpoint};
-use crate::transport::{HttpClient, TlsFiles};
+use crate::config::{Grant, Template, endpoint};
+use crate::transport::{HttpClient, TlsFiles, expand};
 use gripfast_core::failure::Observed;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationMetadata, ClientCredentialsConfig, CredentialStore,
@@ -47,15 +47,15 @@ pub(super) struct Provider<'a> {
 }
 
 impl<'a> Provider<'a> {
-    pub(super) fn of(asked_of: &'a Asked) -> Result<Self, String> {
+    pub(super) async fn of(asked_of: &'a Asked) -> Result<Self, String> {
         let worded = |observed: Observed| match observed {
             Observed::UnsetVariable(name) => format!("variable `{name}` is not set"),
             Observed::BadConfig(text) => text,
             other => format!("{other:?}"),
         };
-        let url = expand(&asked_of.url).map_err(worded)?;
+        let url = expand(&asked_of.url).await.map_err(worded)?;
         let url = endpoint(&url).map_err(|error| format!("`url` cannot be used: {error}"))?;
-        let tls = TlsFiles::of(&asked_of.tls).map_err(worded)?;
+        let tls = TlsFiles::of(&asked_of.tls).await.map_err(worded)?;
         let client = HttpClient::new(&url, ::http::HeaderMap::new(), tls, None).map_err(worded)?;
         Ok(Self { asked_of, url, http: AuthHttp(client) })
     }
@@ -111,15 +111,8 @@ impl<'a> Provider<'a> {
         challenge: Option<String>,
     ) -> Result<Record, Trouble> {
         let config = &self.asked_of.oauth;
-        let filled = |template: &Option<crate::config::Template>, key: &str| {
-            let template = template.as_ref().ok_or_else(|| format!("`oauth.{key}` is missing"));
-            let value = template.and_then(|template| {
-                expand(template).map_err(|_| format!("`oauth.{key}` cannot be filled in"))
-            });
-            value.map_err(Trouble::Passing)
-        };
-        let client_id = filled(&config.client_id, "client_id")?;
-        let client_secret = filled(&config.client_secret, "client_secret")?;
+        let client_id = filled(config.client_id.as_ref(), "client_id").await?;
+        let client_secret = filled(config.client_secret.as_ref(), "client_secret").await?;
         let (mut manager, _) = self.discover(challenge.as_deref()).await?;
         let store = InMemoryCredentialStore::new();
         manager.set_credential_store(store.clone());
@@ -203,9 +196,15 @@ impl Record {
     }
 }
 
+async fn filled(template: Option<&Template>, key: &str) -> Result<String, Trouble> {
+    let template = template.ok_or_else(|| Trouble::Passing(format!("`oauth.{key}` is missing")))?;
+    let value = expand(template).await;
+    value.map_err(|_| Trouble::Passing(format!("`oauth.{key}` cannot be filled in")))
+}
+
 /// The scopes that a server wants besides, if that is what its challenge says.
-pub(super) fn wanted_scopes(challenge: &str, asked_of: &Asked) -> Option<Vec<String>> {
-    let url = Url::parse(&expand(&asked_of.url).ok()?).ok()?;
+pub(super) async fn wanted_scopes(challenge: &str, asked_of: &Asked) -> Option<Vec<String>> {
+    let url = Url::parse(&expand(&asked_of.url).await.ok()?).ok()?;
     let said = WWWAuthenticateParams::parse(challenge, &url);
     said.is_insufficient_scope()
         .then(|| said.scope.iter().flat_map(|scope| scope.split_whitespace()).map(str::to_owned).collect())

@@ -54,18 +54,8 @@ impl Lookup for ProcessEnvironment {
         Ok(text)
     }
 
-    /// Waits until it has ended, or its time is up; other tasks of a runtime with several threads go on meanwhile.
+    /// Waits until it has ended, or its time is up: not for a task that shares its thread with others.
     fn command(&self, line: &str) -> io::Result<String> {
-        use tokio::runtime::{Handle, RuntimeFlavor};
-        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| Self::run(line)),
-            Ok(_) | Err(_) => Self::run(line),
-        }
-    }
-}
-
-impl ProcessEnvironment {
-    fn run(line: &str) -> io::Result<String> {
         let mut words = line.split_whitespace();
         let program = words.next().ok_or_else(|| io::Error::other("no program is named"))?;
         let mut command = Command::new(program);

@@ -9,7 +9,7 @@ use super::stdio::StdioLink;
 use super::{BoxFuture, Dialer, Link, Renewed, Route};
 use crate::auth::Credential;
 use crate::config::{
-    ExpandError, Lookup, ProcessEnvironment, Target, Template, TlsSpec, UrlTransport, endpoint,
+    ExpandError, ProcessEnvironment, Reference, Target, Template, TlsSpec, UrlTransport, endpoint,
 };
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::supervise::upstream::LinkKind;
@@ -66,7 +66,7 @@ impl Dialer for TargetDialer {
     ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
         Box::pin(async move {
             let opened = match &self.target {
-                Target::Stdio { .. } => start_child(&self.target, surroundings),
+                Target::Stdio { .. } => start_child(&self.target, surroundings).await,
                 Target::Url { .. } => self.open_url(route, surroundings).await,
             };
             opened.map_err(|observed| Evidence::unsent(During::Handshake, observed))
@@ -91,25 +91,24 @@ impl Dialer for TargetDialer {
     }
 }
 
-fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
+async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
     let Target::Stdio { command, args, env, inherit_env, cwd } = target else {
         return Err(Observed::BadConfig("not a command".to_owned()));
     };
-    let world = ProcessEnvironment;
-    let program = expand(command, &world)?;
+    let program = expand(command).await?;
     let mut child = Command::new(&program);
     for arg in args {
-        child.arg(expand(arg, &world)?);
+        child.arg(expand(arg).await?);
     }
     let ours = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut environment = Environment::filtered(ours, inherit_env);
     for (name, value) in env {
-        environment.set(name, &expand(value, &world)?);
+        environment.set(name, &expand(value).await?);
     }
     child.env_clear().envs(environment.iter());
     if let Some(cwd) = cwd {
-        let cwd = expand(cwd, &world)?;
+        let cwd = expand(cwd).await?;
         if !Path::new(&cwd).is_dir() {
             return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
         }
@@ -124,16 +123,13 @@ impl TargetDialer {
         let Target::Url { url, headers, tls, .. } = &self.target else {
             return Err(Observed::BadConfig("not a URL".to_owned()));
         };
-        let world = ProcessEnvironment;
-        let url: Url = endpoint(&expand(url, &world)?)
+        let url: Url = endpoint(&expand(url).await?)
             .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
-        let mut headers = header_map(headers, &world)?;
+        let headers = header_map(headers).await?;
         if let Some(credential) = &self.credential {
             credential.look_again().await?;
-            // It knows when to show another.
-            headers.remove(AUTHORIZATION);
         }
-        let client = HttpClient::new(&url, headers, TlsFiles::of(tls)?, self.credential.clone())?;
+        let client = HttpClient::new(&url, headers, TlsFiles::of(tls).await?, self.credential.clone())?;
         match route {
             Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
             Route::Http | Route::Stdio | Route::Custom => {
@@ -143,12 +139,16 @@ impl TargetDialer {
     }
 }
 
-fn header_map(headers: &[(String, Template)], world: &dyn Lookup) -> Result<HeaderMap, Observed> {
+/// All headers but `Authorization`, which is the credential's: it knows when to show another.
+async fn header_map(headers: &[(String, Template)]) -> Result<HeaderMap, Observed> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let bad = |what: &str| Observed::BadConfig(format!("header `{name}` {what}"));
         let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("is not a valid name"))?;
-        let value = HeaderValue::from_str(expand(value, world)?.trim())
+        if parsed == AUTHORIZATION {
+            continue;
+        }
+        let value = HeaderValue::from_str(expand(value).await?.trim())
             .map_err(|_| bad("holds characters that a header cannot carry"))?;
         map.insert(parsed, value);
     }
@@ -156,22 +156,39 @@ fn header_map(headers: &[(String, Template)], world: &dyn Lookup) -> Result<Head
 }
 
 impl TlsFiles {
-    pub(crate) fn of(tls: &TlsSpec) -> Result<Self, Observed> {
-        let world = ProcessEnvironment;
-        let file = |path: &Option<Template>| path.as_ref().map(|path| expand(path, &world)).transpose();
+    pub(crate) async fn of(tls: &TlsSpec) -> Result<Self, Observed> {
         Ok(Self {
-            ca_file: file(&tls.ca_file)?,
-            client_cert: file(&tls.client_cert)?,
-            client_key: file(&tls.client_key)?,
+            ca_file: expand_any(tls.ca_file.as_ref()).await?,
+            client_cert: expand_any(tls.client_cert.as_ref()).await?,
+            client_key: expand_any(tls.client_key.as_ref()).await?,
         })
     }
 }
 
-pub(crate) fn expand(template: &Template, world: &dyn Lookup) -> Result<String, Observed> {
-    template.expand(world).map(crate::config::Expanded::into_revealed).map_err(|error| match error {
+/// Fills a template in. Files may be far away and programs slow, so those are asked where nobody else waits.
+pub(crate) async fn expand(template: &Template) -> Result<String, Observed> {
+    let waits = |reference: &Reference| match reference {
+        Reference::Variable { .. } => false,
+        Reference::File { .. } | Reference::Command { .. } => true,
+    };
+    let expanded = if template.references().any(waits) {
+        let template = template.clone();
+        let asked = tokio::task::spawn_blocking(move || template.expand(&ProcessEnvironment)).await;
+        asked.map_err(|error| Observed::BadConfig(format!("a reference cannot be filled in: {error}")))?
+    } else {
+        template.expand(&ProcessEnvironment)
+    };
+    expanded.map(crate::config::Expanded::into_revealed).map_err(|error| match error {
         ExpandError::Unset { name } => Observed::UnsetVariable(name),
         ExpandError::NotText { .. }
         | ExpandError::FileUnreadable { .. }
         | ExpandError::CommandFailed { .. } => Observed::BadConfig(error.to_string()),
     })
+}
+
+async fn expand_any(template: Option<&Template>) -> Result<Option<String>, Observed> {
+    match template {
+        Some(template) => expand(template).await.map(Some),
+        None => Ok(None),
+    }
 }

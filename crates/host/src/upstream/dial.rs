@@ -173,7 +173,7 @@ impl Upstream {
         let first = remembered.or(gently);
         let settings = self.settings();
         let mut plan = VecDeque::from(plan(&settings.dialer.routes(), settings.protocol, first));
-        let marked = settings.marked()?;
+        let marked = settings.marked().await?;
         let mut asked_again = false;
         let mut open: Option<Opened> = None;
         let mut refusal: Option<Evidence> = None;
@@ -268,7 +268,7 @@ impl Upstream {
                 return Err(Failure::Lost("it forgot the session that its link stands for".to_owned()));
             }
         }
-        let marked = self.settings().marked()?;
+        let marked = self.settings().marked().await?;
         match self.greet(&*live.link, step).await {
             Ok((session, server)) => {
                 let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));

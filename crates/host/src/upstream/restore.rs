@@ -3,7 +3,7 @@
 
 use super::exchange::judge;
 use super::{Live, Settings, Upstream};
-use crate::config::{ExpandError, ProcessEnvironment};
+use crate::config::{ExpandError, ProcessEnvironment, RestoreCall};
 use crate::transport::Reply;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{BlockCause, During, Failure};
@@ -17,23 +17,32 @@ pub(super) type Marked = Vec<(String, Box<RawValue>)>;
 
 impl Settings {
     /// The marked calls as they are to be made now.
-    pub(super) fn marked(&self) -> Result<Marked, Failure> {
-        let filled_in = self.restore.iter().map(|call| {
-            let arguments = call.arguments.expand(&ProcessEnvironment).map_err(|error| {
-                Failure::Blocked(match error {
-                    ExpandError::Unset { name } => BlockCause::UnsetVariable(name),
-                    ExpandError::NotText { .. }
-                    | ExpandError::FileUnreadable { .. }
-                    | ExpandError::CommandFailed { .. } => BlockCause::BadConfig(error.to_string()),
-                })
-            })?;
-            let arguments =
-                RawValue::from_string(arguments.to_string()).expect("a JSON value prints as JSON");
-            let params = Patch::new().set_text("name", &call.tool).set_owned("arguments", arguments);
-            Ok((call.tool.clone(), params.to_object()))
-        });
-        filled_in.collect()
+    pub(super) async fn marked(&self) -> Result<Marked, Failure> {
+        if self.restore.is_empty() {
+            return Ok(Vec::new());
+        }
+        // What they refer to may take its time.
+        let calls = self.restore.clone();
+        let filled_in = tokio::task::spawn_blocking(move || fill_in(&calls)).await;
+        filled_in.unwrap_or_else(|error| Err(Failure::Blocked(BlockCause::BadConfig(error.to_string()))))
     }
+}
+
+fn fill_in(calls: &[RestoreCall]) -> Result<Marked, Failure> {
+    let filled_in = calls.iter().map(|call| {
+        let arguments = call.arguments.expand(&ProcessEnvironment).map_err(|error| {
+            Failure::Blocked(match error {
+                ExpandError::Unset { name } => BlockCause::UnsetVariable(name),
+                ExpandError::NotText { .. }
+                | ExpandError::FileUnreadable { .. }
+                | ExpandError::CommandFailed { .. } => BlockCause::BadConfig(error.to_string()),
+            })
+        })?;
+        let arguments = RawValue::from_string(arguments.to_string()).expect("a JSON value prints as JSON");
+        let params = Patch::new().set_text("name", &call.tool).set_owned("arguments", arguments);
+        Ok((call.tool.clone(), params.to_object()))
+    });
+    filled_in.collect()
 }
 
 impl Upstream {

@@ -1,9 +1,11 @@
 //! Credentials that need no person: a client's own secret, and what the config refers to.
 
-use crate::stage::{NAME, Stage, call, until};
+use crate::stage::{NAME, STUCK, Stage, call, until};
 use gripfast::config::{Grant, OAuthSpec, Target, Template};
 use gripfast::{Code, State};
 use gripfast_testkit::authority::{Manners, ROBOT_SECRET};
+#[cfg(unix)]
+use std::{io::Write, time::Duration};
 
 #[tokio::test]
 async fn e04_a_client_with_a_secret_of_its_own_gets_its_tokens_again_and_again() {
@@ -51,4 +53,41 @@ async fn e04_a_bearer_token_in_a_file_is_read_again_when_it_is_refused() {
     stage.log_in().await;
     std::fs::write(file.path(), token()).unwrap();
     call(&host).await.unwrap();
+}
+
+/// B08
+#[cfg(unix)]
+#[tokio::test]
+async fn b08_a_program_that_takes_its_time_to_bring_a_token_delays_no_other_server() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut spec = stage.spec();
+    if let Target::Url { headers, .. } = &mut spec.target {
+        let value = format!("Bearer ${{cmd:cat {}}}", pipe.display());
+        headers.push(("Authorization".to_owned(), Template::parse(&value).unwrap()));
+    }
+    host.spawn("slow", spec).unwrap();
+    let mut wants_it = until_somebody_reads(&pipe).await;
+    call(&host).await.unwrap();
+    wants_it.write_all(stage.authority.good_token().as_bytes()).unwrap();
+    drop(wants_it);
+    tokio::time::timeout(STUCK, host.call("slow", "whoami", None)).await.expect("it hangs").unwrap();
+}
+
+/// A pipe can be opened for writing without waiting only while somebody has it open for reading.
+#[cfg(unix)]
+async fn until_somebody_reads(pipe: &std::path::Path) -> std::fs::File {
+    use std::os::unix::fs::OpenOptionsExt;
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
+    let deadline = tokio::time::Instant::now() + STUCK;
+    loop {
+        match std::fs::OpenOptions::new().write(true).custom_flags(nonblocking).open(pipe) {
+            Ok(file) => return file,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "nobody reads: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
