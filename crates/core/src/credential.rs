@@ -49,6 +49,31 @@ pub fn adopts(stored: &str, lifetime: Lifetime, refused: Option<&str>, now: Wall
     refused != Some(stored) && lifetime.due(now) != Due::Over
 }
 
+/// What an authorization server complains about when it gives no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Complaint {
+    /// The login is over.
+    Login,
+    /// It does not know the client, or not by this secret, or does not let it have tokens in this way.
+    Client,
+    /// It does not give what was asked for.
+    Request,
+    /// Something that may be different the next time.
+    Other,
+}
+
+impl Complaint {
+    /// Understands the `error` of an answer without a token (RFC 6749, section 5.2).
+    pub fn of(code: &str) -> Self {
+        match code {
+            "invalid_grant" => Self::Login,
+            "invalid_client" | "unauthorized_client" => Self::Client,
+            "invalid_scope" | "invalid_target" | "unsupported_grant_type" => Self::Request,
+            _ => Self::Other,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +106,24 @@ mod tests {
     fn without_an_end_nothing_is_due_and_a_clock_set_back_makes_nothing_old() {
         assert_eq!(Lifetime { received: at(0), lasts: None }.due(at(u64::MAX)), Due::NotYet);
         assert_eq!(hour().due(at(0)), Due::NotYet);
+    }
+
+    /// B09
+    #[test]
+    fn what_retrying_cannot_mend_is_told_from_what_passes() {
+        for (code, complaint) in [
+            ("invalid_grant", Complaint::Login),
+            ("invalid_client", Complaint::Client),
+            ("unauthorized_client", Complaint::Client),
+            ("invalid_scope", Complaint::Request),
+            ("unsupported_grant_type", Complaint::Request),
+            ("temporarily_unavailable", Complaint::Other),
+            ("server_error", Complaint::Other),
+            ("invalid_request", Complaint::Other),
+            ("", Complaint::Other),
+        ] {
+            assert_eq!(Complaint::of(code), complaint, "{code}");
+        }
     }
 
     /// E02

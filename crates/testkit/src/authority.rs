@@ -178,6 +178,11 @@ impl Authority {
         self.books.pages().redirects_to = Some(elsewhere.to_owned());
     }
 
+    /// It does not know anybody any more who has registered.
+    pub fn forget_clients(&self) {
+        self.books.pages().clients.clear();
+    }
+
     /// An access token that is good now.
     ///
     /// # Panics
@@ -385,6 +390,9 @@ fn refresh(books: &Books, pages: &mut Pages, shown: &str, client: &str) -> Respo
         pages.failures_due -= 1;
         pages.counts.failed_refreshes += 1;
         return (StatusCode::INTERNAL_SERVER_ERROR, "out of order").into_response();
+    }
+    if !pages.clients.contains_key(client) {
+        return refused(StatusCode::UNAUTHORIZED, "invalid_client");
     }
     if let Some(login) = pages.spent.get(shown).copied() {
         pages.counts.thefts += 1;

@@ -108,9 +108,7 @@ impl Login {
             .exchange_code_for_token_with_issuer(&callback.code, &callback.csrf_token, issuer)
             .await?;
         let record = self.record.with_stored(self.store.load().await?);
-        let mut record = record.map_err(|trouble| match trouble {
-            super::Trouble::Passing(why) | super::Trouble::NeedsPerson(why) => LoginError::Refused(why),
-        })?;
+        let mut record = record.map_err(|trouble| LoginError::Refused(trouble.to_string()))?;
         record.received_at = Clock::new().now().wall.since_epoch().as_secs();
         let _lock = self.vault.lock(LOCKED_WITHIN).await.map_err(LoginError::NotKept)?;
         self.vault.save(&record).await.map_err(LoginError::NotKept)
@@ -155,7 +153,7 @@ async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError
     let refused = |evidence: &Evidence| {
         LoginError::Refused(format!("the server cannot be asked: {}", classify(evidence)))
     };
-    let client = &provider.http.0;
+    let client = &provider.http.client;
     let to = client.address(provider.url.clone());
     let to = to.map_err(|observed| refused(&Evidence::unsent(During::Handshake, observed)))?;
     let mut headers = HeaderMap::new();

@@ -251,6 +251,7 @@ impl Credential {
                 self.state().dead = stamp;
                 Ok(Renewed::NeedsPerson(Some(why)))
             }
+            Err(Trouble::BadConfig(observed)) => Err(observed),
             Err(Trouble::Passing(why)) => Err(unavailable(&why)),
         }
     }

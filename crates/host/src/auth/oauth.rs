@@ -7,12 +7,14 @@ use super::http::AuthHttp;
 use super::vault::Record;
 use crate::config::{Grant, Template, endpoint};
 use crate::transport::{HttpClient, TlsFiles, expand};
+use gripfast_core::credential::Complaint;
 use gripfast_core::failure::Observed;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationMetadata, ClientCredentialsConfig, CredentialStore,
     InMemoryCredentialStore, OAuthClientConfig, OAuthTokenResponse, StoredCredentials, WWWAuthenticateParams,
 };
 use serde_json::json;
+use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
@@ -23,6 +25,17 @@ pub(super) enum Trouble {
     Passing(String),
     /// Somebody has to log in.
     NeedsPerson(String),
+    /// Somebody has to change the config.
+    BadConfig(Observed),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passing(why) | Self::NeedsPerson(why) => out.write_str(why),
+            Self::BadConfig(observed) => out.write_str(&worded(observed)),
+        }
+    }
 }
 
 impl From<AuthError> for Trouble {
@@ -48,16 +61,12 @@ pub(super) struct Provider<'a> {
 
 impl<'a> Provider<'a> {
     pub(super) async fn of(asked_of: &'a Asked) -> Result<Self, String> {
-        let worded = |observed: Observed| match observed {
-            Observed::UnsetVariable(name) => format!("variable `{name}` is not set"),
-            Observed::BadConfig(text) => text,
-            other => format!("{other:?}"),
-        };
+        let worded = |observed: Observed| worded(&observed);
         let url = expand(&asked_of.url).await.map_err(worded)?;
         let url = endpoint(&url).map_err(|error| format!("`url` cannot be used: {error}"))?;
         let tls = TlsFiles::of(&asked_of.tls).await.map_err(worded)?;
         let client = HttpClient::new(&url, ::http::HeaderMap::new(), tls, None).map_err(worded)?;
-        Ok(Self { asked_of, url, http: AuthHttp(client) })
+        Ok(Self { asked_of, url, http: AuthHttp::over(client) })
     }
 
     /// Whether the record is about the server at this address: a variable in the address may have changed.
@@ -100,7 +109,14 @@ impl<'a> Provider<'a> {
         let mut client = OAuthClientConfig::new(&old.client_id, self.url.as_str());
         client.client_secret.clone_from(&old.client_secret);
         manager.configure_client(client)?;
-        manager.refresh_token().await?;
+        manager.refresh_token().await.map_err(|error| match self.complaint() {
+            // Who registers by itself can do so again, with a person.
+            Complaint::Client if self.asked_of.oauth.client_id.is_none() => {
+                Trouble::NeedsPerson("the authorization server does not know us any more".to_owned())
+            }
+            Complaint::Client => self.bad_client(&old.client_id),
+            Complaint::Login | Complaint::Request | Complaint::Other => error.into(),
+        })?;
         old.with_stored(store.load().await?)
     }
 
@@ -128,9 +144,31 @@ impl<'a> Provider<'a> {
         };
         manager.validate_client_credentials_metadata(&exchanged)?;
         manager.configure_client_credentials(&exchanged)?;
-        manager.exchange_client_credentials(&exchanged).await?;
+        let exchanged = manager.exchange_client_credentials(&exchanged).await;
+        exchanged.map_err(|error| match self.complaint() {
+            Complaint::Client => self.bad_client(&client_id),
+            Complaint::Request => {
+                let code = self.http.refusal().unwrap_or_default();
+                let text = format!("the authorization server does not give what `oauth` asks for ({code})");
+                Trouble::BadConfig(Observed::BadConfig(text))
+            }
+            Complaint::Login | Complaint::Other => error.into(),
+        })?;
         let begun = old.cloned().unwrap_or_else(|| Record::begun(&self.url, client_id));
         begun.with_stored(store.load().await?)
+    }
+
+    /// What the authorization server has complained about last.
+    fn complaint(&self) -> Complaint {
+        self.http.refusal().map_or(Complaint::Other, |code| Complaint::of(&code))
+    }
+
+    fn bad_client(&self, client_id: &str) -> Trouble {
+        let code = self.http.refusal().unwrap_or_default();
+        let text = format!(
+            "the authorization server does not take the client `{client_id}` as `oauth` has it ({code})"
+        );
+        Trouble::BadConfig(Observed::BadConfig(text))
     }
 }
 
@@ -197,9 +235,17 @@ impl Record {
 }
 
 async fn filled(template: Option<&Template>, key: &str) -> Result<String, Trouble> {
-    let template = template.ok_or_else(|| Trouble::Passing(format!("`oauth.{key}` is missing")))?;
-    let value = expand(template).await;
-    value.map_err(|_| Trouble::Passing(format!("`oauth.{key}` cannot be filled in")))
+    let bad = |text: String| Trouble::BadConfig(Observed::BadConfig(text));
+    let template = template.ok_or_else(|| bad(format!("`oauth.{key}` is missing")))?;
+    expand(template).await.map_err(Trouble::BadConfig)
+}
+
+fn worded(observed: &Observed) -> String {
+    match observed {
+        Observed::UnsetVariable(name) => format!("variable `{name}` is not set"),
+        Observed::BadConfig(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
 }
 
 /// The scopes that a server wants besides, if that is what its challenge says.

@@ -1,7 +1,7 @@
 //! Credentials that need no person: a client's own secret, and what the config refers to.
 
 use crate::stage::{NAME, STUCK, Stage, call, until};
-use gripfast::config::{Grant, OAuthSpec, Target, Template};
+use gripfast::config::{Grant, OAuthSpec, ServerSpec, Target, Template};
 use gripfast::{Code, State};
 use gripfast_testkit::authority::{Manners, ROBOT_SECRET};
 #[cfg(unix)]
@@ -10,14 +10,7 @@ use std::{io::Write, time::Duration};
 #[tokio::test]
 async fn e04_a_client_with_a_secret_of_its_own_gets_its_tokens_again_and_again() {
     let stage = Stage::with(Manners::default()).await;
-    let mut spec = stage.spec();
-    spec.oauth = Some(OAuthSpec {
-        client_id: Some(Template::parse("robot").unwrap()),
-        client_secret: Some(Template::parse(ROBOT_SECRET).unwrap()),
-        grant: Grant::ClientCredentials,
-        ..OAuthSpec::default()
-    });
-    let host = stage.host_of(spec);
+    let host = stage.host_of(robot(&stage, ROBOT_SECRET));
     for tokens in 1..=3 {
         call(&host).await.unwrap();
         assert_eq!(stage.authority.counts().by_secret, tokens);
@@ -29,10 +22,7 @@ async fn e04_a_client_with_a_secret_of_its_own_gets_its_tokens_again_and_again()
 async fn e04_a_bearer_token_in_a_file_is_read_again_when_it_is_refused() {
     // Anybody's token will do for whoever finds it in a file.
     let stage = Stage::logged_in(Manners::default()).await;
-    let token = || {
-        let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(stage.kept()).unwrap()).unwrap();
-        kept["access_token"].as_str().unwrap().to_owned()
-    };
+    let token = || stage.authority.good_token();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), token()).unwrap();
     let mut spec = stage.spec();
@@ -55,6 +45,31 @@ async fn e04_a_bearer_token_in_a_file_is_read_again_when_it_is_refused() {
     call(&host).await.unwrap();
 }
 
+/// B09
+#[tokio::test]
+async fn b09_a_client_whose_secret_is_wrong_is_a_matter_of_the_config() {
+    let stage = Stage::with(Manners::default()).await;
+    let host = stage.host_of(robot(&stage, "this-is-not-it"));
+    let status = until(&host, State::ConfigError).await;
+    let cause = status.supervision.cause.unwrap();
+    assert!(cause.contains("`robot`") && cause.contains("invalid_client"), "{cause}");
+    assert!(!cause.contains("this-is-not-it"), "{cause}");
+    let asked = stage.authority.counts().refused;
+    for _ in 0..3 {
+        call(&host).await.unwrap_err();
+    }
+    assert_eq!(stage.authority.counts().refused, asked, "calls do not make it ask again");
+}
+
+/// B09
+#[tokio::test]
+async fn b09_a_secret_that_is_not_there_is_a_matter_of_the_config() {
+    let stage = Stage::with(Manners::default()).await;
+    let host = stage.host_of(robot(&stage, "${env:GRIPFAST_TEST_NO_SUCH_SECRET}"));
+    let cause = until(&host, State::ConfigError).await.supervision.cause.unwrap();
+    assert!(cause.contains("`GRIPFAST_TEST_NO_SUCH_SECRET` is not set"), "{cause}");
+}
+
 /// B08
 #[cfg(unix)]
 #[tokio::test]
@@ -75,6 +90,17 @@ async fn b08_a_program_that_takes_its_time_to_bring_a_token_delays_no_other_serv
     wants_it.write_all(stage.authority.good_token().as_bytes()).unwrap();
     drop(wants_it);
     tokio::time::timeout(STUCK, host.call("slow", "whoami", None)).await.expect("it hangs").unwrap();
+}
+
+fn robot(stage: &Stage, secret: &str) -> ServerSpec {
+    let mut spec = stage.spec();
+    spec.oauth = Some(OAuthSpec {
+        client_id: Some(Template::parse("robot").unwrap()),
+        client_secret: Some(Template::parse(secret).unwrap()),
+        grant: Grant::ClientCredentials,
+        ..OAuthSpec::default()
+    });
+    spec
 }
 
 /// A pipe can be opened for writing without waiting only while somebody has it open for reading.

@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, call, until};
 use futures_util::future::join_all;
+use gripfast::config::{OAuthSpec, Template};
 use gripfast::{Code, State};
 use gripfast_testkit::authority::Manners;
 use serde_json::Value;
@@ -86,6 +87,20 @@ async fn e03_a_login_that_was_withdrawn_needs_a_person_and_says_so() {
     stage.log_in().await;
     until(&host, State::Ready).await;
     call(&host).await.unwrap();
+}
+
+/// B09
+#[tokio::test]
+async fn b09_an_authorization_server_that_forgot_the_client_needs_whoever_registered_it() {
+    for (client_id, state) in [(None, State::NeedsLogin), (Some("mine"), State::ConfigError)] {
+        let stage = Stage::logged_in(Manners::default()).await;
+        stage.authority.end_tokens();
+        stage.authority.forget_clients();
+        let mut spec = stage.spec();
+        let client_id = client_id.map(|id| Template::parse(id).unwrap());
+        spec.oauth = Some(OAuthSpec { client_id, ..OAuthSpec::default() });
+        until(&stage.host_of(spec), state).await;
+    }
 }
 
 #[tokio::test]
