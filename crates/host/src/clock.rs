@@ -1,6 +1,7 @@
 //! The only place that reads a clock or draws entropy. Everything else is told what time it is.
 
 use gripfast_core::time::{Mono, Now, Wall};
+use ring::rand::{SecureRandom, SystemRandom};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -37,6 +38,12 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// A number that is different each time: seeds jitter and makes names ours alone. Not for secrets.
 pub(crate) fn unique_number() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// Bytes that nobody can guess, for keys and what must never be the same twice; `None` if the system has none to give.
+pub(crate) fn secret_bytes<const LENGTH: usize>() -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    SystemRandom::new().fill(&mut bytes).ok().map(|()| bytes)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub use builder::HostBuilder;
 pub(crate) use entry::{Entry, EntryKind};
 
 use crate::audit::{Audit, AuditStatus};
-use crate::auth::Credential;
+use crate::auth::{Credential, Logins};
 use crate::cache::{AnswerCache, CacheSpec};
 use crate::call::Purse;
 use crate::client::Principal;
@@ -34,7 +34,6 @@ use gripfast_core::time::Mono;
 use gripfast_wire::patch::Object;
 use gripfast_wire::{Era, RawValue, tasks};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -53,8 +52,7 @@ pub(crate) struct Inner {
     feed: Feed,
     store: Arc<dyn Store>,
     ledger: Ledger,
-    /// The state directory whose logins are used.
-    logins: Option<PathBuf>,
+    logins: Logins,
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
     pub(crate) entries: RwLock<Vec<Arc<Entry>>>,
@@ -201,7 +199,7 @@ impl Host {
     }
 
     fn dialer(&self, name: &str, spec: &ServerSpec) -> Arc<dyn Dialer> {
-        let logins = self.inner.logins.as_deref();
+        let logins = &self.inner.logins;
         let credential = Credential::of(name, &spec.target, spec.oauth.as_ref(), logins, self.inner.clock);
         Arc::new(TargetDialer::new(spec.target.clone(), credential))
     }

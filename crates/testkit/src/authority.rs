@@ -10,7 +10,7 @@ mod mcp;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -181,6 +181,30 @@ impl Authority {
     /// It does not know anybody any more who has registered.
     pub fn forget_clients(&self) {
         self.books.pages().clients.clear();
+    }
+
+    /// The tokens of a login as gripfast once kept it: in a file, for everybody to read who can read the file. The
+    /// access token was given out so many seconds ago, as far as the file says.
+    ///
+    /// # Panics
+    ///
+    /// If nobody has logged in.
+    #[must_use]
+    pub fn unsealed_login(&self, seconds_ago: u64) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
+        let pages = self.books.pages();
+        let (access, _) = pages.access.iter().next().expect("somebody has logged in");
+        let (refresh, grant) = pages.refresh.iter().next().expect("somebody has logged in");
+        let record = json!({
+            "resource": format!("{}/mcp", self.url),
+            "issuer": self.url,
+            "client_id": grant.client,
+            "access_token": access,
+            "refresh_token": refresh,
+            "received_at": now.as_secs() - seconds_ago,
+            "expires_in": self.books.manners.lasts.as_secs(),
+        });
+        record.to_string()
     }
 
     /// An access token that is good now.

@@ -6,6 +6,7 @@ use super::render::Screen;
 use super::stop::{Failure, Stop};
 use etcetera::BaseStrategy;
 use gripfast::Code;
+use gripfast::auth::Logins;
 use gripfast::config::{Config, ConfigError, Places, ProcessEnvironment, ServerEntry, ServerSpec, suggest};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,11 @@ impl Opened {
     pub(crate) fn state_dir(&self, global: &Global) -> Option<PathBuf> {
         let chosen = global.state_dir.clone().or_else(|| self.config.gateway.state_dir.clone());
         chosen.or_else(platform_state_dir)
+    }
+
+    /// The logins that are kept there.
+    pub(crate) fn logins(&self, global: &Global) -> Logins {
+        Logins::of(self.state_dir(global).as_deref(), self.config.gateway.login_key)
     }
 
     /// The server of this name, or an error that names the nearest one.

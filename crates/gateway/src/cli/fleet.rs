@@ -4,6 +4,7 @@
 use super::exit::Exit;
 use super::stop::{Failure, Stop};
 use gripfast::Host;
+use gripfast::auth::Logins;
 use gripfast::config::ServerSpec;
 use serde_json::Value;
 use std::io;
@@ -19,8 +20,8 @@ pub(crate) const LEFTOVERS: Duration = Duration::from_millis(100);
 pub(crate) struct Means {
     /// Where it finds what is known about the servers, and keeps what it learns.
     pub(crate) state_dir: Option<PathBuf>,
-    /// The state directory whose logins it uses, if it has none of its own.
-    pub(crate) logins_of: Option<PathBuf>,
+    /// The logins that it uses, if they are others than those of its state directory.
+    pub(crate) logins: Option<Logins>,
     /// What servers may ask on the way to an answer, if anything.
     pub(crate) abilities: Option<Value>,
 }
@@ -36,7 +37,7 @@ pub(crate) fn with_host<T>(
         let mut signals = Signals::listen().map_err(no_runtime)?;
         let mut builder = Host::builder()
             .state_dir(means.state_dir)
-            .logins_of(means.logins_of)
+            .logins(means.logins)
             .client_info("gripfast", env!("CARGO_PKG_VERSION"));
         if let Some(abilities) = means.abilities {
             builder = builder.capabilities(abilities);

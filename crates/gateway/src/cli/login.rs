@@ -30,9 +30,9 @@ pub(crate) fn forget(global: &Global, args: &LogoutArgs, screen: &mut Screen) ->
     let opened = config::open(global, screen)?;
     let name = &args.name;
     let spec = opened.server(name).and_then(config::usable)?;
-    let state_dir = opened.state_dir(global);
+    let logins = opened.logins(global);
     let forgotten = until_told(async {
-        auth::logout(name, spec, state_dir.as_deref()).await.map_err(|error| failure(name, &error).into())
+        auth::logout(name, spec, &logins).await.map_err(|error| failure(name, &error).into())
     })?;
     screen.talk(&match forgotten {
         true => format!(
@@ -51,12 +51,12 @@ async fn login(
     screen: &mut Screen,
 ) -> Result<Exit, Stop> {
     let name = &args.name;
-    let state_dir = opened.state_dir(global);
+    let logins = opened.logins(global);
     let port = spec.oauth.as_ref().map_or(0, |oauth| oauth.callback_port);
     let callback = Callback::listen(port).await.map_err(|error| {
         Failure::new(Exit::General, format!("cannot wait for the browser on port {port}: {error}"))
     })?;
-    let begun = Login::begin(name, spec, state_dir.as_deref(), &callback.url()).await;
+    let begun = Login::begin(name, spec, &logins, &callback.url()).await;
     let login = begun.map_err(|error| failure(name, &error))?;
     screen.talk(&format!("to log in to `{name}`, open this address in a browser:"))?;
     screen.line(login.url())?;

@@ -9,6 +9,7 @@ use super::render::Screen;
 use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
+use gripfast::auth::Logins;
 use gripfast::config::{Config, GatewayConfig};
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::reload::Reloader;
@@ -111,6 +112,7 @@ impl Plan {
         let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
         builder
             .state_dir(self.state_dir.clone())
+            .logins(Some(Logins::of(self.state_dir.as_deref(), self.gateway.login_key)))
             .ledger(self.gateway.ledger)
             .clients(clients)
             .budgets(budgets)

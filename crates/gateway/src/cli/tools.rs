@@ -9,6 +9,7 @@ use super::fleet::{Means, runtime, with_host};
 use super::render::{Screen, Table, plural, with_progress};
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
+use gripfast::auth::Logins;
 use gripfast::config::{ServerEntry, ServerSpec};
 use gripfast::wire::results::Tool;
 use gripfast::{CallError, Catalog, Code, Item};
@@ -16,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What one server offers, or why that is not known.
@@ -53,7 +53,7 @@ pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Res
             let opened = config::open(global, screen)?;
             match chosen(&opened, args) {
                 Ok(entries) => {
-                    let rows = list(args, &entries, opened.state_dir(global), screen)?;
+                    let rows = list(args, &entries, opened.logins(global), screen)?;
                     tell(&rows, &opened.path.display().to_string(), args, screen)
                 }
                 Err(failure) => Err(unknown(failure, args.output, screen)?),
@@ -127,7 +127,7 @@ fn unknown(failure: Failure, form: Form, screen: &mut Screen) -> Result<Stop, St
 fn list<'c>(
     args: &ToolsArgs,
     entries: &[&'c ServerEntry],
-    logins_of: Option<PathBuf>,
+    logins: Logins,
     screen: &mut Screen,
 ) -> Result<Vec<Row<'c>>, Stop> {
     let usable: Vec<(&'c str, Result<&'c ServerSpec, Failure>)> =
@@ -139,7 +139,7 @@ fn list<'c>(
     } else {
         let what = plural(hosted.len(), "server");
         // Without a state directory of its own: a stored catalog would answer for a server that cannot be reached.
-        let means = Means { logins_of, ..Means::default() };
+        let means = Means { logins: Some(logins), ..Means::default() };
         let discovered = with_host(means, &hosted, async |host| {
             with_progress(screen, &what, host.discover(args.wait)).await
         })?;

@@ -15,7 +15,21 @@ const STUCK: Duration = Duration::from_secs(30);
 /// A state directory and a config with one server.
 struct Desk {
     dir: TempDir,
+    /// Where the program is that asks the keyring, if there is one.
+    keyring: Option<TempDir>,
 }
+
+/// What `secret-tool` does as far as we ask it; locked, if somebody locks it.
+#[cfg(unix)]
+const KEYRING: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+[ -e "$here/locked" ] && { echo "secret-tool: Cannot get secret of a locked object" >&2; exit 1; }
+case "$1 $*" in
+    "lookup lookup application gripfast kind logins") cat "$here/secret" 2>/dev/null ;;
+    "store store --label "*" application gripfast kind logins") cat > "$here/secret" ;;
+    *) echo "secret-tool: what is $*?" >&2; exit 2 ;;
+esac
+"#;
 
 /// A running gateway. Dropping it ends it.
 struct Gateway {
@@ -28,14 +42,34 @@ impl Desk {
         let dir = tempfile::tempdir().unwrap();
         let config = format!("[servers.notes]\nurl = {:?}\ntransport = \"http\"\n", authority.mcp());
         std::fs::write(dir.path().join("gripfast.toml"), config).unwrap();
-        Self { dir }
+        Self { dir, keyring: None }
     }
 
     fn gripfast(&self, args: &[&str]) -> Command {
         let mut command = Command::new(GRIPFAST);
         command.args(args).arg("--state-dir").arg(self.dir.path()).stdin(Stdio::null());
         command.current_dir(self.dir.path()).env("GRIPFAST_LOG", "trace");
+        if let Some(keyring) = &self.keyring {
+            let path = std::env::var("PATH").unwrap();
+            command.env("PATH", format!("{}:{path}", keyring.path().display()));
+        }
         command
+    }
+
+    /// Where the system has a keyring: a program that keeps one secret, in a file.
+    #[cfg(unix)]
+    fn with_keyring(authority: &Authority) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let mut desk = Self::with(authority);
+        let config = desk.dir.path().join("gripfast.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, format!("[gateway]\nlogin_key = \"keyring\"\n{text}")).unwrap();
+        let keyring = tempfile::tempdir().unwrap();
+        let program = keyring.path().join("secret-tool");
+        std::fs::write(&program, KEYRING).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        desk.keyring = Some(keyring);
+        desk
     }
 
     fn serve(&self) -> Gateway {
@@ -76,14 +110,18 @@ impl Desk {
     }
 
     fn until_state(&self, gateway: &Gateway, state: &str) {
+        self.until_said(gateway, &format!("\"state\":\"{state}\""));
+    }
+
+    /// Waits until its status says this.
+    fn until_said(&self, gateway: &Gateway, wanted: &str) {
         let deadline = Instant::now() + STUCK;
-        let wanted = format!("\"state\":\"{state}\"");
         loop {
-            let status = self.status(gateway).replace(": ", ":");
-            if status.contains(&wanted) {
+            let status = self.status(gateway).replace("\": ", "\":");
+            if status.contains(wanted) {
                 return;
             }
-            assert!(Instant::now() < deadline, "it never became {state}: {status}");
+            assert!(Instant::now() < deadline, "it never said {wanted}: {status}");
         }
     }
 }
@@ -168,4 +206,26 @@ async fn a_logout_is_said_and_whoever_starts_next_needs_a_login() {
     assert!(code == Some(0) && text.contains("nobody was logged in to `notes`"), "{text}");
     let (code, _) = said(&["tools", "notes", "--config", "gripfast.toml"]);
     assert_eq!(code, Some(3));
+}
+
+/// E04
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e04_a_login_that_is_sealed_with_a_key_in_the_keyring_needs_the_keyring_and_waits_for_it() {
+    let authority = Authority::start(Manners::default()).await;
+    let desk = Desk::with_keyring(&authority);
+    desk.log_in().await;
+    let keyring = desk.keyring.as_ref().unwrap().path();
+    assert!(keyring.join("secret").exists() && !desk.dir.path().join("logins/key").exists());
+    let gateways = [desk.serve(), desk.serve()];
+    gateways.iter().for_each(|gateway| desk.until_state(gateway, "ready"));
+    drop(gateways);
+    std::fs::write(keyring.join("locked"), "").unwrap();
+    let gateway = desk.serve();
+    desk.until_said(&gateway, "Cannot get secret of a locked object");
+    std::fs::remove_file(keyring.join("locked")).unwrap();
+    desk.until_state(&gateway, "ready");
+    assert_eq!(authority.counts().thefts, 0);
+    let secret = std::fs::read_to_string(keyring.join("secret")).unwrap();
+    assert!(!std::fs::read_to_string(desk.log()).unwrap().contains(&secret), "the key can be seen");
 }

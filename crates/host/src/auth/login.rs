@@ -1,8 +1,9 @@
 //! Logging in, for whoever has a person at hand: an address for their browser, and what comes back from it.
 
 use super::oauth::Provider;
-use super::vault::{Record, Vault};
-use super::{Asked, LOCKED_WITHIN};
+use super::record::Record;
+use super::vault::{Logins, Vault};
+use super::{Asked, LEASED_WITHIN};
 use crate::clock::Clock;
 use crate::config::{Grant, ServerSpec, Target, Template};
 use crate::transport::{HttpAsk, expand};
@@ -14,7 +15,6 @@ use rmcp::transport::auth::{
     AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata, CredentialStore,
     InMemoryCredentialStore, OAuthClientConfig,
 };
-use std::path::Path;
 use std::sync::Arc;
 
 /// A login that has begun: somebody has to open its address in a browser.
@@ -58,7 +58,7 @@ impl Login {
     pub async fn begin(
         name: &str,
         spec: &ServerSpec,
-        state_dir: Option<&Path>,
+        logins: &Logins,
         redirect: &str,
     ) -> Result<Self, LoginError> {
         let asked_of = asked_of(name, spec)?;
@@ -66,8 +66,8 @@ impl Login {
         if provider.by_itself() {
             return Err(LoginError::NotNeeded(format!("server `{name}` gets its tokens by itself")));
         }
-        let vault = Vault::of(state_dir, name, asked_of.url.source());
-        let known = vault.load().await.0.filter(|record| provider.owns(record));
+        let vault = Vault::of(logins, name, asked_of.url.source());
+        let known = vault.load().await.0.login().filter(|record| provider.owns(record));
         let challenge = challenge(&provider).await?;
         let (mut manager, metadata) = provider.discover(challenge.as_deref()).await?;
         let store = InMemoryCredentialStore::new();
@@ -110,7 +110,7 @@ impl Login {
         let record = self.record.with_stored(self.store.load().await?);
         let mut record = record.map_err(|trouble| LoginError::Refused(trouble.to_string()))?;
         record.received_at = Clock::new().now().wall.since_epoch().as_secs();
-        let _lock = self.vault.lock(LOCKED_WITHIN).await.map_err(LoginError::NotKept)?;
+        let _lease = self.vault.lease(LEASED_WITHIN).await.map_err(LoginError::NotKept)?;
         self.vault.save(&record).await.map_err(LoginError::NotKept)
     }
 }
@@ -119,10 +119,10 @@ impl Login {
 ///
 /// # Errors
 /// It cannot be removed, or there is nothing to log in to.
-pub async fn logout(name: &str, spec: &ServerSpec, state_dir: Option<&Path>) -> Result<bool, LoginError> {
+pub async fn logout(name: &str, spec: &ServerSpec, logins: &Logins) -> Result<bool, LoginError> {
     let asked_of = asked_of(name, spec)?;
-    let vault = Vault::of(state_dir, name, asked_of.url.source());
-    let _lock = vault.lock(LOCKED_WITHIN).await.map_err(LoginError::NotKept)?;
+    let vault = Vault::of(logins, name, asked_of.url.source());
+    let _lease = vault.lease(LEASED_WITHIN).await.map_err(LoginError::NotKept)?;
     vault.remove().await.map_err(LoginError::NotKept)
 }
 

@@ -7,11 +7,17 @@
 //! Nothing here opens a browser or asks anybody. What only a person can mend is said, and waited for.
 
 mod http;
+mod key;
+mod keyring;
+mod lease;
 mod login;
 mod oauth;
+mod private;
+mod record;
 mod vault;
 
 pub use login::{Login, LoginError, logout};
+pub use vault::Logins;
 
 use crate::clock::Clock;
 use crate::config::{OAuthSpec, Target, Template, TlsSpec};
@@ -20,10 +26,10 @@ use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime, adopts};
 use gripfast_core::failure::Observed;
 use oauth::{Provider, Trouble};
-use std::path::Path;
+use record::Record;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use vault::{Record, Stamp, Vault};
+use vault::{Kept, Stamp, Vault};
 
 /// The credential of one server.
 pub(crate) struct Credential {
@@ -76,7 +82,7 @@ struct Refused {
 }
 
 /// How long another process may take over its own renewal.
-const LOCKED_WITHIN: Duration = Duration::from_secs(20);
+const LEASED_WITHIN: Duration = Duration::from_secs(20);
 /// How often a login that was made elsewhere is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -86,7 +92,7 @@ impl Credential {
         name: &str,
         target: &Target,
         oauth: Option<&OAuthSpec>,
-        state_dir: Option<&Path>,
+        logins: &Logins,
         clock: Clock,
     ) -> Option<Self> {
         let Target::Url { url, headers, tls, .. } = target else { return None };
@@ -96,10 +102,7 @@ impl Credential {
             None => {
                 let oauth = oauth.cloned().unwrap_or_default();
                 let asked_of = Asked { url: url.clone(), tls: tls.clone(), oauth };
-                Source::Token {
-                    vault: Vault::of(state_dir, name, url.source()),
-                    asked_of: Box::new(asked_of),
-                }
+                Source::Token { vault: Vault::of(logins, name, url.source()), asked_of: Box::new(asked_of) }
             }
         };
         Some(Self { source, clock, state: Mutex::default(), flight: tokio::sync::Mutex::default() })
@@ -210,13 +213,21 @@ impl Credential {
         vault: &Vault,
         refused: Option<Refused>,
     ) -> Result<Renewed, Observed> {
-        let lock = vault.lock(LOCKED_WITHIN).await;
-        let _lock =
-            lock.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
-        let (stored, stamp) = vault.load().await;
+        let lease = vault.lease(LEASED_WITHIN).await;
+        let _lease =
+            lease.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
+        let (kept, stamp) = vault.load().await;
         self.state().seen = Some(stamp.clone());
         let provider = Provider::of(asked_of).await.map_err(Observed::BadConfig)?;
-        let stored = stored.filter(|record| provider.owns(record));
+        let (stored, unread) = match kept {
+            Kept::Nothing => (None, Trouble::NeedsPerson("nobody has logged in".to_owned())),
+            Kept::Lost(why) => (None, Trouble::NeedsPerson(why)),
+            Kept::Away(why) => (None, Trouble::Passing(why)),
+            Kept::Login(record) | Kept::Unsealed(record) => {
+                let theirs = "the stored login is for another address".to_owned();
+                (Some(record).filter(|record| provider.owns(record)), Trouble::NeedsPerson(theirs))
+            }
+        };
         let (refused, challenge) = match refused {
             Some(Refused { shown, challenge }) => (shown, challenge),
             None => (self.state().held.as_ref().map(|held| held.shown.clone()), None),
@@ -232,7 +243,7 @@ impl Credential {
         let is_dead = stamp.is_some() && self.state().dead == stamp;
         let outcome = match stored {
             _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge).await,
-            None => Err(Trouble::NeedsPerson("nobody has logged in".to_owned())),
+            None => Err(unread),
             Some(_) if is_dead => Err(Trouble::NeedsPerson("the login has ended".to_owned())),
             Some(record) => provider.refresh(&record, challenge).await,
         };
@@ -258,12 +269,20 @@ impl Credential {
 
     /// Takes what the vault holds.
     async fn read(&self, asked_of: &Asked, vault: &Vault) {
-        let (stored, stamp) = vault.load().await;
+        let (mut kept, mut stamp) = vault.load().await;
+        if let Kept::Unsealed(_) = kept {
+            if let Err(error) = vault.seal(LEASED_WITHIN).await {
+                tracing::warn!(%error, "a login of an older version stays unsealed");
+            }
+            (kept, stamp) = vault.load().await;
+        }
         let changed = self.state().seen.as_ref() != Some(&stamp);
         self.state().seen = Some(stamp);
         let Ok(provider) = Provider::of(asked_of).await else { return };
-        match stored.filter(|record| provider.owns(record)) {
-            Some(record) if changed => {
+        // Its key may have come back since.
+        let missing = self.state().held.is_none();
+        match kept.login().filter(|record| provider.owns(record)) {
+            Some(record) if changed || missing => {
                 // A token that no header can carry is no token.
                 let _ = self.hold(&record);
             }
@@ -294,8 +313,8 @@ impl Credential {
     /// The next login is to ask for these too.
     async fn note_wanted(&self, vault: &Vault, wanted: Vec<String>) {
         self.state().too_narrow = true;
-        let Ok(_lock) = vault.lock(LOCKED_WITHIN).await else { return };
-        let (Some(mut record), _) = vault.load().await else { return };
+        let Ok(_lease) = vault.lease(LEASED_WITHIN).await else { return };
+        let Some(mut record) = vault.load().await.0.login() else { return };
         let news: Vec<_> = wanted.into_iter().filter(|scope| !record.wanted.contains(scope)).collect();
         if news.is_empty() {
             return;

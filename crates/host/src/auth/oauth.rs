@@ -4,7 +4,7 @@
 
 use super::Asked;
 use super::http::AuthHttp;
-use super::vault::Record;
+use super::record::Record;
 use crate::config::{Grant, Template, endpoint};
 use crate::transport::{HttpClient, TlsFiles, expand};
 use gripfast_core::credential::Complaint;

@@ -1,127 +1,182 @@
-//! Where the login of one server is kept: a file of its own in `STATE_DIR/logins`, which only its owner may read. Any
-//! number of gripfast processes share it. Whoever replaces a token holds the lock beside it from reading to writing, so
-//! that no token is spent twice; a lease between several machines would go into [`Vault::lock`].
+//! Where logins are kept: sealed, one file for each server in `STATE_DIR/logins`, which only its owner may read. Any
+//! number of gripfast processes share it. Whoever replaces a token holds the lease of the login from reading to writing,
+//! so that no token is spent twice.
 
-use gripfast_core::credential::Lifetime;
-use gripfast_core::time::Wall;
+use super::key::{KeyPlace, NoKey};
+use super::lease::{Alone, FileLeases, Lease, Leases};
+use super::private;
+use super::record::Record;
+use crate::config::LoginKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// What is known of a login. It has no `Debug`: nearly all of it is secret.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// The server that the tokens are for.
-    pub(crate) resource: String,
-    /// Who gave them. They are shown to nobody else.
-    #[serde(default)]
-    pub(crate) issuer: Option<String>,
-    pub(crate) client_id: String,
-    #[serde(default)]
-    pub(crate) client_secret: Option<String>,
-    #[serde(default)]
-    pub(crate) access_token: Option<String>,
-    #[serde(default)]
-    pub(crate) refresh_token: Option<String>,
-    /// Seconds since 1970.
-    #[serde(default)]
-    pub(crate) received_at: u64,
-    /// Seconds from then on.
-    #[serde(default)]
-    pub(crate) expires_in: Option<u64>,
-    /// What was granted.
-    #[serde(default)]
-    pub(crate) scopes: Vec<String>,
-    /// What the server has asked for besides; the next login asks for it.
-    #[serde(default)]
-    pub(crate) wanted: Vec<String>,
+/// The logins of a state directory, or of this process.
+#[derive(Clone)]
+pub struct Logins(Place);
+
+#[derive(Clone)]
+enum Place {
+    Disk {
+        directory: PathBuf,
+        key: KeyPlace,
+    },
+    /// Without a state directory they end with the process. There is one for each server of the config at the most.
+    Memory(Arc<Mutex<BTreeMap<String, Noted>>>),
 }
 
-impl Record {
-    pub(crate) fn lifetime(&self) -> Lifetime {
-        Lifetime {
-            received: Wall::at(Duration::from_secs(self.received_at)),
-            lasts: self.expires_in.map(Duration::from_secs),
+struct Noted {
+    version: u64,
+    record: Option<Record>,
+}
+
+impl Logins {
+    /// Those in this state directory, sealed with a key of this kind. Without a directory they end with the process.
+    #[must_use]
+    pub fn of(state_dir: Option<&Path>, key: LoginKey) -> Self {
+        Self(match state_dir {
+            Some(state_dir) => {
+                let directory = state_dir.join("logins");
+                Place::Disk { key: KeyPlace::new(directory.clone(), key), directory }
+            }
+            None => Place::Memory(Arc::default()),
+        })
+    }
+}
+
+/// Secrets are not shown, and neither is how many there are.
+impl std::fmt::Debug for Logins {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Place::Disk { directory, .. } => write!(out, "Logins in {}", directory.display()),
+            Place::Memory(_) => out.write_str("Logins in memory"),
         }
     }
 }
 
-/// Tells one content of the file from another without reading it.
+/// Tells one content from another without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
+pub(crate) enum Stamp {
+    File { modified: Option<SystemTime>, length: u64 },
+    Version(u64),
+}
+
+/// What is kept of a login.
+pub(crate) enum Kept {
+    Nothing,
+    Login(Record),
+    /// As older versions have left it, for everybody to read who can read the file.
+    Unsealed(Record),
+    /// Nobody can open it any more.
+    Lost(String),
+    /// It cannot be opened now.
+    Away(String),
+}
+
+impl Kept {
+    /// The login, if it can be read.
+    pub(crate) fn login(self) -> Option<Record> {
+        match self {
+            Self::Login(record) | Self::Unsealed(record) => Some(record),
+            Self::Nothing | Self::Lost(_) | Self::Away(_) => None,
+        }
+    }
+}
+
+/// A login as it stands in its file.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    sealed: String,
 }
 
 /// The place of one server's login.
 #[derive(Clone)]
-pub(crate) enum Vault {
-    Disk {
-        file: PathBuf,
-        lock: PathBuf,
-    },
-    /// Without a state directory it ends with the process.
-    Memory(Arc<Mutex<Option<Record>>>),
+pub(crate) struct Vault {
+    place: Place,
+    /// Names the login among the others.
+    login: String,
+    leases: Arc<dyn Leases>,
 }
 
-/// Held by whoever replaces the login. Dropping it gives it back.
-pub(crate) struct Lock(#[expect(dead_code, reason = "it is the open file that holds the lock")] Option<File>);
-
 impl Vault {
-    /// How often a lock that another process holds is tried.
-    const TRY_EVERY: Duration = Duration::from_millis(20);
-
     /// The login of the server `name`, which the config says is at `address`.
-    pub(crate) fn of(state_dir: Option<&Path>, name: &str, address: &str) -> Self {
-        let Some(state_dir) = state_dir else { return Self::Memory(Arc::default()) };
+    pub(crate) fn of(logins: &Logins, name: &str, address: &str) -> Self {
         let digest = Sha256::digest(address.as_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let logins = state_dir.join("logins");
-        let file = logins.join(format!("{name}-{digest}.json"));
-        Self::Disk { lock: file.with_extension("lock"), file }
+        let leases: Arc<dyn Leases> = match &logins.0 {
+            Place::Disk { directory, .. } => Arc::new(FileLeases { directory: directory.clone() }),
+            Place::Memory(_) => Arc::new(Alone),
+        };
+        Self { place: logins.0.clone(), login: format!("{name}-{digest}"), leases }
     }
 
-    /// What is kept, and the look of it. What cannot be read is not there.
-    pub(crate) async fn load(&self) -> (Option<Record>, Option<Stamp>) {
-        match self {
-            Self::Disk { file, .. } => {
-                let file = file.clone();
-                blocking(move || {
-                    let stamp = stamp_of(&file);
-                    let record = std::fs::read(&file).ok();
-                    (record.and_then(|bytes| serde_json::from_slice(&bytes).ok()), stamp)
-                })
-                .await
-                .unwrap_or_default()
+    /// What is kept, and the look of it.
+    pub(crate) async fn load(&self) -> (Kept, Option<Stamp>) {
+        let (file, key) = match &self.place {
+            Place::Disk { directory, key } => (self.file(directory), key),
+            Place::Memory(kept) => {
+                let kept = lock(kept);
+                let noted = kept.get(&self.login);
+                let record = noted.and_then(|noted| noted.record.clone());
+                let stamp = noted.map(|noted| Stamp::Version(noted.version));
+                return (record.map_or(Kept::Nothing, Kept::Login), stamp);
             }
-            Self::Memory(kept) => (kept.lock().unwrap_or_else(PoisonError::into_inner).clone(), None),
-        }
+        };
+        let read = private::blocking(move || (stamp_of(&file), std::fs::read(&file))).await;
+        let Ok((stamp, read)) = read else { return (Kept::Nothing, None) };
+        let kept = match read {
+            Ok(bytes) => self.understand(&bytes, key).await,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::Nothing,
+            Err(error) => Kept::Away(format!("the stored login cannot be read: {error}")),
+        };
+        (kept, stamp)
+    }
+
+    async fn understand(&self, bytes: &[u8], key: &KeyPlace) -> Kept {
+        let Ok(Sealed { sealed }) = serde_json::from_slice(bytes) else {
+            return match serde_json::from_slice(bytes) {
+                Ok(record) => Kept::Unsealed(record),
+                Err(_) => Kept::Lost("the stored login is damaged".to_owned()),
+            };
+        };
+        let key = match key.find().await {
+            Ok(key) => key,
+            Err(NoKey::Gone) => return Kept::Lost("the key of the stored login is gone".to_owned()),
+            Err(NoKey::Away(why)) => return Kept::Away(format!("the stored login cannot be opened: {why}")),
+        };
+        let opened = key.open(&self.login, &sealed);
+        let record = opened.and_then(|opened| serde_json::from_slice(&opened).ok());
+        record.map_or_else(
+            || Kept::Lost("the stored login is sealed with another key, or damaged".to_owned()),
+            Kept::Login,
+        )
     }
 
     /// The look of what is kept.
     pub(crate) async fn stamp(&self) -> Option<Stamp> {
-        match self {
-            Self::Disk { file, .. } => {
-                let file = file.clone();
-                blocking(move || stamp_of(&file)).await.ok().flatten()
+        match &self.place {
+            Place::Disk { directory, .. } => {
+                let file = self.file(directory);
+                private::blocking(move || stamp_of(&file)).await.ok().flatten()
             }
-            Self::Memory(_) => None,
+            Place::Memory(kept) => lock(kept).get(&self.login).map(|noted| Stamp::Version(noted.version)),
         }
     }
 
     /// Keeps this in the place of what was there. A reader sees one or the other, and nobody else sees either.
     pub(crate) async fn save(&self, record: &Record) -> io::Result<()> {
-        match self {
-            Self::Disk { file, .. } => {
-                let (file, bytes) = (file.clone(), serde_json::to_vec(record)?);
-                blocking(move || write_privately(&file, &bytes)).await?
+        match &self.place {
+            Place::Disk { directory, key } => {
+                let sealed = key.find_or_make().await?.seal(&self.login, &serde_json::to_vec(record)?)?;
+                let (file, bytes) = (self.file(directory), serde_json::to_vec(&Sealed { sealed })?);
+                private::blocking(move || private::write(&file, &bytes)).await?
             }
-            Self::Memory(kept) => {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
+            Place::Memory(kept) => {
+                self.note(kept, Some(record.clone()));
                 Ok(())
             }
         }
@@ -129,76 +184,53 @@ impl Vault {
 
     /// Forgets it. Says whether there was anything.
     pub(crate) async fn remove(&self) -> io::Result<bool> {
-        match self {
-            Self::Disk { file, .. } => {
-                let file = file.clone();
-                blocking(move || match std::fs::remove_file(&file) {
+        match &self.place {
+            Place::Disk { directory, .. } => {
+                let file = self.file(directory);
+                private::blocking(move || match std::fs::remove_file(&file) {
                     Ok(()) => Ok(true),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                     Err(error) => Err(error),
                 })
                 .await?
             }
-            Self::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()),
+            Place::Memory(kept) => Ok(self.note(kept, None)),
         }
     }
 
-    /// Waits until no other process replaces this login.
-    pub(crate) async fn lock(&self, within: Duration) -> io::Result<Lock> {
-        let Self::Disk { lock, .. } = self else { return Ok(Lock(None)) };
-        let path = lock.clone();
-        let file = blocking(move || open_privately(&path)).await??;
-        let trying = async {
-            loop {
-                match file.try_lock() {
-                    Ok(()) => return Ok(()),
-                    Err(TryLockError::WouldBlock) => tokio::time::sleep(Self::TRY_EVERY).await,
-                    Err(TryLockError::Error(error)) => return Err(error),
-                }
-            }
-        };
-        match tokio::time::timeout(within, trying).await {
-            Ok(locked) => locked?,
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds it")),
+    /// Waits until nobody else replaces this login.
+    pub(crate) async fn lease(&self, within: Duration) -> io::Result<Lease> {
+        self.leases.acquire(&self.login, within).await
+    }
+
+    /// Seals a login that was not, unless somebody has done so meanwhile.
+    pub(crate) async fn seal(&self, within: Duration) -> io::Result<()> {
+        let _lease = self.lease(within).await?;
+        match self.load().await.0 {
+            Kept::Unsealed(record) => self.save(&record).await,
+            Kept::Nothing | Kept::Login(_) | Kept::Lost(_) | Kept::Away(_) => Ok(()),
         }
-        Ok(Lock(Some(file)))
+    }
+
+    fn file(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("{}.json", self.login))
+    }
+
+    fn note(&self, kept: &Mutex<BTreeMap<String, Noted>>, record: Option<Record>) -> bool {
+        let mut kept = lock(kept);
+        let noted = kept.entry(self.login.clone()).or_insert(Noted { version: 0, record: None });
+        noted.version += 1;
+        std::mem::replace(&mut noted.record, record).is_some()
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+fn lock(kept: &Mutex<BTreeMap<String, Noted>>) -> MutexGuard<'_, BTreeMap<String, Noted>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stamp_of(file: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(file).ok()?;
-    Some(Stamp { modified: found.modified().ok(), length: found.len() })
-}
-
-fn write_privately(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = file.with_extension(format!("{}.new", std::process::id()));
-    let mut writing = open_privately(&beside)?;
-    writing.set_len(0)?;
-    writing.write_all(bytes)?;
-    writing.sync_all()?;
-    std::fs::rename(&beside, file)
-}
-
-/// Opens or makes a file, and its directory, that only their owner may use.
-fn open_privately(file: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true);
-    let mut directory = std::fs::DirBuilder::new();
-    directory.recursive(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-        options.mode(0o600);
-        directory.mode(0o700);
-    }
-    if let Some(parent) = file.parent() {
-        directory.create(parent)?;
-    }
-    options.open(file)
+    Some(Stamp::File { modified: found.modified().ok(), length: found.len() })
 }
 
 #[cfg(test)]
@@ -220,45 +252,99 @@ mod tests {
         }
     }
 
+    fn vault_in(state_dir: &Path) -> Vault {
+        let logins = Logins::of(Some(state_dir), LoginKey::File);
+        Vault::of(&logins, "github", "https://example.com/mcp")
+    }
+
+    fn files_of(state_dir: &Path) -> Vec<PathBuf> {
+        std::fs::read_dir(state_dir.join("logins")).unwrap().map(|file| file.unwrap().path()).collect()
+    }
+
+    async fn token_in(vault: &Vault) -> Option<String> {
+        vault.load().await.0.login().and_then(|record| record.access_token)
+    }
+
     /// E04
     #[cfg(unix)]
     #[tokio::test]
     async fn e04_only_the_owner_may_read_a_login() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let vault = Vault::of(Some(dir.path()), "github", "https://example.com/mcp");
-        let _lock = vault.lock(Duration::from_secs(1)).await.unwrap();
+        let vault = vault_in(dir.path());
+        let _lease = vault.lease(Duration::from_secs(1)).await.unwrap();
         vault.save(&record("secret")).await.unwrap();
         let logins = dir.path().join("logins");
         assert_eq!(std::fs::metadata(&logins).unwrap().permissions().mode() & 0o777, 0o700);
-        let files: Vec<_> = std::fs::read_dir(&logins).unwrap().map(|file| file.unwrap()).collect();
-        assert_eq!(files.len(), 2);
+        let files = files_of(dir.path());
+        assert_eq!(
+            files.len(),
+            4,
+            "the login, its lease, the key, and whose turn it is to make one: {files:?}"
+        );
         for file in files {
-            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+            let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file:?}");
         }
+    }
+
+    /// E04
+    #[tokio::test]
+    async fn e04_no_file_holds_a_token_that_can_be_read_without_the_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = vault_in(dir.path());
+        vault.save(&record("a-token-to-look-for")).await.unwrap();
+        for file in files_of(dir.path()) {
+            let bytes = std::fs::read(&file).unwrap();
+            assert!(memchr::memmem::find(&bytes, b"a-token-to-look-for").is_none(), "{file:?}");
+        }
+        assert_eq!(token_in(&vault).await.as_deref(), Some("a-token-to-look-for"));
+    }
+
+    /// E04
+    #[tokio::test]
+    async fn e04_a_login_that_an_older_version_left_open_is_read_and_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = vault_in(dir.path());
+        vault.save(&record("other")).await.unwrap();
+        let login = dir.path().join("logins").join(format!("{}.json", vault.login));
+        std::fs::write(&login, serde_json::to_vec(&record("plain")).unwrap()).unwrap();
+        assert!(matches!(vault.load().await.0, Kept::Unsealed(_)));
+        vault.seal(Duration::from_secs(1)).await.unwrap();
+        assert!(matches!(vault.load().await.0, Kept::Login(_)));
+        assert_eq!(token_in(&vault).await.as_deref(), Some("plain"));
+        assert!(memchr::memmem::find(&std::fs::read(&login).unwrap(), b"plain").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_login_without_its_key_is_lost_and_the_next_one_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = vault_in(dir.path());
+        vault.save(&record("first")).await.unwrap();
+        std::fs::remove_file(dir.path().join("logins").join("key")).unwrap();
+        assert!(matches!(vault.load().await.0, Kept::Lost(why) if why.contains("is gone")));
+        let another = Vault::of(&Logins::of(Some(dir.path()), LoginKey::File), "wiki", "https://example.org");
+        another.save(&record("another")).await.unwrap();
+        assert!(matches!(vault.load().await.0, Kept::Lost(why) if why.contains("another key")));
+        vault.save(&record("second")).await.unwrap();
+        assert_eq!(token_in(&vault).await.as_deref(), Some("second"));
+        assert_eq!(token_in(&another).await.as_deref(), Some("another"));
     }
 
     #[tokio::test]
     async fn a_login_belongs_to_one_address_and_is_gone_when_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = Vault::of(Some(dir.path()), "github", "https://example.com/mcp");
-        vault.save(&record("secret")).await.unwrap();
-        let elsewhere = Vault::of(Some(dir.path()), "github", "https://example.org/mcp");
-        assert!(elsewhere.load().await.0.is_none());
-        assert!(vault.load().await.0.is_some_and(|found| found.access_token.as_deref() == Some("secret")));
-        assert!(vault.remove().await.unwrap());
-        assert!(!vault.remove().await.unwrap());
-        assert!(vault.load().await.0.is_none());
-    }
-
-    /// E01
-    #[tokio::test]
-    async fn e01_two_that_replace_a_login_take_turns() {
-        let dir = tempfile::tempdir().unwrap();
-        let vault = Vault::of(Some(dir.path()), "github", "https://example.com/mcp");
-        let first = vault.lock(Duration::from_secs(1)).await.unwrap();
-        assert!(vault.lock(Duration::from_millis(50)).await.is_err());
-        drop(first);
-        vault.lock(Duration::from_secs(1)).await.unwrap();
+        for logins in [Logins::of(Some(dir.path()), LoginKey::File), Logins::of(None, LoginKey::File)] {
+            let vault = Vault::of(&logins, "github", "https://example.com/mcp");
+            let before = vault.stamp().await;
+            vault.save(&record("secret")).await.unwrap();
+            assert_ne!(vault.stamp().await, before, "who looks for a login notices");
+            let elsewhere = Vault::of(&logins, "github", "https://example.org/mcp");
+            assert!(elsewhere.load().await.0.login().is_none());
+            assert_eq!(token_in(&vault).await.as_deref(), Some("secret"));
+            assert!(vault.remove().await.unwrap());
+            assert!(!vault.remove().await.unwrap());
+            assert!(vault.load().await.0.login().is_none());
+        }
     }
 }

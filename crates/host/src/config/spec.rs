@@ -61,6 +61,8 @@ pub struct GatewayConfig {
     /// `audit_fail_closed`: whether requests are refused while they cannot be written down. Default false: they go
     /// on, and status counts what is missing.
     pub audit: AuditOptions,
+    /// What logins are sealed with before they are kept.
+    pub login_key: LoginKey,
 }
 
 impl Default for GatewayConfig {
@@ -75,6 +77,35 @@ impl Default for GatewayConfig {
             access: AccessConfig::default(),
             cache: CacheLimits::default(),
             audit: AuditOptions::default(),
+            login_key: LoginKey::default(),
+        }
+    }
+}
+
+/// The key `login_key` of the table `gateway`: where the key is with which logins are sealed. All processes that share
+/// logins have to find the same, so none of them chooses by itself what it happens to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoginKey {
+    /// `file` (the default): beside the logins, readable by its owner only. Works everywhere; whoever has all of the
+    /// state directory has the logins.
+    #[default]
+    File,
+    /// `keyring`: in the system's keyring, asked by `secret-tool` or, on macOS, `security`. A copy of the disk is
+    /// worthless without it; a process outside the desktop's session, such as a service or a container, cannot ask it,
+    /// and its servers wait for the keyring instead of starting.
+    Keyring,
+}
+
+impl LoginKey {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::File, Self::Keyring];
+
+    /// As it is written.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Keyring => "keyring",
         }
     }
 }

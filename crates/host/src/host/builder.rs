@@ -2,9 +2,11 @@
 
 use super::{Host, Inner};
 use crate::audit::{Audit, AuditOptions};
+use crate::auth::Logins;
 use crate::cache::{AnswerCache, CacheLimits};
 use crate::call::{BudgetSpec, Purse};
 use crate::clock::Clock;
+use crate::config::LoginKey;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::Feed;
@@ -21,7 +23,7 @@ pub struct HostBuilder {
     state_dir: Option<PathBuf>,
     store: Option<Arc<dyn Store>>,
     ledger: LedgerOptions,
-    logins: Option<PathBuf>,
+    logins: Option<Logins>,
     client: Option<(String, String)>,
     capabilities: Option<serde_json::Value>,
     guard: Option<Guard>,
@@ -46,10 +48,11 @@ impl HostBuilder {
         self
     }
 
-    /// The state directory whose logins are used, if it is another than [`HostBuilder::state_dir`] or there is none.
+    /// The logins that are used, if they are others than those in [`HostBuilder::state_dir`] or have another key than
+    /// the file there.
     #[must_use]
-    pub fn logins_of(mut self, directory: Option<PathBuf>) -> Self {
-        self.logins = directory;
+    pub fn logins(mut self, logins: Option<Logins>) -> Self {
+        self.logins = logins;
         self
     }
 
@@ -117,6 +120,8 @@ impl HostBuilder {
     #[must_use]
     pub fn build(self) -> Host {
         let clock = Clock::new();
+        let kept_here = || Logins::of(self.state_dir.as_deref(), LoginKey::default());
+        let logins = self.logins.unwrap_or_else(kept_here);
         let audit = Audit::open(self.state_dir.as_deref(), self.audit, clock);
         let ledger = Ledger::open(self.state_dir.as_deref(), self.ledger, clock);
         let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
@@ -134,7 +139,7 @@ impl HostBuilder {
                 feed: Feed::new(),
                 store,
                 ledger,
-                logins: self.logins.or(self.state_dir),
+                logins,
                 client_info: client_info.into(),
                 capabilities: capabilities.into(),
                 entries: RwLock::default(),

@@ -4,7 +4,7 @@ use crate::stage::{NAME, Stage, call, until};
 use gripfast::auth::{Login, LoginError, logout};
 use gripfast::config::{ServerSpec, Target, Template};
 use gripfast::{Code, Fate, State};
-use gripfast_testkit::authority::{Authority, Manners, visit};
+use gripfast_testkit::authority::{Authority, Manners, ROBOT_SECRET, visit};
 
 #[tokio::test]
 async fn e03_without_a_login_a_server_says_what_to_do_and_revives_by_itself_after_one() {
@@ -46,9 +46,8 @@ async fn e04_a_token_never_goes_to_another_host_that_the_server_names() {
 #[tokio::test]
 async fn what_comes_back_to_another_login_is_refused() {
     let stage = Stage::with(Manners::default()).await;
-    let dir = tempfile::tempdir().unwrap();
-    let spec = stage.spec();
-    let begin = || Login::begin(NAME, &spec, Some(dir.path()), "http://127.0.0.1:1/callback");
+    let (spec, logins) = (stage.spec(), stage.logins());
+    let begin = || Login::begin(NAME, &spec, &logins, "http://127.0.0.1:1/callback");
     let (mine, theirs) = (begin().await.unwrap(), begin().await.unwrap());
     let came_back_to = visit(theirs.url()).await;
     assert!(matches!(mine.finish(&came_back_to).await, Err(LoginError::Refused(_))));
@@ -56,12 +55,41 @@ async fn what_comes_back_to_another_login_is_refused() {
     assert!(matches!(theirs.finish(&from_elsewhere).await, Err(LoginError::Refused(_))));
 }
 
+/// E04
+#[tokio::test]
+async fn e04_a_login_that_was_kept_unsealed_goes_on_and_is_sealed() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let unsealed = stage.authority.unsealed_login(0);
+    std::fs::write(stage.kept(), &unsealed).unwrap();
+    call(&stage.host()).await.unwrap();
+    assert_eq!(stage.authority.counts().refreshes, 0);
+    for secret in stage.authority.secrets() {
+        assert_eq!(unsealed.contains(&secret), secret != ROBOT_SECRET);
+        for file in stage.files() {
+            let bytes = std::fs::read(&file).unwrap();
+            assert!(!bytes.windows(secret.len()).any(|part| part == secret.as_bytes()), "{file:?}");
+        }
+    }
+}
+
+/// E03
+#[tokio::test]
+async fn e03_a_login_whose_key_is_lost_needs_another_and_says_why() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    std::fs::remove_file(stage.kept().with_file_name("key")).unwrap();
+    let host = stage.host();
+    let cause = until(&host, State::NeedsLogin).await.supervision.cause.unwrap();
+    assert!(cause.contains("the key of the stored login is gone"), "{cause}");
+    stage.log_in().await;
+    until(&host, State::Ready).await;
+    call(&host).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_logout_forgets_the_login() {
     let stage = Stage::logged_in(Manners::default()).await;
-    let dir = stage.kept().parent().unwrap().parent().unwrap().to_owned();
-    assert!(logout(NAME, &stage.spec(), Some(&dir)).await.unwrap());
-    assert!(!logout(NAME, &stage.spec(), Some(&dir)).await.unwrap());
+    assert!(logout(NAME, &stage.spec(), &stage.logins()).await.unwrap());
+    assert!(!logout(NAME, &stage.spec(), &stage.logins()).await.unwrap());
     until(&stage.host(), State::NeedsLogin).await;
 }
 
@@ -76,7 +104,7 @@ async fn there_is_nothing_to_log_in_to_where_the_config_says_what_to_show() {
     let child =
         Target::Stdio { command, args: Vec::new(), env: Vec::new(), inherit_env: Vec::new(), cwd: None };
     for spec in [shown, ServerSpec::new(child)] {
-        let begun = Login::begin(NAME, &spec, None, "http://127.0.0.1:1/callback").await;
+        let begun = Login::begin(NAME, &spec, &stage.logins(), "http://127.0.0.1:1/callback").await;
         assert!(matches!(begun.err(), Some(LoginError::NotNeeded(_))));
     }
 }

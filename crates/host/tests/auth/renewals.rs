@@ -5,7 +5,6 @@ use futures_util::future::join_all;
 use gripfast::config::{OAuthSpec, Template};
 use gripfast::{Code, State};
 use gripfast_testkit::authority::Manners;
-use serde_json::Value;
 
 #[tokio::test]
 async fn e01_fifty_calls_that_are_refused_at_once_cost_one_refresh() {
@@ -108,9 +107,7 @@ async fn e04_a_token_is_replaced_ahead_of_its_end_and_no_request_is_refused_for_
     let stage = Stage::logged_in(Manners::default()).await;
     let refused = stage.authority.counts().refused;
     // As if the login was nearly an hour ago.
-    let mut kept: Value = serde_json::from_slice(&std::fs::read(stage.kept()).unwrap()).unwrap();
-    kept["received_at"] = (kept["received_at"].as_u64().unwrap() - 3570).into();
-    std::fs::write(stage.kept(), kept.to_string()).unwrap();
+    std::fs::write(stage.kept(), stage.authority.unsealed_login(3570)).unwrap();
     call(&stage.host()).await.unwrap();
     let counts = stage.authority.counts();
     assert_eq!((counts.refreshes, counts.refused), (1, refused));

@@ -1,7 +1,7 @@
 //! An authorization server, a host or two that share a state directory, and a person who logs in when asked to.
 
-use gripfast::auth::Login;
-use gripfast::config::{ServerSpec, Target, Template, TlsSpec, UrlTransport};
+use gripfast::auth::{Login, Logins};
+use gripfast::config::{LoginKey, ServerSpec, Target, Template, TlsSpec, UrlTransport};
 use gripfast::{CallError, Host, ServerStatus, State};
 use gripfast_testkit::authority::{Authority, Manners, visit};
 use std::path::PathBuf;
@@ -40,8 +40,12 @@ impl Stage {
         spec
     }
 
+    pub(crate) fn logins(&self) -> Logins {
+        Logins::of(Some(self.state.path()), LoginKey::File)
+    }
+
     pub(crate) async fn log_in(&self) {
-        let login = Login::begin(NAME, &self.spec(), Some(self.state.path()), REDIRECT).await.unwrap();
+        let login = Login::begin(NAME, &self.spec(), &self.logins(), REDIRECT).await.unwrap();
         let came_back_to = visit(login.url()).await;
         login.finish(&came_back_to).await.unwrap();
     }
@@ -62,11 +66,18 @@ impl Stage {
         host
     }
 
+    /// Everything that is kept about logins.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let logins = std::fs::read_dir(self.state.path().join("logins")).unwrap();
+        logins.map(|file| file.unwrap().path()).collect()
+    }
+
     /// The file in which the login is kept.
     pub(crate) fn kept(&self) -> PathBuf {
-        let logins = std::fs::read_dir(self.state.path().join("logins")).unwrap();
-        let mut files = logins.map(|file| file.unwrap().path());
-        files.find(|file| file.extension().is_some_and(|extension| extension == "json")).unwrap()
+        self.files()
+            .into_iter()
+            .find(|file| file.extension().is_some_and(|extension| extension == "json"))
+            .unwrap()
     }
 }
 

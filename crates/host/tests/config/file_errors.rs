@@ -358,6 +358,18 @@ session = 5
 }
 
 #[test]
+fn a_key_of_logins_that_is_nowhere() {
+    let text = "[gateway]\nlogin_key = \"keychain\"\n";
+    assert_snapshot!(report(TOML, text), @r#"
+    error: `keychain` is not one of `file`, `keyring`
+     --> gripfast.toml:2:13 (gateway.login_key)
+      |
+    2 | login_key = "keychain"
+      |             ^^^^^^^^^^
+    "#);
+}
+
+#[test]
 fn a_ledger_that_keeps_who_knows_what() {
     let text = r#"[gateway]
 ledger = "args"

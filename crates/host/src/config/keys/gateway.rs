@@ -93,6 +93,13 @@ const KEEPING: &[Row] = &[
                 what is missing.",
     },
     Row {
+        name: "login_key",
+        kind: Kind::Choice(|| words::of(&words::login_keys())),
+        usual: Usual::Gateway(|gateway| gateway.login_key.word().to_owned()),
+        about: "Where the key is with which logins are sealed: in a `file` beside them, or in the system's `keyring`, which \
+                a service or a container cannot ask.",
+    },
+    Row {
         name: "cache_size",
         kind: Kind::Size(0..=4 << 30),
         usual: Usual::Gateway(|gateway| size(gateway.cache.bytes as u64)),

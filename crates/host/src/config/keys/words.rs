@@ -1,7 +1,7 @@
 //! The words that some keys choose from, and what each means.
 
 use crate::audit::AuditKeeps;
-use crate::config::spec::{Grant, Isolation, PinMode, ProtocolChoice};
+use crate::config::spec::{Grant, Isolation, LoginKey, PinMode, ProtocolChoice};
 use crate::ledger::Keeps;
 use gripfast_core::supervise::spec::WhenDown;
 
@@ -54,6 +54,10 @@ pub(in crate::config) fn ledgers() -> [(&'static str, Keeps); 3] {
 
 pub(in crate::config) fn audits() -> [(&'static str, AuditKeeps); 3] {
     [AuditKeeps::Nothing, AuditKeeps::Digest, AuditKeeps::Arguments].map(|keeps| (keeps.word(), keeps))
+}
+
+pub(in crate::config) fn login_keys() -> [(&'static str, LoginKey); 2] {
+    LoginKey::ALL.map(|key| (key.word(), key))
 }
 
 /// The words alone.
