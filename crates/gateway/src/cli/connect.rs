@@ -2,6 +2,7 @@
 //! comments, order and spacing stay, a copy of the file is kept, and `--undo` puts everything back.
 
 mod entry;
+mod yaml;
 
 use super::address::GatewayUrl;
 use super::args::Global;
@@ -19,9 +20,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Adds the server `gripfast` to the client's config, whose comments and formatting stay; the file as it was is kept \
-beside it, with the ending `.gripfast-backup`. A client that only starts commands gets `gripfast stdio`. Where a \
-client's file is YAML, or a list, what to write is printed and nothing is written. Servers that the client has \
-already are left alone: `gripfast import` takes them over.
+beside it, with the ending `.gripfast-backup`. A client that only starts commands gets `gripfast stdio`. Servers \
+that the client has already are left alone: `gripfast import` takes them over.
 
 --undo puts back the copy. If the client or you have changed the file meanwhile, only the entry is taken out.
 
@@ -48,16 +48,6 @@ const BACKUP: &str = "gripfast-backup";
 pub(crate) fn run(global: &Global, args: &ConnectArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let client = args.client;
     let wanted = Wanted::of(client, &reached(global, args)?);
-    if client.entry == Entry::ByHand {
-        let undone = if args.undo { "take this out of" } else { "write this into" };
-        screen.line(&wanted.by_hand(client))?;
-        screen.talk(&format!(
-            "{undone} the config of {}, which gripfast does not edit: {}",
-            client.name,
-            place(client)?.display()
-        ))?;
-        return Ok(Exit::Ok);
-    }
     let path = place(client)?;
     let text = edit::read(&path)?;
     if args.undo {

@@ -215,22 +215,89 @@ fn toml_keeps_its_comments() {
 }
 
 #[test]
-fn yaml_is_shown_and_not_written() {
-    let sandbox = home("home/.config/goose/config.yaml", "extensions: {}\n");
-    assert_snapshot!(connect(&sandbox, &["goose"]), @"
-    exit 0
-    --- stdout
+fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
+    let files = [
+        (
+            "goose",
+            "home/.config/goose/config.yaml",
+            "extensions:\n  # mine\n  a:\n    cmd: sh # a shell\n\nmodel: x\n",
+        ),
+        ("hermes", "home/.hermes/config.yaml", "model: x\nmcp_servers: {}\n"),
+        (
+            "continue",
+            "home/.continue/config.yaml",
+            "name: me\nmcpServers:\n  - name: a # mine\n    command: sh\n",
+        ),
+        ("vibe", "home/.vibe/config.toml", "# mine\n[[mcp_servers]]\nname = \"a\"\n"),
+    ];
+    let written = files.map(|(client, path, before)| {
+        let sandbox = home(path, before);
+        let told = connect(&sandbox, &[client]);
+        assert!(told.starts_with("exit 0"), "{client}: {told}");
+        let after = file(&sandbox, path);
+        assert!(connect(&sandbox, &[client]).contains("already"), "{client}");
+        assert_eq!(file(&sandbox, &format!("{path}.gripfast-backup")), before);
+        // Somebody changes something else meanwhile: only the entry goes.
+        std::fs::write(sandbox.path(path), format!("{after}# later\n")).unwrap();
+        let undone = connect(&sandbox, &[client, "--undo"]);
+        assert!(undone.starts_with("exit 0"), "{client}: {undone}");
+        let left = file(&sandbox, path);
+        assert!(left.ends_with("# later\n") && !left.contains("gripfast"), "{client}: {left}");
+        format!("{client}\n{after}")
+    });
+    assert_snapshot!(written.join("\n"), @r#"
+    goose
     extensions:
+      # mine
+      a:
+        cmd: sh # a shell
       gripfast:
         name: gripfast
         type: streamable_http
-        uri: http://127.0.0.1:[PORT]/mcp
+        uri: "http://127.0.0.1:7331/mcp"
         enabled: true
         timeout: 300
+
+    model: x
+
+    hermes
+    model: x
+    mcp_servers:
+      gripfast:
+        url: "http://127.0.0.1:7331/mcp"
+
+    continue
+    name: me
+    mcpServers:
+      - name: a # mine
+        command: sh
+      - name: gripfast
+        type: streamable-http
+        url: "http://127.0.0.1:7331/mcp"
+
+    vibe
+    # mine
+    [[mcp_servers]]
+    name = "a"
+
+    [[mcp_servers]]
+    name = "gripfast"
+    transport = "http"
+    url = "http://127.0.0.1:7331/mcp"
+    "#);
+}
+
+#[test]
+fn yaml_that_cannot_be_changed_safely_is_left_alone() {
+    let before = "extensions: { a: { cmd: sh } }\n";
+    let sandbox = home("home/.config/goose/config.yaml", before);
+    assert_snapshot!(connect(&sandbox, &["goose"]), @"
+    exit 1
     --- stderr
-    write this into the config of Goose, which gripfast does not edit: [DIR]/home/.config/goose/config.yaml
+    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: it is laid out in a way that gripfast cannot change safely
+      hint: nothing was changed
     ");
-    assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), "extensions: {}\n");
+    assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), before);
 }
 
 #[test]

@@ -2,11 +2,12 @@
 //! rest.
 
 use super::keys;
+use super::yaml::{Holding, Slot};
 use crate::cli::import::{Client, Entry};
 use gripfast::config::Tree;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
-use toml_edit::{DocumentMut, Item, Table, value};
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 /// The name of the entry.
 const NAME: &str = "gripfast";
@@ -39,7 +40,21 @@ impl Wanted {
             Entry::TypeRemote => vec![("type", text("remote")), ("url", text(url))],
             Entry::TypeStreamableHttp => vec![("type", text("streamableHttp")), ("url", text(url))],
             Entry::ServerUrl => vec![("serverUrl", text(url))],
-            Entry::Url | Entry::TomlUrl | Entry::ByHand | Entry::Command => vec![("url", text(url))],
+            Entry::Url | Entry::TomlUrl | Entry::YamlUrl | Entry::Command => vec![("url", text(url))],
+            Entry::ListedToml => {
+                vec![("name", text(NAME)), ("transport", text("http")), ("url", text(url))]
+            }
+            Entry::ListedYaml => {
+                vec![("name", text(NAME)), ("type", text("streamable-http")), ("url", text(url))]
+            }
+            Entry::Goose => vec![
+                ("name", text(NAME)),
+                ("type", text("streamable_http")),
+                ("uri", text(url)),
+                ("enabled", CstInputValue::Bool(true)),
+                // Seconds, which is what Goose would write itself.
+                ("timeout", CstInputValue::Number("300".to_owned())),
+            ],
         })
     }
 
@@ -47,19 +62,47 @@ impl Wanted {
     pub(super) fn put_into(&self, client: &Client, before: &str) -> Result<String, String> {
         match client.entry {
             Entry::TomlUrl => self.put_into_toml(client, before),
-            _ => self.put_into_json(client, before),
+            Entry::ListedToml => self.put_into_toml_list(client, before),
+            Entry::Goose | Entry::YamlUrl | Entry::ListedYaml => slot(client).put(before, &self.entries()),
+            Entry::TypeHttp
+            | Entry::Url
+            | Entry::ServerUrl
+            | Entry::TypeRemote
+            | Entry::TypeStreamableHttp
+            | Entry::Command => self.put_into_json(client, before),
         }
     }
 
     /// The text without the entry.
     pub(super) fn taken_out_of(&self, client: &Client, text: &str) -> Result<String, String> {
-        if client.entry == Entry::TomlUrl {
-            let mut document: DocumentMut = text.parse().map_err(|_| "it is not valid TOML".to_owned())?;
-            if let Some(servers) = table(&mut document, client) {
-                servers.remove(NAME);
+        match client.entry {
+            Entry::TomlUrl => {
+                let mut document: DocumentMut =
+                    text.parse().map_err(|_| "it is not valid TOML".to_owned())?;
+                if let Some(servers) = table(&mut document, client) {
+                    servers.remove(NAME);
+                }
+                Ok(document.to_string())
             }
-            return Ok(document.to_string());
+            Entry::ListedToml => {
+                let mut document: DocumentMut =
+                    text.parse().map_err(|_| "it is not valid TOML".to_owned())?;
+                if let Some(servers) = list(&mut document, client) {
+                    servers.retain(|entry| !is_ours(entry));
+                }
+                Ok(document.to_string())
+            }
+            Entry::Goose | Entry::YamlUrl | Entry::ListedYaml => slot(client).take_out(text),
+            Entry::TypeHttp
+            | Entry::Url
+            | Entry::ServerUrl
+            | Entry::TypeRemote
+            | Entry::TypeStreamableHttp
+            | Entry::Command => Self::taken_out_of_json(client, text),
         }
+    }
+
+    fn taken_out_of_json(client: &Client, text: &str) -> Result<String, String> {
         let root = parsed(text)?;
         let Some(object) = root.object_value() else { return Ok(text.to_owned()) };
         let servers = keys(client).iter().try_fold(object, |object, key| object.object_value(key));
@@ -106,28 +149,35 @@ impl Wanted {
         Ok(document.to_string())
     }
 
-    /// What a person would write, for files that are not edited.
-    pub(super) fn by_hand(&self, client: &Client) -> String {
-        let url = self.0.iter().find_map(|(_, value)| match value {
-            CstInputValue::String(text) => Some(text.as_str()),
-            _ => None,
-        });
-        let url = url.unwrap_or_default();
-        match client.id {
-            "goose" => format!(
-                "extensions:\n  {NAME}:\n    name: {NAME}\n    type: streamable_http\n    uri: {url}\n    enabled: true\n    timeout: 300"
-            ),
-            "continue" => format!("mcpServers:\n  - name: {NAME}\n    type: streamable-http\n    url: {url}"),
-            "vibe" => format!("[[mcp_servers]]\nname = \"{NAME}\"\ntransport = \"http\"\nurl = \"{url}\""),
-            _ => format!("{}:\n  {NAME}:\n    url: {url}", keys(client).join(".")),
+    fn put_into_toml_list(&self, client: &Client, before: &str) -> Result<String, String> {
+        let mut document: DocumentMut = before.parse().map_err(|_| "it is not valid TOML".to_owned())?;
+        let servers =
+            list(&mut document, client).ok_or_else(|| "its servers are no list of tables".to_owned())?;
+        let says = |entry: &Table, key: &str, said: &str| entry.get(key).and_then(Item::as_str) == Some(said);
+        let mut wanted = Table::new();
+        for (key, said) in &self.0 {
+            if let CstInputValue::String(said) = said {
+                wanted.insert(key, value(said));
+            }
         }
+        let is_said = |entry: &Table| {
+            wanted.iter().all(|(key, said)| says(entry, key, said.as_str().unwrap_or_default()))
+        };
+        if servers.iter().any(is_said) {
+            return Ok(before.to_owned());
+        }
+        servers.retain(|entry| !is_ours(entry));
+        servers.push(wanted);
+        Ok(document.to_string())
+    }
+
+    fn entries(&self) -> Vec<(String, Tree)> {
+        self.0.iter().map(|(key, value)| ((*key).to_owned(), tree(value))).collect()
     }
 
     /// Whether an entry says this already, however it is laid out.
     fn says(&self, json: &str) -> bool {
-        let ours: Vec<(String, Tree)> =
-            self.0.iter().map(|(key, value)| ((*key).to_owned(), tree(value))).collect();
-        Tree::parse(json, "entry.json".as_ref()).is_ok_and(|theirs| theirs == Tree::Table(ours))
+        Tree::parse(json, "entry.json".as_ref()).is_ok_and(|theirs| theirs == Tree::Table(self.entries()))
     }
 }
 
@@ -153,4 +203,19 @@ fn table<'d>(document: &'d mut DocumentMut, client: &Client) -> Option<&'d mut T
     let mut fresh = Table::new();
     fresh.set_implicit(true);
     document.entry(key).or_insert(Item::Table(fresh)).as_table_mut()
+}
+
+fn list<'d>(document: &'d mut DocumentMut, client: &Client) -> Option<&'d mut ArrayOfTables> {
+    let key = *keys(client).first()?;
+    document.entry(key).or_insert(Item::ArrayOfTables(ArrayOfTables::new())).as_array_of_tables_mut()
+}
+
+fn is_ours(entry: &Table) -> bool {
+    entry.get("name").and_then(Item::as_str) == Some(NAME)
+}
+
+/// The place of the entry in a file of YAML.
+fn slot(client: &Client) -> Slot<'static> {
+    let holding = if client.entry == Entry::ListedYaml { Holding::List } else { Holding::Table };
+    Slot { root: keys(client).first().copied().unwrap_or_default(), holding, name: NAME }
 }

@@ -72,8 +72,14 @@ pub(crate) enum Entry {
     Command,
     /// A table of TOML with a `url`.
     TomlUrl,
-    /// Its file is YAML, which is shown what to write and not written to.
-    ByHand,
+    /// A table of a list of TOML, with its `name`.
+    ListedToml,
+    /// Goose's words in YAML, which call the address `uri`.
+    Goose,
+    /// A table of YAML with a `url`.
+    YamlUrl,
+    /// An item of a list of YAML, with its `name`.
+    ListedYaml,
 }
 
 const fn json(
@@ -185,7 +191,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Dotted("goose/config.yaml")],
         root: Root::Under(&["extensions"]),
         timeout: Unit::Seconds,
-        entry: Entry::ByHand,
+        entry: Entry::Goose,
     },
     Client {
         id: "hermes",
@@ -193,7 +199,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Variable("HERMES_HOME", ".hermes", "config.yaml")],
         root: Root::Under(&["mcp_servers"]),
         timeout: Unit::Seconds,
-        entry: Entry::ByHand,
+        entry: Entry::YamlUrl,
     },
     json(
         "cline",
@@ -218,7 +224,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Home(".continue/config.yaml")],
         root: Root::List("mcpServers"),
         timeout: Unit::Unknown,
-        entry: Entry::ByHand,
+        entry: Entry::ListedYaml,
     },
     json("lmstudio", "LM Studio", &[Place::Home(".lmstudio/mcp.json")], Unit::Unknown, Entry::Url),
     json("factory", "Factory", &[Place::Home(".factory/mcp.json")], Unit::Unknown, Entry::TypeHttp),
@@ -248,7 +254,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[Place::Home(".vibe/config.toml")],
         root: Root::List("mcp_servers"),
         timeout: Unit::Unknown,
-        entry: Entry::ByHand,
+        entry: Entry::ListedToml,
     },
 ];
 
