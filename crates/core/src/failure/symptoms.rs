@@ -18,6 +18,8 @@ pub enum Symptom {
     NoSuchHost,
     /// It does not trust a certificate.
     Certificate,
+    /// It and we do not agree on TLS. These words are our own.
+    Tls,
     /// Its runtime is too old for it.
     OldRuntime,
     /// It wants arguments, and got none or wrong ones.
@@ -149,6 +151,12 @@ pub const SAYINGS: &[Saying] = &[
         Symptom::Certificate,
         "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
         "verified the certificate",
+    ),
+    saying(
+        "tls failed: ",
+        Symptom::Tls,
+        "TLS failed: invalid peer certificate: UnknownIssuer",
+        "TLS failed over to the second certificate",
     ),
     saying(
         "unsupported engine",

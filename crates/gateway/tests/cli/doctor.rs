@@ -4,6 +4,8 @@
 use crate::running::Running;
 use crate::sandbox::{ALONE, NOBODY, Sandbox, stdio, url};
 use insta::assert_snapshot;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 #[test]
 fn without_a_gateway_the_servers_are_tried() {
@@ -42,6 +44,54 @@ fn without_a_gateway_the_servers_are_tried() {
         ✗ mistyped  servers.mistyped.comand: unknown key `comand` (did you mean `command`?)
                     do: `gripfast check` shows the place in the config
         ✓ off       disabled in the config
+        ");
+    });
+}
+
+/// Answers every request like this, until the end of the test.
+fn answering(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            std::thread::spawn(move || {
+                // Whoever hangs up has seen enough.
+                let _ = connection.read(&mut [0; 4096]).and_then(|_| connection.write_all(answer.as_bytes()));
+            });
+        }
+    });
+    format!("http://{address}/mcp")
+}
+
+#[test]
+fn whoever_answers_otherwise_is_told_from_whoever_does_not() {
+    let page = answering(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
+    );
+    let broken = answering(
+        "HTTP/1.1 500 Oh\r\ncontent-type: text/plain\r\ncontent-length: 4\r\nconnection: close\r\n\r\noops",
+    );
+    let config = [
+        &url("page", &page),
+        &url("broken", &broken),
+        &url("plain", &page.replace("http:", "https:")),
+        "[servers.slow]\ncommand = 'sleep'\nargs = ['60']\n",
+    ];
+    let sandbox = Sandbox::with(&config.concat());
+    let filters = vec![(r"for \d+ s", "for [N] s")];
+    insta::with_settings!({ filters => filters }, {
+        assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+        exit 1
+        --- stdout
+        ✗ page    does not speak MCP: it answered with `text/html` instead of JSON or an event stream
+                  do: compare `url` with the server's documentation: somebody answers there
+        ✗ broken  HTTP 500: oops
+                  do: compare `url` with the server's documentation: somebody answers there
+        ✗ plain   TLS failed: received corrupt message of type InvalidContentType
+                  do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
+        ✗ slow    it has been starting for [N] s
+                  do: give it longer, it may be installing itself: `gripfast doctor slow --wait 1m`
         ");
     });
 }

@@ -134,7 +134,9 @@ impl Case<'_> {
 
     fn starting(&self) -> Diagnosis {
         let since = self.seen.map_or(0, |seen| seen.since_ms);
-        let step = if since < SLOW_MS {
+        let step = if !self.by_gateway {
+            format!("give it longer, it may be installing itself: `gripfast doctor {} --wait 1m`", self.name)
+        } else if since < SLOW_MS {
             "look again in a few seconds".to_owned()
         } else {
             format!(
@@ -203,10 +205,16 @@ impl Case<'_> {
         }
     }
 
-    /// A cause that the server's own last words name.
+    /// A cause that the server's own last words name, or what was noticed about it.
     fn named(&self) -> Option<(String, String)> {
-        let said = symptom(self.seen?.stderr.iter().map(String::as_str))?;
+        let Seen { stderr, cause, .. } = self.seen?;
+        let said = symptom(stderr.iter().chain(cause).map(String::as_str))?;
         let (cause, step) = match said {
+            Symptom::Tls => {
+                let step = "name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct \
+                            `url`: it may not speak TLS";
+                return Some((self.cause("TLS failed"), step.to_owned()));
+            }
             Symptom::MissingModule => (
                 "something that it needs is not installed",
                 "install it where the command looks for it, or correct `args`",
@@ -388,7 +396,16 @@ mod tests {
                 Reach::Open,
                 here,
             ),
+            told(
+                url,
+                &seen("reconnecting", "TLS failed: invalid peer certificate: UnknownIssuer", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
             told(url, &seen("needs_login", "HTTP 401", &[]), true, Reach::Open, here),
+            told(url, &seen("needs_login", "the login has expired", &[]), true, Reach::Open, here),
+            told(command, &seen("parked", exited, &["npm error code E404"]), false, Reach::NotTried, here),
             told(command, &seen("stopped", "", &[]), true, Reach::NotTried, here),
         ];
         insta::assert_snapshot!(cases.join("\n\n"), @r#"
@@ -440,9 +457,21 @@ mod tests {
         do: compare `url` with the server's documentation: somebody answers there
         seen: 
 
+        ill: TLS failed: invalid peer certificate: UnknownIssuer
+        do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
+        seen: 
+
         ill: HTTP 401
         do: run `gripfast login a`, or correct its `headers`
         seen: 
+
+        ill: the login has expired
+        do: run `gripfast login a`, or correct its `headers`
+        seen: 
+
+        ill: the package that it should run does not exist
+        do: correct the package's name in `args`
+        seen: exited with code 1 / npm error code E404
 
         ill: somebody stopped it
         do: `gripfast start a` brings it back
