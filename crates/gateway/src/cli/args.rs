@@ -183,6 +183,10 @@ pub(crate) struct OperateArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
+    /// How to print what became of it; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
     /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<GatewayUrl>,
@@ -203,6 +207,10 @@ pub(crate) struct ReloadArgs {
     /// The server, by its name in the config [default: the whole config]
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
+
+    /// How to print what became of it; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
 
     /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
     #[arg(long, value_name = "URL")]

@@ -165,7 +165,7 @@ fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<E
         }
         (Outcome::Error(error), form) => {
             if form == Form::Json {
-                screen.line(&format!(r#"{{"error":{}}}"#, error.raw.get()))?;
+                screen.json_text(&format!(r#"{{"error":{}}}"#, error.raw.get()))?;
             }
             let text =
                 format!("server `{server}` answered with an error: {} ({})", error.message, error.code);

@@ -63,7 +63,7 @@ pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Res
         }
     };
     match args.output {
-        Form::Json => screen.line(&json)?,
+        Form::Json => screen.json_text(&json)?,
         Form::Text => show(args, &told, screen)?,
     }
     Ok(Exit::Ok)

@@ -16,7 +16,6 @@ use std::path::Path;
 /// What was found, in the shape that `-o json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
-    version: u32,
     file: String,
     ok: bool,
     servers: Vec<Server>,
@@ -70,7 +69,7 @@ pub(crate) fn run(global: &Global, args: &CheckArgs, screen: &mut Screen) -> Res
 impl Report {
     fn new(path: &Path, servers: Vec<Server>, findings: Vec<Finding>) -> Self {
         let ok = findings.iter().all(|finding| finding.severity != "error");
-        Self { version: 1, file: path.display().to_string(), ok, servers, findings }
+        Self { file: path.display().to_string(), ok, servers, findings }
     }
 
     fn of(path: &Path, config: &Config) -> Self {

@@ -55,7 +55,6 @@ pub(crate) struct DoctorArgs {
 /// The shape of `-o json`.
 #[derive(Serialize)]
 struct Report<'r> {
-    version: u32,
     /// The one that was asked.
     gateway: Option<String>,
     servers: &'r [Diagnosis],
@@ -101,7 +100,7 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
                 Witness::Gateway(url) => Some(url.to_string()),
                 Witness::Nobody | Witness::Stranger(_) => None,
             };
-            screen.json(&Report { version: 1, gateway, servers: &found })?;
+            screen.json(&Report { gateway, servers: &found })?;
         }
         Form::Text => show(&found, screen)?,
     }

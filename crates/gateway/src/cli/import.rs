@@ -69,7 +69,6 @@ struct Server {
 /// The shape of `-o json`.
 #[derive(Serialize)]
 struct Report<'f> {
-    version: u32,
     files: Vec<FileReport<'f>>,
 }
 
@@ -336,7 +335,7 @@ fn report(found: &[Found]) -> Report<'_> {
         error: servers.as_ref().err().map(String::as_str),
         servers: servers.iter().flatten().map(ServerReport::of).collect(),
     });
-    Report { version: 1, files: files.collect() }
+    Report { files: files.collect() }
 }
 
 impl<'f> ServerReport<'f> {

@@ -1,10 +1,10 @@
 //! `gripfast reconnect`, `reload`, `stop`, `start`: one server of a running gateway is told to do something.
 
 use super::address::GatewayUrl;
-use super::args::{Global, OperateArgs, ReloadArgs};
+use super::args::{Form, Global, OperateArgs, ReloadArgs};
 use super::exit::Exit;
 use super::fleet;
-use super::gateway::{Gateway, piece};
+use super::gateway::{Gateway, Reply, piece};
 use super::render::Screen;
 use super::status::Upstream;
 use super::stop::{Failure, Stop};
@@ -40,7 +40,11 @@ pub(crate) fn run(
 ) -> Result<Exit, Stop> {
     let token = Token::of(global)?;
     let url = GatewayUrl::meant(global, args.url.as_ref())?;
-    let told = fleet::runtime()?.block_on(tell(action, &args.name, &url, &token))?;
+    let (reply, told) = fleet::runtime()?.block_on(tell(action, &args.name, &url, &token))?;
+    if args.output == Form::Json {
+        screen.json_text(&String::from_utf8_lossy(&reply.body))?;
+        return Ok(Exit::Ok);
+    }
     let replacing = if told.is_being_replaced() { ", and is being replaced by a new one" } else { "" };
     screen.talk(&format!("`{}` is {}{replacing}", told.name, told.state_word()))?;
     Ok(Exit::Ok)
@@ -48,14 +52,14 @@ pub(crate) fn run(
 
 /// Tells the gateway to take its config, or to begin anew with one server.
 pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let ReloadArgs { name, url } = args;
+    let ReloadArgs { name, output, url } = args;
     if let Some(name) = name {
-        let args = OperateArgs { name: name.clone(), url: url.clone() };
+        let args = OperateArgs { name: name.clone(), output: *output, url: url.clone() };
         return run(global, Action::Reload, &args, screen);
     }
     let url = GatewayUrl::meant(global, url.as_ref())?;
     let token = Token::of(global)?;
-    let done: Reloaded = fleet::runtime()?.block_on(async {
+    let (reply, done): (Reply, Reloaded) = fleet::runtime()?.block_on(async {
         let gateway = Gateway::at(&url);
         let reply = gateway.post("/api/v1/reload", token.value()).await?;
         match reply.refusal() {
@@ -64,20 +68,28 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
                 Err(Failure::from(refusal).exiting(Exit::ConfigInvalid))
             }
             Some(refusal) => Err(refusal.into()),
-            None => gateway.read(&reply),
+            None => gateway.read(&reply).map(|done| (reply, done)),
         }
     })?;
-    screen.talk(&done.summary())?;
+    match output {
+        Form::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
+        Form::Text => screen.talk(&done.summary())?,
+    }
     Ok(Exit::Ok)
 }
 
-async fn tell(action: Action, name: &str, url: &GatewayUrl, token: &Token) -> Result<Upstream, Failure> {
+async fn tell(
+    action: Action,
+    name: &str,
+    url: &GatewayUrl,
+    token: &Token,
+) -> Result<(Reply, Upstream), Failure> {
     let gateway = Gateway::at(url);
     let path = format!("/api/v1/upstreams/{}/{}", piece(name), action.word());
     let reply = gateway.post(&path, token.value()).await?;
     match reply.refusal() {
         Some(refusal) if reply.is_unauthorized() => Err(token.refused(url, refusal)),
         Some(refusal) => Err(refusal.into()),
-        None => gateway.read(&reply),
+        None => gateway.read(&reply).map(|told| (reply, told)),
     }
 }

@@ -65,14 +65,14 @@ pub(crate) fn run(global: &Global, verb: &PinsVerb, screen: &mut Screen) -> Resu
         PinsVerb::Ls(args) => {
             let (json, told) = told(global, args, screen)?;
             match args.output {
-                Form::Json => screen.line(&json)?,
+                Form::Json => screen.json_text(&json)?,
                 Form::Text => list(&told, screen)?,
             }
         }
         PinsVerb::Diff(args) => {
             let (json, told) = told(global, args, screen)?;
             match args.output {
-                Form::Json => screen.line(&json)?,
+                Form::Json => screen.json_text(&json)?,
                 Form::Text => differences(&told, screen)?,
             }
         }

@@ -80,5 +80,5 @@ fn seen(gateway: &Gateway<'_>, args: &StatusArgs, reply: &Reply) -> Result<Seen,
 
 /// The gateway's own bytes.
 fn print(reply: &Reply, screen: &mut Screen) -> Result<(), Stop> {
-    Ok(screen.line(&String::from_utf8_lossy(&reply.body))?)
+    Ok(screen.json_text(&String::from_utf8_lossy(&reply.body))?)
 }

@@ -28,7 +28,6 @@ struct Row<'c> {
 /// The shape of `-o json`.
 #[derive(Serialize)]
 struct Listing<'c> {
-    version: u32,
     servers: Vec<Listed<'c>>,
 }
 
@@ -64,9 +63,7 @@ pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Res
 
 fn tell(rows: &[Row<'_>], place: &str, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     match args.output {
-        Form::Json => {
-            screen.json(&Listing { version: 1, servers: rows.iter().map(Row::as_json).collect() })?
-        }
+        Form::Json => screen.json(&Listing { servers: rows.iter().map(Row::as_json).collect() })?,
         Form::Text => show(rows, place, screen)?,
     }
     Ok(verdict(rows))

@@ -104,7 +104,7 @@ fn an_error_of_the_server_for_programs() {
     assert_snapshot!(call(&["reject", "-o", "json"]), @r#"
     exit 5
     --- stdout
-    {"error":{"code":-32602,"message":"told to reject"}}
+    {"schema_version":1,"error":{"code":-32602,"message":"told to reject"}}
     --- stderr
     error: server `demo` answered with an error: told to reject (-32602)
     "#);
@@ -125,7 +125,7 @@ fn c01_a_failure_has_a_part_for_programs() {
     assert_snapshot!(call(&["crash", "-o", "json"]), @r#"
     exit 4
     --- stdout
-    {"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
+    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
     --- stderr
     error: upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
       hint: check the effect before you repeat the call
@@ -147,7 +147,7 @@ fn an_unknown_tool_for_programs() {
     assert_snapshot!(call(&["ecko", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"error":{"code":"unknown_tool","hint":"did you mean `echo`?","outcome":"refused","retry_after_ms":null,"server":"demo","text":"upstream `demo` has no tool named `ecko`"}}
+    {"schema_version":1,"error":{"code":"unknown_tool","hint":"did you mean `echo`?","outcome":"refused","retry_after_ms":null,"server":"demo","text":"upstream `demo` has no tool named `ecko`"}}
     --- stderr
     error: upstream `demo` has no tool named `ecko`
       hint: did you mean `echo`?
@@ -369,7 +369,7 @@ fn a_login_is_needed() {
     assert_snapshot!(sandbox.run(&["call", ALONE, "web", "echo", "-o", "json"]), @r#"
     exit 3
     --- stdout
-    {"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)"}}
+    {"schema_version":1,"error":{"code":"needs_login","hint":"run `gripfast login web`, or correct its `headers`","needs_reauth":true,"outcome":"not_sent","retry_after_ms":[MS],"server":"web","text":"upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)"}}
     --- stderr
     error: upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)
       hint: run `gripfast login web`, or correct its `headers`

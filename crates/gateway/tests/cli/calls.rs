@@ -144,7 +144,7 @@ fn nobody_listens_and_nothing_was_noted() {
     assert_snapshot!(calls(&sandbox, &["--state-dir", "nowhere", "-o", "json"]), @r#"
     exit 0
     --- stdout
-    {"ledger":null,"calls":[],"left_out":0}
+    {"schema_version":1,"ledger":null,"calls":[],"left_out":0}
     "#);
     assert_snapshot!(calls(&sandbox, &["--limit", "1001"]), @"
     exit 1

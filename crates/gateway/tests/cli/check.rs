@@ -124,14 +124,14 @@ fn one_bad_server_for_programs() {
     let config = [&url("good", NOBODY), "[servers.bad]\ncomand = 'npx'\n"].concat();
     let ran = Sandbox::with(&config).run(&["check", "-o", "json"]);
     assert_eq!(ran.code, Some(2));
-    assert_snapshot!(ran.stdout, @r#"{"version":1,"file":"./gripfast.toml","ok":false,"servers":[{"name":"good","transport":"http","disabled":false,"ok":true},{"name":"bad","transport":null,"disabled":false,"ok":false}],"findings":[{"severity":"error","server":"bad","key":"servers.bad.comand","line":4,"column":1,"message":"unknown key `comand`","hint":"did you mean `command`?"}]}"#);
+    assert_snapshot!(ran.stdout, @r#"{"schema_version":1,"file":"./gripfast.toml","ok":false,"servers":[{"name":"good","transport":"http","disabled":false,"ok":true},{"name":"bad","transport":null,"disabled":false,"ok":false}],"findings":[{"severity":"error","server":"bad","key":"servers.bad.comand","line":4,"column":1,"message":"unknown key `comand`","hint":"did you mean `command`?"}]}"#);
 }
 
 #[test]
 fn broken_syntax_for_programs() {
     let ran = Sandbox::with("[servers.a").run(&["check", "-o", "json"]);
     assert_eq!(ran.code, Some(2));
-    assert_snapshot!(ran.stdout, @r#"{"version":1,"file":"./gripfast.toml","ok":false,"servers":[],"findings":[{"severity":"error","server":null,"key":"","line":1,"column":11,"message":"unclosed table, expected `]`","hint":null}]}"#);
+    assert_snapshot!(ran.stdout, @r#"{"schema_version":1,"file":"./gripfast.toml","ok":false,"servers":[],"findings":[{"severity":"error","server":null,"key":"","line":1,"column":11,"message":"unclosed table, expected `]`","hint":null}]}"#);
 }
 
 #[test]

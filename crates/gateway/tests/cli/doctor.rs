@@ -114,7 +114,7 @@ fn a_gateway_is_asked_what_it_saw() {
     assert_snapshot!(sandbox.run(&["doctor", "halted", "-o", "json", "--url", &running.url]), @r#"
     exit 1
     --- stdout
-    {"version":1,"gateway":"http://127.0.0.1:[PORT]","servers":[{"server":"halted","ok":false,"cause":"somebody stopped it","do":"`gripfast start halted` brings it back","evidence":[]}]}
+    {"schema_version":1,"gateway":"http://127.0.0.1:[PORT]","servers":[{"server":"halted","ok":false,"cause":"somebody stopped it","do":"`gripfast start halted` brings it back","evidence":[]}]}
     "#);
     assert_snapshot!(sandbox.run(&["doctor", "hlated", "--url", &running.url]), @"
     exit 1

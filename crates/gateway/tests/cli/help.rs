@@ -180,9 +180,11 @@ fn operating() {
       <NAME>  The server, by its name in the config
 
     Options:
-          --url <URL>  Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
-                       http://127.0.0.1:7331]
-      -h, --help       Print help
+      -o, --output <FORM>  How to print what became of it; `json` is what the gateway's API says
+                           [default: text] [possible values: text, json]
+          --url <URL>      Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
+                           http://127.0.0.1:7331]
+      -h, --help           Print help
 
     Global options:
           --config <FILE>    The config file [default: $GRIPFAST_CONFIG, ./gripfast.toml, the platform's

@@ -466,7 +466,7 @@ fn files_that_cannot_be_used() {
     assert_snapshot!(import(&files, &["-o", "json"]), @r#"
     exit 0
     --- stdout
-    {"version":1,"files":[{"client":"cursor","path":"[DIR]/home/.cursor/mcp.json","error":"unterminated object (line 1)","servers":[]},{"client":"kimi","path":"[DIR]/home/.kimi/mcp.json","error":null,"servers":[]}]}
+    {"schema_version":1,"files":[{"client":"cursor","path":"[DIR]/home/.cursor/mcp.json","error":"unterminated object (line 1)","servers":[]},{"client":"kimi","path":"[DIR]/home/.kimi/mcp.json","error":null,"servers":[]}]}
     --- stderr
     there is nothing to import
     "#);

@@ -58,7 +58,7 @@ fn the_last_lines_of_a_server_that_died() {
     assert_snapshot!(ask(&sandbox, &running, &["logs", "demo", "-n", "1", "-o", "json"]), @r#"
     exit 0
     --- stdout
-    {"server":"demo","number":1,"text":"demo server: exiting at start, as told"}
+    {"schema_version":1,"server":"demo","number":1,"text":"demo server: exiting at start, as told"}
     "#);
 }
 

@@ -15,6 +15,8 @@ mod help;
 mod import;
 #[cfg(unix)]
 mod in_force;
+#[cfg(unix)]
+mod json;
 mod keys;
 mod logs;
 mod operate;

@@ -132,14 +132,17 @@ fn json_is_what_the_api_says() {
     running.until("demo", "ready");
     let ran = status(&sandbox, &running, &["-o", "json"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran}");
-    let head = format!(r#"{{"version":"{}","uptime_ms":"#, env!("CARGO_PKG_VERSION"));
+    let head = format!(r#"{{"schema_version":1,"version":"{}","uptime_ms":"#, env!("CARGO_PKG_VERSION"));
     assert!(ran.stdout.starts_with(&head), "{ran}");
     assert!(
         ran.stdout.contains(r#""upstreams":[{"name":"demo","state":"ready","circuit":"closed","#),
         "{ran}"
     );
     let one = status(&sandbox, &running, &["demo", "-o", "json"]);
-    assert!(one.stdout.starts_with(r#"{"name":"demo","state":"ready","circuit":"closed","#), "{one}");
+    assert!(
+        one.stdout.starts_with(r#"{"schema_version":1,"name":"demo","state":"ready","circuit":"closed","#),
+        "{one}"
+    );
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn an_unknown_server() {
     assert_snapshot!(status(&sandbox, &running, &["dmeo", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"error":{"code":"unknown_server","text":"there is no server named `dmeo`","hint":"did you mean `demo`?"}}
+    {"schema_version":1,"error":{"code":"unknown_server","text":"there is no server named `dmeo`","hint":"did you mean `demo`?"}}
     --- stderr
     error: there is no server named `dmeo`
       hint: did you mean `demo`?

@@ -181,7 +181,7 @@ fn a_failure_for_programs_is_the_gateways() {
     assert_snapshot!(ask(&sandbox, &running, &["call", "demo", "crash", "-o", "json"]), @r#"
     exit 4
     --- stdout
-    {"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
+    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"check the effect before you repeat the call","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again"}}
     --- stderr
     error: upstream `demo` was lost after the request was sent (exited with code 1); whether it was carried out is unknown, so it is not sent again
       hint: check the effect before you repeat the call

@@ -25,7 +25,8 @@ fn a_table_for_people() {
 fn json_has_each_tool_as_its_server_wrote_it() {
     let ran = Sandbox::with_demo(&["--page-size", "3"]).run(&["tools", ALONE, "-o", "json"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran}");
-    let echo = r#"{"version":1,"servers":[{"server":"demo","tools":[{"annotations":{"idempotentHint":true,"#;
+    let echo =
+        r#"{"schema_version":1,"servers":[{"server":"demo","tools":[{"annotations":{"idempotentHint":true,"#;
     assert!(ran.stdout.starts_with(echo), "{ran}");
     assert_eq!(ran.stdout.lines().count(), 1);
     let names = ran.stdout.matches(r#""inputSchema""#).count();
@@ -80,7 +81,7 @@ fn a_failing_server_for_programs() {
     assert_snapshot!(Sandbox::with(config).run(&["tools", ALONE, "-o", "json"]), @r#"
     exit 4
     --- stdout
-    {"version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"install the command or correct `command` in the config; it is tried again by itself","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
+    {"schema_version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"install the command or correct `command` in the config; it is tried again by itself","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
     "#);
 }
 
@@ -171,7 +172,7 @@ fn an_unknown_server_for_programs() {
     assert_snapshot!(Sandbox::with_demo(&[]).run(&["tools", ALONE, "dmeo", "-o", "json"]), @r#"
     exit 1
     --- stdout
-    {"error":{"code":"unknown_server","hint":"did you mean `demo`?","outcome":"not_sent","retry_after_ms":null,"server":"dmeo","text":"no server `dmeo` in `gripfast.toml`"}}
+    {"schema_version":1,"error":{"code":"unknown_server","hint":"did you mean `demo`?","outcome":"not_sent","retry_after_ms":null,"server":"dmeo","text":"no server `dmeo` in `gripfast.toml`"}}
     --- stderr
     error: no server `dmeo` in `gripfast.toml`
       hint: did you mean `demo`?
@@ -209,7 +210,7 @@ fn no_servers() {
     ");
     assert_eq!(
         Sandbox::with("").run(&["tools", ALONE, "-o", "json"]).stdout,
-        "{\"version\":1,\"servers\":[]}\n"
+        "{\"schema_version\":1,\"servers\":[]}\n"
     );
 }
 

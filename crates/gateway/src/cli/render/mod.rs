@@ -18,6 +18,10 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
+/// The version of what `-o json` prints, which `docs/reference/json.md` describes. It grows when something that was
+/// there is gone or means something else; what is new does not count.
+const SCHEMA_VERSION: u32 = 1;
+
 /// Both output streams of the process. Data is buffered until [`Screen::flush`]; talk is not. Neither lock is
 /// held in between: log lines come from other threads.
 pub(crate) struct Screen {
@@ -44,10 +48,18 @@ impl Screen {
         writeln!(self.data, "{text}")
     }
 
-    /// Data for programs.
+    /// Data for programs: an object, which says the version of its shape first.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.data, value)?;
-        writeln!(self.data)
+        self.json_text(&serde_json::to_string(value)?)
+    }
+
+    /// The same for an object that is written already, which is not read again.
+    pub(crate) fn json_text(&mut self, object: &str) -> io::Result<()> {
+        match object.trim_end().strip_prefix('{') {
+            Some("}") => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION}}}"),
+            Some(rest) => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION},{rest}"),
+            None => writeln!(self.data, "{object}"),
+        }
     }
 
     /// Whether somebody looks at the data while it is written.

@@ -1,0 +1,123 @@
+//! `-o json`: the page that describes it is held against what the commands print.
+
+use crate::sandbox::{ALONE, Sandbox, stdio};
+use crate::serving::{Serving, until};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn reference(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(file);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The example under a heading of the page.
+fn example(heading: &str) -> Value {
+    let page = reference("json.md");
+    let section = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
+    let block = section.split_once("```json\n").unwrap().1.split_once("```").unwrap().0;
+    serde_json::from_str(block).unwrap_or_else(|error| panic!("{heading}: {error}"))
+}
+
+/// The first object that a command prints.
+fn printed(sandbox: &Sandbox, words: &[&str]) -> Map<String, Value> {
+    let ran = sandbox.run(&[words, &["-o", "json"]].concat());
+    let first = ran.stdout.lines().next().unwrap_or_else(|| panic!("{words:?} printed nothing: {ran}"));
+    let Ok(Value::Object(object)) = serde_json::from_str(first) else { panic!("{words:?}: {first}") };
+    assert_eq!(object.get("schema_version"), Some(&Value::from(1)), "{words:?}: {first}");
+    assert!(first.starts_with("{\"schema_version\":1"), "{words:?} says it first: {first}");
+    object
+}
+
+/// Both have the same keys, all the way down. What one does not know says nothing about the other.
+#[track_caller]
+fn alike(path: &str, page: &Value, said: &Value) {
+    match (page, said) {
+        (Value::Object(page), Value::Object(said)) if !page.is_empty() => {
+            let keys = |object: &Map<String, Value>| object.keys().cloned().collect::<BTreeSet<_>>();
+            assert_eq!(keys(page), keys(said), "{path}");
+            page.iter().for_each(|(key, page)| alike(&format!("{path}.{key}"), page, &said[key]));
+        }
+        (Value::Array(page), Value::Array(said)) => {
+            for (page, said) in page.iter().zip(said) {
+                alike(&format!("{path}[]"), page, said);
+            }
+        }
+        (Value::Null, _) | (_, Value::Null) => {}
+        _ => assert_eq!(
+            std::mem::discriminant(page),
+            std::mem::discriminant(said),
+            "{path}: {page} on the page, {said} printed"
+        ),
+    }
+}
+
+/// It is built as this schema of the admin API says.
+fn fits(what: &str, schema: &str, said: &Map<String, Value>) {
+    let page = reference("json.md");
+    let row = page.lines().find(|line| line.starts_with("| `") && line.contains(&format!("`{what}`")));
+    assert!(row.is_some_and(|row| row.contains(&format!("| `{schema}`"))), "{what}: {row:?}");
+    let document: Value = serde_json::from_str(&reference("openapi.json")).unwrap();
+    let schema = &document["components"]["schemas"][schema];
+    let known = schema["properties"].as_object().unwrap_or_else(|| panic!("{what}: no such schema"));
+    for key in said.keys().filter(|key| *key != "schema_version") {
+        assert!(known.contains_key(key), "{what}: `{key}` is not in the document");
+    }
+    for key in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        assert!(said.contains_key(key), "{what}: `{key}` is missing");
+    }
+}
+
+#[test]
+fn every_shape_of_the_gateway_is_that_of_its_document() {
+    let sandbox = Sandbox::with(&format!("{}tools = {{ deny = [\"crash\"] }}\n", stdio("demo", &[])));
+    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let through = |words: &[&str]| {
+        let asked = [words, &["--state-dir", "state", "--url", &serving.url]].concat();
+        printed(&sandbox, &asked)
+    };
+    until("ready", || (through(&["status", "demo"])["state"] == "ready").then_some(()));
+    serving.client().call("demo__echo", serde_json::json!({ "text": "hello" }));
+    for (what, schema, words) in [
+        ("status", "Fleet", &["status"][..]),
+        ("status NAME", "UpstreamDetail", &["status", "demo"]),
+        ("events", "Event", &["events"]),
+        ("calls", "Calls", &["calls"]),
+        ("pins ls", "Pins", &["pins", "ls"]),
+        ("pins diff", "Pins", &["pins", "diff"]),
+        ("reconnect NAME", "Upstream", &["reconnect", "demo"]),
+        ("reload NAME", "Upstream", &["reload", "demo"]),
+        ("stop NAME", "Upstream", &["stop", "demo"]),
+        ("start NAME", "Upstream", &["start", "demo"]),
+        ("reload", "Reloaded", &["reload"]),
+    ] {
+        fits(what, schema, &through(words));
+    }
+    let decided = ["policy", "test", "anybody", "demo", "echo", "--state-dir", "state"];
+    fits("policy test", "Decision", &printed(&sandbox, &decided));
+}
+
+#[test]
+fn every_shape_of_the_command_line_is_that_of_its_page() {
+    let dying = stdio("dying", &["--exit-at-start", "always"]);
+    let config = format!("{}{dying}[servers.wrong]\ncommand = \"sh\"\nlasy = true\n", stdio("demo", &[]));
+    let sandbox = Sandbox::with(&config).file(
+        "home/.claude.json",
+        "{\"mcpServers\": {\"a\": {\"command\": \"sh\", \"env\": {\"API_KEY\": \"abcdefgh123\"}}}}",
+    );
+    sandbox.run(&["keys", "add", "laptop", "--state-dir", "state"]);
+    for (heading, words) in [
+        ("### `tools`", &["tools", ALONE, "demo"][..]),
+        ("### `check`", &["check"]),
+        ("### `doctor`", &["doctor", ALONE, "dying", "--wait", "1s"]),
+        ("### `import`", &["import"]),
+        ("### `keys ls`", &["keys", "ls", "--state-dir", "state"]),
+        ("## What MCP says", &["call", ALONE, "demo", "ecko"]),
+    ] {
+        alike(heading, &example(heading), &Value::Object(printed(&sandbox, words)));
+    }
+    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    let words = ["logs", "dying", "--url", &serving.url];
+    until("last words", || (!sandbox.run(&words).stdout.is_empty()).then_some(()));
+    alike("logs", &example("### `logs`"), &Value::Object(printed(&sandbox, &words)));
+}
