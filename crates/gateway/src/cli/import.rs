@@ -19,14 +19,15 @@ use gripfast::config::{Config, ConfigError, ProcessEnvironment, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use take::{Taken, take};
-use toml_edit::{DocumentMut, Item, Table};
+use toml_edit::{DocumentMut, Item, Table, value};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Looks for the configs of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Zed, Codex, Gemini CLI, Copilot \
 CLI, opencode, Goose, Hermes, Cline, Kiro, Continue, LM Studio, Factory, Kimi, Antigravity, Trae, MCP Inspector, \
 Amp and Mistral Vibe, in the home directory and in the current one. Prints a config with their servers; with \
---write they are added to the config, whose own servers stay as they are. What cannot be taken, and whatever \
+--write they are added to the config, whose own servers stay as they are. Secrets that stand in plain text are not \
+shown on a terminal. What cannot be taken, and whatever \
 means something else here than there, is said aloud. The files of the clients are not touched.
 
 A project's file starts commands that somebody else may have written: look at what is printed before you write \
@@ -101,7 +102,9 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         Form::Text => {
             tell(&found, screen)?;
             if !args.write && !document.is_empty() {
-                screen.line(document.to_string().trim_end())?;
+                // Somebody may look over a shoulder; a file gets what is meant for it.
+                let shown = if screen.is_seen() { veiled(document.clone()) } else { document.clone() };
+                screen.line(shown.to_string().trim_end())?;
             }
         }
     }
@@ -121,6 +124,22 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         ))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The same without the secrets that stand in it in plain text.
+fn veiled(mut document: DocumentMut) -> DocumentMut {
+    let servers = document.get_mut("servers").and_then(Item::as_table_like_mut);
+    for (_, server) in servers.into_iter().flat_map(|servers| servers.iter_mut()) {
+        for table in ["env", "headers"] {
+            let pairs = server.get_mut(table).and_then(Item::as_table_like_mut);
+            for (name, item) in pairs.into_iter().flat_map(|pairs| pairs.iter_mut()) {
+                if item.as_str().is_some_and(|text| words::is_secret(&name, text)) {
+                    *item = value("[not shown here]");
+                }
+            }
+        }
+    }
+    document
 }
 
 fn parsed(path: &Path) -> Result<DocumentMut, Failure> {
@@ -347,5 +366,22 @@ impl<'f> ServerReport<'f> {
             left_out: taken.table.as_ref().err().map(String::as_str),
             notes: &taken.notes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_in_plain_text_is_not_shown_on_a_terminal() {
+        let text = "[servers.a]\ncommand = \"npx\"\nenv = { API_KEY = \"abcdefgh123\", MODE = \"fast-and-safe\" }\n\
+                    [servers.b]\nurl = \"https://h.example\"\nheaders = { Authorization = \"Bearer ${env:T}\" }\n";
+        let shown = veiled(text.parse().unwrap()).to_string();
+        assert!(!shown.contains("abcdefgh123"), "{shown}");
+        assert!(
+            shown.contains("API_KEY") && shown.contains("fast-and-safe") && shown.contains("${env:T}"),
+            "{shown}"
+        );
     }
 }

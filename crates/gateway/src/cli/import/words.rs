@@ -2,6 +2,7 @@
 //! Values that look like secrets are taken as they are, and said aloud without being shown.
 
 use super::clients::Client;
+use gripfast::is_secret_name;
 use std::collections::BTreeSet;
 
 /// How one client writes references, and what was noticed on the way.
@@ -159,11 +160,10 @@ fn shells(text: &str) -> String {
 }
 
 /// A name that says so, with a value that stands there in plain.
-fn is_secret(name: &str, text: &str) -> bool {
-    const TELLING: [&str; 7] =
-        ["token", "key", "secret", "password", "passwd", "authorization", "credential"];
-    let name = name.to_ascii_lowercase();
-    TELLING.iter().any(|telling| name.contains(telling)) && !text.contains("${") && text.len() >= 8
+pub(super) fn is_secret(name: &str, text: &str) -> bool {
+    // A variable or a header that ends in `key` is one, which of other members cannot be said.
+    let telling = is_secret_name(name) || name.to_ascii_lowercase().ends_with("key");
+    telling && !text.contains("${") && text.len() >= 8
 }
 
 #[cfg(test)]
