@@ -1,7 +1,7 @@
 //! `gripfast logs` and `gripfast events`: what there was, and what comes.
 
-use crate::running::Running;
-use crate::sandbox::{Ran, Sandbox, stdio};
+use crate::running::{Running, ask};
+use crate::sandbox::{Sandbox, stdio};
 use insta::assert_snapshot;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout};
@@ -13,10 +13,6 @@ fn failing() -> (Sandbox, Running) {
     let running = Running::with(&sandbox, &config);
     running.until("demo", "parked");
     (sandbox, running)
-}
-
-fn ask(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
-    sandbox.run(&[words, &["--url", &running.url]].concat())
 }
 
 /// A verb that goes on; gone with this value.

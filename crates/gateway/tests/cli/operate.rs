@@ -1,31 +1,19 @@
 //! `gripfast reconnect`, `reload`, `stop`, `start`: what they do, and whom the gateway listens to.
 
-use crate::running::{Running, STATE};
-use crate::sandbox::{Ran, Sandbox, stdio};
+use crate::running::{Running, STATE, ask, scene};
+use crate::sandbox::{Sandbox, stdio};
 use insta::assert_snapshot;
-
-/// A sandbox with a running gateway that has the server `demo`.
-fn scene() -> (Sandbox, Running) {
-    let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, &stdio("demo", &[]));
-    running.until("demo", "ready");
-    (sandbox, running)
-}
-
-fn operate(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
-    sandbox.run(&[words, &["--url", &running.url]].concat())
-}
 
 #[test]
 fn f01_stop_and_start() {
     let (sandbox, running) = scene();
-    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo"]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["stop", "demo"]), @"
     exit 0
     --- stderr
     `demo` is stopped
     ");
     running.until("demo", "stopped");
-    assert_snapshot!(operate(&sandbox, &running, &["start", "demo"]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["start", "demo"]), @"
     exit 0
     --- stderr
     `demo` is reconnecting
@@ -39,7 +27,7 @@ fn f01_reconnect_and_reload() {
     let pid = || running.host.status_of("demo").unwrap().pid;
     for verb in ["reconnect", "reload"] {
         let before = pid();
-        let ran = operate(&sandbox, &running, &[verb, "demo"]);
+        let ran = ask(&sandbox, &running, &[verb, "demo"]);
         assert!(verb == "reconnect" || ran.stderr.contains("is being replaced"), "{ran}");
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran}");
         running.until("demo", "ready");
@@ -50,7 +38,7 @@ fn f01_reconnect_and_reload() {
 #[test]
 fn an_unknown_server() {
     let (sandbox, running) = scene();
-    assert_snapshot!(operate(&sandbox, &running, &["stop", "dmeo"]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["stop", "dmeo"]), @"
     exit 1
     --- stderr
     error: there is no server named `dmeo`
@@ -62,7 +50,7 @@ fn an_unknown_server() {
 fn a_disabled_server() {
     let sandbox = Sandbox::empty();
     let running = Running::with(&sandbox, "[servers.off]\ncommand = 'npx'\ndisabled = true\n");
-    assert_snapshot!(operate(&sandbox, &running, &["start", "off"]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["start", "off"]), @"
     exit 4
     --- stderr
     error: upstream `off` is disabled in the config
@@ -83,7 +71,7 @@ fn without_a_gateway() {
 #[test]
 fn without_the_token() {
     let (sandbox, running) = scene();
-    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo", "--state-dir", "elsewhere"]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["stop", "demo", "--state-dir", "elsewhere"]), @"
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] wants its admin token; looked for it in `elsewhere/admin.token`: No such file or directory (os error 2)
@@ -96,7 +84,7 @@ fn without_the_token() {
 fn with_the_token_of_another_gateway() {
     let (sandbox, running) = scene();
     let sandbox = sandbox.file("admin.token", &"x".repeat(43));
-    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo", "--state-dir", "."]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["stop", "demo", "--state-dir", "."]), @"
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `./admin.token`
@@ -110,9 +98,9 @@ fn the_token_is_found_where_the_config_says() {
     let (sandbox, running) = scene();
     let moved = sandbox.path("moved");
     std::fs::rename(sandbox.path(STATE), &moved).unwrap();
-    assert_eq!(operate(&sandbox, &running, &["stop", "demo"]).code, Some(6));
+    assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(6));
     let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nstate_dir = {moved:?}\n"));
-    assert_eq!(operate(&sandbox, &running, &["stop", "demo"]).code, Some(0));
+    assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(0));
     running.until("demo", "stopped");
 }
 
@@ -120,9 +108,9 @@ fn the_token_is_found_where_the_config_says() {
 fn a_config_that_is_broken_meanwhile_does_not_keep_anybody_from_stopping_a_server() {
     let (sandbox, running) = scene();
     let sandbox = sandbox.file("gripfast.toml", "[servers.a\n");
-    assert_eq!(operate(&sandbox, &running, &["stop", "demo"]).code, Some(0));
+    assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(0));
     running.until("demo", "stopped");
-    let named = operate(&sandbox, &running, &["start", "demo", "--config", "gripfast.toml"]);
+    let named = ask(&sandbox, &running, &["start", "demo", "--config", "gripfast.toml"]);
     assert_eq!(named.code, Some(2), "unless it was named: {named}");
 }
 
@@ -132,7 +120,7 @@ fn a_token_that_the_gateway_could_not_use() {
     std::fs::create_dir_all(sandbox.path(STATE)).unwrap();
     std::fs::write(sandbox.path(STATE).join("admin.token"), "short").unwrap();
     let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
-    assert_snapshot!(operate(&sandbox, &running, &["stop", "demo"]), @"
+    assert_snapshot!(ask(&sandbox, &running, &["stop", "demo"]), @"
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `[DIR]/home/.local/state/gripfast/admin.token`

@@ -1,7 +1,7 @@
 //! A gateway in this process, for the binary to ask: a host over demo servers, its MCP endpoint and its admin
 //! API on a port. Its state is where the sandbox's platform keeps it, so that the binary finds the token by itself.
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Ran, Sandbox, stdio};
 use gripfast::Host;
 use gripfast::config::Config;
 use gripfast_gateway::admin::Admin;
@@ -13,6 +13,24 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 pub(crate) const STATE: &str = "home/.local/state/gripfast";
+/// A sandbox with a running gateway that has the server `demo`, which is ready.
+pub(crate) fn scene() -> (Sandbox, Running) {
+    scene_of(&stdio("demo", &[]))
+}
+
+/// The same with a config that has it among others.
+pub(crate) fn scene_of(config: &str) -> (Sandbox, Running) {
+    let sandbox = Sandbox::empty();
+    let running = Running::with(&sandbox, config);
+    running.until("demo", "ready");
+    (sandbox, running)
+}
+
+/// Runs the binary with the words for this gateway.
+pub(crate) fn ask(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
+    sandbox.run(&[words, &["--url", &running.url]].concat())
+}
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 

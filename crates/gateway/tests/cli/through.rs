@@ -1,24 +1,8 @@
 //! `gripfast tools` and `gripfast call` through a running gateway, and which gateway is meant.
 
-use crate::running::Running;
-use crate::sandbox::{NOBODY, Ran, Sandbox, stdio, url};
+use crate::running::{Running, ask, scene, scene_of};
+use crate::sandbox::{NOBODY, Sandbox, stdio, url};
 use insta::assert_snapshot;
-
-/// A sandbox with a running gateway that has the server `demo`.
-fn scene() -> (Sandbox, Running) {
-    scene_of(&stdio("demo", &[]))
-}
-
-fn scene_of(config: &str) -> (Sandbox, Running) {
-    let sandbox = Sandbox::empty();
-    let running = Running::with(&sandbox, config);
-    running.until("demo", "ready");
-    (sandbox, running)
-}
-
-fn ask(sandbox: &Sandbox, running: &Running, words: &[&str]) -> Ran {
-    sandbox.run(&[words, &["--url", &running.url]].concat())
-}
 
 #[test]
 fn tools_are_listed_under_their_servers_own_names() {
