@@ -22,7 +22,7 @@ use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
 use crate::status::ServerStatus;
 use crate::store::{Shelf, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
-use crate::upstream::{Origin, ServerFacts, Settings};
+use crate::upstream::{Origin, Settings};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
@@ -31,8 +31,7 @@ use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::Ask;
 use gripfast_core::time::Mono;
-use gripfast_wire::patch::Object;
-use gripfast_wire::{Era, RawValue, tasks};
+use gripfast_wire::{Era, RawValue};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -396,13 +395,9 @@ impl Host {
     /// Whether any of the servers that are up has tasks, in the manner of this era.
     pub fn has_tasks(&self, era: Era) -> bool {
         let live = |entry: &Arc<Entry>| entry.upstream().ok()?.live();
-        let extends = |server: &ServerFacts| {
-            let extensions = server.extensions.as_deref().and_then(|said| Object::parse(said).ok());
-            extensions.is_some_and(|extensions| extensions.get(tasks::EXTENSION).is_some())
-        };
         self.entries().iter().filter_map(live).filter(|live| live.session.era == era).any(|live| match era {
             Era::Legacy => live.server.capabilities.tasks,
-            Era::Modern => extends(&live.server),
+            Era::Modern => live.server.has_tasks(),
         })
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct Earshot {
 impl Earshot {
     /// Takes what is about something begun earlier. Answers whether it was.
     pub(crate) fn takes(&self, method: &str, message: &[u8]) -> bool {
-        if !matches!(method, tasks::STATUS | tasks::MODERN_STATUS | pages::COMPLETE) {
+        if !matches!(method, tasks::STATUS | pages::COMPLETE) {
             return false;
         }
         if let Some(ears) = self.ears.0.get() {

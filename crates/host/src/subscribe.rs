@@ -1,16 +1,17 @@
-//! Following the resources of servers.
+//! Following the resources and tasks of servers.
 
 use crate::client::Client;
-use crate::host::Host;
+use crate::host::{Entry, Host};
 use crate::instances::Lease;
 use crate::transport::Listener;
 use crate::upstream::{Answer, Followed, Following};
 use gripfast_core::failure::CallError;
+use gripfast_core::standing::Subject;
 use gripfast_wire::patch::Patch;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resource whose changes are told of until this is dropped.
+/// A resource or a task whose changes are told of until this is dropped.
 pub struct Subscription {
     following: Following,
     /// An instance of a client's own stays while the client follows something there, calls or not.
@@ -19,28 +20,30 @@ pub struct Subscription {
 
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscription").field("uri", &self.following.uri).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("subject", &self.following.subject).finish_non_exhaustive()
     }
 }
 
-/// What came of wanting to follow a resource.
+/// What came of wanting to follow something.
 #[derive(Debug)]
 pub enum Subscribed {
     /// Changes are told of, in this session of the server and in those after it.
     Following(Subscription),
     /// The server declined, in its own words.
     Declined(Answer),
-    /// The server does not tell of changed resources.
+    /// The server does not tell of such changes.
     Unsupported,
 }
 
-/// What whoever follows a resource may say, besides which.
+/// What whoever follows something may say, besides which.
 #[derive(Debug, Clone, Default)]
 pub struct SubscribeOptions {
     /// How long it waits at the most for the server's word, holding included.
     pub patience: Option<Duration>,
     /// For which client it is. `None`: for nobody in particular, at the instance that all share.
     pub client: Option<Client>,
+    /// At the instance that all share, whatever `isolation` says: only that one can know what is followed.
+    pub shared: bool,
 }
 
 impl Host {
@@ -51,7 +54,7 @@ impl Host {
     /// [`Subscription`] is dropped. After a session or a stream was lost, the listener hears of a change
     /// once, because one may have been missed. A lazy server is started, and stays up.
     ///
-    /// At one server up to 10 000 resources can be followed, by up to 100 000 followers; the next one is
+    /// At one server up to 10 000 resources and tasks can be followed, by up to 100 000 followers; the next one is
     /// turned away as overloaded. It waits as a call does.
     ///
     /// Dropping the future leaves nothing behind.
@@ -69,9 +72,38 @@ impl Host {
         let params = Patch::new().set_text("uri", uri).to_object();
         let principal = options.client.as_ref().map(Client::principal);
         self.permit(&entry, principal, "resources/subscribe", Some(&params))?;
-        let lease = entry.lease(options.client.as_ref())?;
+        self.follow(&entry, Subject::Resource(uri.to_owned()), listener, &options).await
+    }
+
+    /// Follows a task of a modern server, by the server's own id for it: `listener` hears each
+    /// `notifications/tasks` about it, in the server's bytes. Who may name a task is for the caller to know.
+    ///
+    /// It is like [`Host::subscribe`] in everything else. After a session or a stream was lost, the server is asked how
+    /// the task stands, and the listener hears the answer as if the server had told it.
+    ///
+    /// # Errors
+    /// As [`Host::subscribe`].
+    pub async fn subscribe_to_task(
+        &self,
+        server: &str,
+        id: &str,
+        listener: Arc<dyn Listener>,
+        options: SubscribeOptions,
+    ) -> Result<Subscribed, CallError> {
+        let entry = self.entry(server)?;
+        self.follow(&entry, Subject::Task(id.to_owned()), listener, &options).await
+    }
+
+    async fn follow(
+        &self,
+        entry: &Entry,
+        subject: Subject,
+        listener: Arc<dyn Listener>,
+        options: &SubscribeOptions,
+    ) -> Result<Subscribed, CallError> {
+        let lease = entry.lease(options.client.as_ref().filter(|_| !options.shared))?;
         let deadline = options.patience.map(|patience| self.now() + patience);
-        Ok(match lease.upstream().follow(uri, listener, deadline).await? {
+        Ok(match lease.upstream().follow(subject, listener, deadline).await? {
             Followed::Following(following) => {
                 Subscribed::Following(Subscription { following, _lease: lease })
             }

@@ -23,6 +23,8 @@ pub struct Filter {
     pub resources: bool,
     /// Changes of these resources.
     pub uris: Vec<String>,
+    /// What becomes of these tasks.
+    pub tasks: Vec<String>,
 }
 
 impl Filter {
@@ -30,6 +32,7 @@ impl Filter {
     const PROMPTS: &'static str = "promptsListChanged";
     const RESOURCES: &'static str = "resourcesListChanged";
     const URIS: &'static str = "resourceSubscriptions";
+    const TASKS: &'static str = "taskIds";
 
     /// Reads the `notifications` of a `subscriptions/listen`, or of its acknowledgement. What is of the wrong
     /// type is not wanted.
@@ -38,18 +41,22 @@ impl Filter {
         let Some(wanted) = params.and_then(|params| params.object("notifications")) else {
             return Self::default();
         };
-        let uris = wanted.get(Self::URIS).and_then(raw::items).unwrap_or_default();
+        let texts = |member| {
+            let items = wanted.get(member).and_then(raw::items).unwrap_or_default();
+            items.into_iter().filter_map(raw::text).map(Cow::into_owned).collect()
+        };
         Self {
             tools: wanted.flag(Self::TOOLS),
             prompts: wanted.flag(Self::PROMPTS),
             resources: wanted.flag(Self::RESOURCES),
-            uris: uris.into_iter().filter_map(raw::text).map(Cow::into_owned).collect(),
+            uris: texts(Self::URIS),
+            tasks: texts(Self::TASKS),
         }
     }
 
     /// Whether nothing is wanted.
     pub fn is_empty(&self) -> bool {
-        !self.tools && !self.prompts && !self.resources && self.uris.is_empty()
+        !self.tools && !self.prompts && !self.resources && self.uris.is_empty() && self.tasks.is_empty()
     }
 
     /// The same as parameters, without a context.
@@ -63,10 +70,12 @@ impl Filter {
                 wanted = wanted.set(member, &yes);
             }
         }
-        if !self.uris.is_empty() {
-            let uris =
-                serde_json::value::to_raw_value(&self.uris).expect("texts can always be written to memory");
-            wanted = wanted.set_owned(Self::URIS, uris);
+        for (named, member) in [(&self.uris, Self::URIS), (&self.tasks, Self::TASKS)] {
+            if !named.is_empty() {
+                let texts =
+                    serde_json::value::to_raw_value(named).expect("texts can always be written to memory");
+                wanted = wanted.set_owned(member, texts);
+            }
         }
         Patch::new().set_owned("notifications", wanted.to_object()).to_object()
     }
@@ -117,11 +126,12 @@ mod tests {
 
     #[test]
     fn a_filter_reads_back_and_says_nothing_that_is_not_wanted() {
-        let filter = Filter { tools: true, uris: vec!["a\"b".to_owned()], ..Filter::default() };
+        let (uris, tasks) = (vec!["a\"b".to_owned()], vec!["job-1".to_owned()]);
+        let filter = Filter { tools: true, uris, tasks, ..Filter::default() };
         let params = filter.to_params();
         assert_eq!(
             params.get(),
-            r#"{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a\"b"]}}"#
+            r#"{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a\"b"],"taskIds":["job-1"]}}"#
         );
         assert_eq!(Filter::read(Some(&params)), filter);
         assert_eq!(Filter::default().to_params().get(), r#"{"notifications":{}}"#);
@@ -134,7 +144,7 @@ mod tests {
             "{}",
             r#"{"notifications":true}"#,
             r#"{"notifications":{"toolsListChanged":"yes","resourceSubscriptions":"a"}}"#,
-            r#"{"notifications":{"toolsListChanged":null,"resourceSubscriptions":[1,null,{}]}}"#,
+            r#"{"notifications":{"toolsListChanged":null,"resourceSubscriptions":[1,null,{}],"taskIds":[7]}}"#,
         ] {
             assert!(Filter::read(Some(&json(odd))).is_empty(), "{odd}");
         }

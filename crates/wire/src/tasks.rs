@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::Era;
 use crate::patch::{Object, Patch};
-use crate::raw;
+use crate::{envelope, raw};
 
 /// The extension of the modern era.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -76,6 +76,23 @@ pub fn are_required_by(tool: &RawValue) -> bool {
     }
     let execution = Object::parse(tool).ok().and_then(|tool| tool.object("execution"));
     execution.and_then(|execution| execution.text("taskSupport")).is_some_and(|support| support == "required")
+}
+
+/// The capabilities of a client that has tasks besides.
+pub fn declared_in(capabilities: &RawValue) -> Box<RawValue> {
+    let has = Patch::new().set_owned(EXTENSION, raw::owned(b"{}".to_vec()));
+    let Ok(said) = Object::parse(capabilities) else { return capabilities.to_owned() };
+    let extensions = match said.object("extensions") {
+        Some(extensions) => has.apply(&extensions),
+        None => has.to_object(),
+    };
+    Patch::new().set_owned("extensions", extensions).apply(&said)
+}
+
+/// What becomes of a task, told in the manner of a modern server: the result of `tasks/get` without what only results say.
+pub fn status_of(task: &Object<'_>) -> Vec<u8> {
+    let params = Patch::new().remove("resultType").remove("_meta").apply(task);
+    envelope::notification(MODERN_STATUS, Some(&params))
 }
 
 /// The task that the parameters of a request or a notification name.
@@ -152,6 +169,29 @@ mod tests {
             let object = Object::parse(&before).unwrap();
             assert_eq!(renamed(&object, "a", "b").apply(&object).get(), after);
         }
+    }
+
+    #[test]
+    fn a_client_that_has_tasks_declares_them_beside_the_rest() {
+        for (before, after) in [
+            ("{}", r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
+            (
+                r#"{"roots":{ },"extensions":{"x":1.0}}"#,
+                r#"{"roots":{ },"extensions":{"x":1.0,"io.modelcontextprotocol/tasks":{}}}"#,
+            ),
+            ("7", "7"),
+        ] {
+            assert_eq!(declared_in(&json(before)).get(), after);
+        }
+    }
+
+    #[test]
+    fn a_task_that_was_looked_at_is_told_of_as_its_server_would() {
+        let looked =
+            json(r#"{"taskId":"a","status":"completed","resultType":"complete","n":1.0,"_meta":{}}"#);
+        let told = String::from_utf8(status_of(&Object::parse(&looked).unwrap())).unwrap();
+        let params = r#"{"taskId":"a","status":"completed","n":1.0}"#;
+        assert_eq!(told, format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{params}}}"#));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a session is to know beyond its handshake, and what the present one knows of it: the calls that the
-//! operator marked, the log level that callers wish for, and the resources whose changes somebody follows.
+//! operator marked, the log level that callers wish for, and the resources and tasks that somebody follows.
 //!
 //! The wishes belong to the upstream and outlive every session. A new session knows nothing, so everything
 //! is due again; that is all there is to putting a session's state back. The marked calls are made before the
@@ -32,24 +32,46 @@ pub struct Standing {
 pub struct Offers {
     /// It takes a log level for the whole session.
     pub level: bool,
-    /// How it is told which resources are followed.
+    /// How it is told what is followed.
     pub follow: Way,
 }
 
-/// How a server is told which resources are followed.
+/// Something that a server tells of when it changes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A resource, by its URI.
+    Resource(String),
+    /// A task, by the id that its server gave it.
+    Task(String),
+}
+
+/// How a server is told what is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Not at all.
     None,
-    /// By a request for each.
+    /// By a request for each resource. It tells of tasks by itself, if it has any.
     Each,
     /// By opening a stream that names them all; another set is another stream.
     Stream {
-        /// The stream is wanted without any resource too: it tells of changed lists.
+        /// The stream is wanted without anything else too: it tells of changed lists.
         lists: bool,
         /// It takes resources.
         resources: bool,
+        /// It takes tasks.
+        tasks: bool,
     },
+}
+
+impl Way {
+    fn tells_of(self, subject: &Subject) -> bool {
+        match (self, subject) {
+            (Self::None, _) | (Self::Each, Subject::Task(_)) => false,
+            (Self::Each, Subject::Resource(_)) => true,
+            (Self::Stream { resources, .. }, Subject::Resource(_)) => resources,
+            (Self::Stream { tasks, .. }, Subject::Task(_)) => tasks,
+        }
+    }
 }
 
 /// Something to tell the server.
@@ -60,15 +82,15 @@ pub enum Errand {
     /// To tell of changes of some resources, and no more of others.
     Follow {
         /// Followed from now on.
-        begin: Vec<String>,
+        begin: Vec<Subject>,
         /// Followed no more.
-        end: Vec<String>,
+        end: Vec<Subject>,
     },
-    /// To tell of changes of exactly these resources, besides lists, on a new stream in place of the one there
+    /// To tell of changes of exactly these, besides lists, on a new stream in place of the one there
     /// is. Nothing is left to tell of if there are none and lists are not wanted: then there is no new one.
     Listen {
         /// All that are followed.
-        uris: Vec<String>,
+        subjects: Vec<Subject>,
     },
 }
 
@@ -77,12 +99,12 @@ pub enum Errand {
 pub enum Ended {
     /// Of [`Errand::SetLevel`].
     Level(Verdict),
-    /// Of [`Errand::Follow`]: the verdict on each resource that was to be followed.
-    Followed(Vec<(String, Verdict)>),
+    /// Of [`Errand::Follow`]: the verdict on each that was to be followed.
+    Followed(Vec<(Subject, Verdict)>),
     /// Of [`Errand::Listen`]: the stream is open, and tells of these.
     Listening {
-        /// The resources that the server will tell of.
-        granted: Vec<String>,
+        /// What the server will tell of.
+        granted: Vec<Subject>,
     },
     /// Of [`Errand::Listen`]: there is no new stream.
     NotListening(Verdict),
@@ -201,18 +223,18 @@ impl Standing {
         self.level.as_deref()
     }
 
-    /// Somebody follows a resource from now on.
+    /// Somebody follows this from now on.
     ///
     /// # Errors
-    /// Too many are followed already.
-    pub fn follow(&mut self, uri: &str) -> Result<(), Full> {
-        self.following.add(uri)
+    /// Too much is followed already.
+    pub fn follow(&mut self, subject: &Subject) -> Result<(), Full> {
+        self.following.add(subject)
     }
 
     /// Somebody follows it no more.
-    pub fn unfollow(&mut self, uri: &str) {
+    pub fn unfollow(&mut self, subject: &Subject) {
         let told = self.session.as_ref().is_some_and(|session| session.under_way.is_some());
-        self.following.remove(uri, told);
+        self.following.remove(subject, told);
     }
 
     /// Whether there is a session.
@@ -220,13 +242,13 @@ impl Standing {
         self.session.is_some()
     }
 
-    /// Whether the present session tells of changes of this resource.
-    pub fn is_followed(&self, uri: &str) -> bool {
-        self.session.is_some() && self.following.is_known(uri)
+    /// Whether the present session tells of changes of this.
+    pub fn is_followed(&self, subject: &Subject) -> bool {
+        self.session.is_some() && self.following.is_known(subject)
     }
 
     /// The followed resources that a change of `uri` concerns: itself, and those that it is a part of.
-    pub fn concerned(&self, uri: &str) -> Vec<&str> {
+    pub fn concerned(&self, uri: &str) -> Vec<&Subject> {
         self.following.concerned(uri)
     }
 
@@ -261,14 +283,13 @@ impl Standing {
             Some(level) => Some(Errand::SetLevel(level.clone())),
             None => match session.offers.follow {
                 Way::None => None,
-                Way::Each => self.following.due_each(now).map(|(begin, end)| Errand::Follow { begin, end }),
-                Way::Stream { lists, resources } => {
+                way @ Way::Each => {
+                    self.following.due_each(now, way).map(|(begin, end)| Errand::Follow { begin, end })
+                }
+                way @ Way::Stream { lists, .. } => {
                     let begins = lists && session.stream.is_due(now);
-                    let changes = resources && self.following.is_due(now);
-                    (begins || changes).then(|| {
-                        let uris = if resources { self.following.wanted() } else { Vec::new() };
-                        Errand::Listen { uris }
-                    })
+                    let changes = self.following.is_due(now, way);
+                    (begins || changes).then(|| Errand::Listen { subjects: self.following.wanted(way) })
                 }
             },
         };
@@ -283,19 +304,14 @@ impl Standing {
     pub fn wake_at(&self) -> Option<Mono> {
         let session = self.session.as_ref()?;
         let level = session.level.retry_at().filter(|_| session.offers.level && self.level.is_some());
-        let (lists, resources) = match session.offers.follow {
-            Way::None => (false, false),
-            Way::Each => (false, true),
-            Way::Stream { lists, resources } => (lists, resources),
-        };
-        let stream = session.stream.retry_at().filter(|_| lists);
-        let resources = self.following.retry_at().filter(|_| resources);
-        [level, stream, resources].into_iter().flatten().min()
+        let way = session.offers.follow;
+        let stream = session.stream.retry_at().filter(|_| matches!(way, Way::Stream { lists: true, .. }));
+        [level, stream, self.following.retry_at(way)].into_iter().flatten().min()
     }
 
-    /// The errand of the session of `epoch` ended. Answers with the resources whose followers may have missed
-    /// a change meanwhile: they were followed before, in a session or on a stream that is over.
-    pub fn ended(&mut self, now: Mono, epoch: Epoch, ended: Ended) -> Vec<String> {
+    /// The errand of the session of `epoch` ended. Answers with what may have changed without its
+    /// followers hearing of it: they followed it before, in a session or on a stream that is over.
+    pub fn ended(&mut self, now: Mono, epoch: Epoch, ended: Ended) -> Vec<Subject> {
         let Some(session) = self.session.as_mut().filter(|session| session.epoch == epoch) else {
             return Vec::new();
         };
@@ -312,27 +328,27 @@ impl Standing {
                 self.following.ended(&end);
                 self.following.learn(now, verdicts)
             }
-            (Errand::Listen { uris }, Ended::Listening { granted }) => {
+            (Errand::Listen { subjects }, Ended::Listening { granted }) => {
                 session.stream = Knows::Yes;
-                let granted: BTreeSet<String> = granted.into_iter().collect();
-                let verdicts = uris.into_iter().map(|uri| {
-                    let verdict = match granted.contains(&uri) {
+                let granted: BTreeSet<Subject> = granted.into_iter().collect();
+                let verdicts = subjects.into_iter().map(|subject| {
+                    let verdict = match granted.contains(&subject) {
                         true => Verdict::Done,
                         false => Verdict::Declined("the server did not acknowledge it".to_owned()),
                     };
-                    (uri, verdict)
+                    (subject, verdict)
                 });
                 let verdicts: Vec<_> = verdicts.collect();
                 self.following.replaced(&verdicts);
                 self.following.learn(now, verdicts)
             }
-            (Errand::Listen { uris }, Ended::NotListening(verdict)) => {
+            (Errand::Listen { subjects }, Ended::NotListening(verdict)) => {
                 // The stream that was there before goes on, with what it tells of.
                 if session.stream != Knows::Yes {
                     session.stream.learn(now, verdict.clone());
                 }
-                let news = uris.into_iter().filter(|uri| !self.following.is_known(uri));
-                let verdicts = news.map(|uri| (uri, verdict.clone())).collect();
+                let news = subjects.into_iter().filter(|subject| !self.following.is_known(subject));
+                let verdicts = news.map(|subject| (subject, verdict.clone())).collect();
                 self.following.learn(now, verdicts)
             }
             // The shell reports on the errand that it was given.

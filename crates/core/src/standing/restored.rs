@@ -1,6 +1,6 @@
 //! How much of what a session is to know the present one knows.
 
-use super::{Knows, Standing, Telling, Verdict, Way};
+use super::{Knows, Standing, Subject, Telling, Verdict};
 
 /// What became of a session's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,16 +45,16 @@ impl Standing {
         let level = self.level.as_ref().filter(|_| session.offers.level);
         let level =
             level.map(|level| lack(&session.level).map(|why| format!("the log level `{level}`: {why}")));
-        let can = match session.offers.follow {
-            Way::None | Way::Stream { resources: false, .. } => false,
-            Way::Each | Way::Stream { resources: true, .. } => true,
-        };
-        let resources = self.following.followed().map(|(uri, knows)| {
+        let followed = self.following.followed().map(|(subject, knows)| {
+            let can = session.offers.follow.tells_of(subject);
             let why = if can { lack(knows) } else { Some("the server does not tell of changes") };
-            why.map(|why| format!("changes of `{uri}`: {why}"))
+            why.map(|why| match subject {
+                Subject::Resource(uri) => format!("changes of `{uri}`: {why}"),
+                Subject::Task(id) => format!("what becomes of the task `{id}`: {why}"),
+            })
         });
         let (mut total, mut missing, mut unnamed) = (0, Vec::new(), 0);
-        for lack in calls.chain(level).chain(resources) {
+        for lack in calls.chain(level).chain(followed) {
             total += 1;
             match lack {
                 Some(lack) if missing.len() < Self::MOST_NAMED => missing.push(lack),

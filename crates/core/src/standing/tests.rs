@@ -1,7 +1,8 @@
 use super::*;
 
 const EACH: Offers = Offers { level: true, follow: Way::Each };
-const STREAM: Offers = Offers { level: false, follow: Way::Stream { lists: true, resources: true } };
+const STREAM: Offers =
+    Offers { level: false, follow: Way::Stream { lists: true, resources: true, tasks: true } };
 
 fn at(seconds: u64) -> Mono {
     Mono::at(Duration::from_secs(seconds))
@@ -12,17 +13,25 @@ fn first() -> Epoch {
 }
 
 fn follow(begin: &[&str], end: &[&str]) -> Errand {
-    let owned = |uris: &[&str]| uris.iter().map(|uri| (*uri).to_owned()).collect();
+    let owned = |uris: &[&str]| uris.iter().map(|uri| resource(uri)).collect();
     Errand::Follow { begin: owned(begin), end: owned(end) }
 }
 
 fn listen(uris: &[&str]) -> Errand {
-    Errand::Listen { uris: uris.iter().map(|uri| (*uri).to_owned()).collect() }
+    Errand::Listen { subjects: uris.iter().map(|uri| resource(uri)).collect() }
+}
+
+fn resource(uri: &str) -> Subject {
+    Subject::Resource(uri.to_owned())
+}
+
+fn task(id: &str) -> Subject {
+    Subject::Task(id.to_owned())
 }
 
 /// Runs every errand that is due; the server does as it is told. Answers with what it was told, and with
 /// what is worth another look.
-fn obey(standing: &mut Standing, now: Mono, epoch: Epoch) -> (Vec<Errand>, Vec<String>) {
+fn obey(standing: &mut Standing, now: Mono, epoch: Epoch) -> (Vec<Errand>, Vec<Subject>) {
     let (mut told, mut again) = (Vec::new(), Vec::new());
     while let Some(errand) = standing.next(now, epoch) {
         let ended = match &errand {
@@ -30,7 +39,7 @@ fn obey(standing: &mut Standing, now: Mono, epoch: Epoch) -> (Vec<Errand>, Vec<S
             Errand::Follow { begin, .. } => {
                 Ended::Followed(begin.iter().map(|uri| (uri.clone(), Verdict::Done)).collect())
             }
-            Errand::Listen { uris } => Ended::Listening { granted: uris.clone() },
+            Errand::Listen { subjects } => Ended::Listening { granted: subjects.clone() },
         };
         again.extend(standing.ended(now, epoch, ended));
         told.push(errand);
@@ -48,33 +57,33 @@ fn session(offers: Offers) -> Standing {
 #[test]
 fn the_first_follower_begins_and_the_last_one_ends() {
     let mut standing = session(EACH);
-    standing.follow("a").unwrap();
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
+    standing.follow(&resource("a")).unwrap();
     assert_eq!(obey(&mut standing, at(0), first()).0, [follow(&["a"], &[])]);
-    standing.follow("a").unwrap();
-    standing.unfollow("a");
-    standing.unfollow("a");
+    standing.follow(&resource("a")).unwrap();
+    standing.unfollow(&resource("a"));
+    standing.unfollow(&resource("a"));
     assert!(obey(&mut standing, at(1), first()).0.is_empty());
-    assert!(standing.is_followed("a"));
-    standing.unfollow("a");
+    assert!(standing.is_followed(&resource("a")));
+    standing.unfollow(&resource("a"));
     assert_eq!(obey(&mut standing, at(2), first()).0, [follow(&[], &["a"])]);
-    assert!(!standing.is_followed("a"));
+    assert!(!standing.is_followed(&resource("a")));
     // One too many is not counted.
-    standing.unfollow("a");
-    standing.follow("a").unwrap();
+    standing.unfollow(&resource("a"));
+    standing.follow(&resource("a")).unwrap();
     assert_eq!(obey(&mut standing, at(3), first()).0, [follow(&["a"], &[])]);
 }
 
 #[test]
 fn whoever_changes_his_mind_while_the_server_is_told_is_heard_afterwards() {
     let mut standing = session(EACH);
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     assert_eq!(standing.next(at(0), first()), Some(follow(&["a"], &[])));
     assert_eq!(standing.next(at(0), first()), None, "one at a time");
-    standing.unfollow("a");
-    standing.ended(at(0), first(), Ended::Followed(vec![("a".into(), Verdict::Done)]));
+    standing.unfollow(&resource("a"));
+    standing.ended(at(0), first(), Ended::Followed(vec![(resource("a"), Verdict::Done)]));
     assert_eq!(standing.next(at(0), first()), Some(follow(&[], &["a"])));
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     standing.ended(at(0), first(), Ended::Followed(Vec::new()));
     assert_eq!(standing.next(at(0), first()), Some(follow(&["a"], &[])));
 }
@@ -83,20 +92,20 @@ fn whoever_changes_his_mind_while_the_server_is_told_is_heard_afterwards() {
 fn d04_a_new_session_is_told_everything_again_and_followers_look_again() {
     let mut standing = session(EACH);
     standing.set_level("info");
-    standing.follow("a").unwrap();
-    standing.follow("b").unwrap();
+    standing.follow(&resource("a")).unwrap();
+    standing.follow(&resource("b")).unwrap();
     let everything = [Errand::SetLevel("info".to_owned()), follow(&["a", "b"], &[])];
     assert_eq!(obey(&mut standing, at(0), first()), (everything.to_vec(), Vec::new()));
     standing.end_session();
-    assert!(!standing.is_followed("a"));
-    standing.unfollow("b");
-    standing.follow("c").unwrap();
+    assert!(!standing.is_followed(&resource("a")));
+    standing.unfollow(&resource("b"));
+    standing.follow(&resource("c")).unwrap();
     let second = first().next();
     standing.begin_session(second, EACH, Vec::new());
     assert_eq!(standing.next(at(9), first()), None, "a straggler of the old session");
     let (told, again) = obey(&mut standing, at(9), second);
     assert_eq!(told, [Errand::SetLevel("info".to_owned()), follow(&["a", "c"], &[])]);
-    assert_eq!(again, ["a"], "it may have changed meanwhile; `c` was not followed before");
+    assert_eq!(again, [resource("a")], "it may have changed meanwhile; `c` was not followed before");
 }
 
 #[test]
@@ -114,21 +123,21 @@ fn the_level_is_told_once_and_only_where_it_can_be() {
 #[test]
 fn what_was_missed_is_told_again_ever_more_patiently_and_what_was_declined_only_when_asked() {
     let mut standing = session(EACH);
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     let mut now = at(0);
     for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(standing.next(now, first()), Some(follow(&["a"], &[])));
         let missed = Verdict::Missed("HTTP 500".to_owned());
-        standing.ended(now, first(), Ended::Followed(vec![("a".into(), missed)]));
+        standing.ended(now, first(), Ended::Followed(vec![(resource("a"), missed)]));
         assert_eq!(standing.next(now, first()), None);
         assert_eq!(standing.wake_at(), Some(now + Duration::from_secs(pause)));
         now = now + Duration::from_secs(pause);
     }
     assert_eq!(standing.next(now, first()), Some(follow(&["a"], &[])));
     let declined = Verdict::Declined("no such resource".to_owned());
-    standing.ended(now, first(), Ended::Followed(vec![("a".into(), declined)]));
+    standing.ended(now, first(), Ended::Followed(vec![(resource("a"), declined)]));
     assert_eq!((standing.next(now, first()), standing.wake_at()), (None, None));
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     assert_eq!(standing.next(now, first()), Some(follow(&["a"], &[])));
 }
 
@@ -136,49 +145,49 @@ fn what_was_missed_is_told_again_ever_more_patiently_and_what_was_declined_only_
 fn a_stream_names_everything_at_once_and_is_replaced_when_that_changes() {
     let mut standing = session(STREAM);
     assert_eq!(obey(&mut standing, at(0), first()).0, [listen(&[])], "lists are told of too");
-    standing.follow("a").unwrap();
-    standing.follow("b").unwrap();
+    standing.follow(&resource("a")).unwrap();
+    standing.follow(&resource("b")).unwrap();
     assert_eq!(obey(&mut standing, at(1), first()).0, [listen(&["a", "b"])]);
-    standing.unfollow("a");
+    standing.unfollow(&resource("a"));
     assert_eq!(obey(&mut standing, at(2), first()).0, [listen(&["b"])]);
-    standing.unfollow("b");
+    standing.unfollow(&resource("b"));
     assert_eq!(obey(&mut standing, at(3), first()).0, [listen(&[])]);
 }
 
 #[test]
 fn what_is_not_acknowledged_does_not_stand_in_the_way_of_the_rest() {
     let mut standing = session(STREAM);
-    standing.follow("a").unwrap();
-    standing.follow("b").unwrap();
+    standing.follow(&resource("a")).unwrap();
+    standing.follow(&resource("b")).unwrap();
     standing.next(at(0), first()).unwrap();
-    standing.ended(at(0), first(), Ended::Listening { granted: vec!["b".to_owned()] });
-    assert!(!standing.is_followed("a") && standing.is_followed("b"));
+    standing.ended(at(0), first(), Ended::Listening { granted: vec![resource("b")] });
+    assert!(!standing.is_followed(&resource("a")) && standing.is_followed(&resource("b")));
     assert_eq!(standing.next(at(1), first()), None);
-    standing.follow("c").unwrap();
+    standing.follow(&resource("c")).unwrap();
     assert_eq!(standing.next(at(2), first()), Some(listen(&["b", "c"])));
 }
 
 #[test]
 fn a_stream_that_ends_is_opened_again_after_a_while_and_followers_look_again() {
     let mut standing = session(STREAM);
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     obey(&mut standing, at(0), first());
     standing.stream_ended(at(1), first());
-    assert_eq!((standing.next(at(5), first()), standing.is_followed("a")), (None, false));
+    assert_eq!((standing.next(at(5), first()), standing.is_followed(&resource("a"))), (None, false));
     assert_eq!(standing.wake_at(), Some(at(6)));
-    assert_eq!(obey(&mut standing, at(6), first()), (vec![listen(&["a"])], vec!["a".to_owned()]));
+    assert_eq!(obey(&mut standing, at(6), first()), (vec![listen(&["a"])], vec![resource("a")]));
 }
 
 #[test]
 fn a_new_stream_that_is_refused_leaves_the_old_one_as_it_was() {
     let mut standing = session(STREAM);
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     obey(&mut standing, at(0), first());
-    standing.follow("b").unwrap();
+    standing.follow(&resource("b")).unwrap();
     assert_eq!(standing.next(at(1), first()), Some(listen(&["a", "b"])));
     let refused = Verdict::Declined("no such resource".to_owned());
     standing.ended(at(1), first(), Ended::NotListening(refused));
-    assert!(standing.is_followed("a") && !standing.is_followed("b"));
+    assert!(standing.is_followed(&resource("a")) && !standing.is_followed(&resource("b")));
     assert_eq!((standing.next(at(2), first()), standing.wake_at()), (None, None));
 }
 
@@ -190,35 +199,71 @@ fn a_server_without_streams_is_not_asked_for_one_again() {
     assert_eq!((standing.next(at(100), first()), standing.wake_at()), (None, None));
 }
 
+fn concerned<'a>(standing: &'a Standing, uri: &str) -> Vec<&'a str> {
+    let name = |subject: &'a Subject| match subject {
+        Subject::Resource(name) | Subject::Task(name) => name.as_str(),
+    };
+    standing.concerned(uri).into_iter().map(name).collect()
+}
+
+#[test]
+fn a_task_is_followed_on_the_stream_of_the_resources_and_by_another_name_than_theirs() {
+    let mut standing = session(STREAM);
+    standing.follow(&resource("a")).unwrap();
+    standing.follow(&task("a")).unwrap();
+    standing.follow(&task("a")).unwrap();
+    let both = Errand::Listen { subjects: vec![resource("a"), task("a")] };
+    assert_eq!(obey(&mut standing, at(0), first()).0, [both]);
+    assert_eq!(standing.concerned("a"), [&resource("a")], "a change of the resource is nothing to the task");
+    standing.unfollow(&task("a"));
+    assert!(obey(&mut standing, at(1), first()).0.is_empty(), "somebody still follows it");
+    standing.stream_ended(at(2), first());
+    let again = Errand::Listen { subjects: vec![resource("a"), task("a")] };
+    assert_eq!(obey(&mut standing, at(7), first()), (vec![again], vec![resource("a"), task("a")]));
+    standing.unfollow(&task("a"));
+    assert_eq!(obey(&mut standing, at(8), first()).0, [listen(&["a"])]);
+}
+
+#[test]
+fn a_server_is_not_asked_for_tasks_that_it_could_not_tell_of() {
+    for way in [Way::Each, Way::Stream { lists: false, resources: true, tasks: false }] {
+        let mut standing = session(Offers { level: false, follow: way });
+        standing.follow(&task("a")).unwrap();
+        assert!(obey(&mut standing, at(0), first()).0.is_empty());
+        let missing = vec!["what becomes of the task `a`: the server does not tell of changes".to_owned()];
+        assert_eq!(standing.restored(), Some(Restored::Partly { missing }));
+    }
+}
+
 #[test]
 fn a_change_concerns_the_resource_and_what_it_is_a_part_of() {
     let mut standing = Standing::default();
     for uri in ["file:///a", "file:///a/b", "file:///a/b/", "file:///ab", "db://t?q", "x"] {
-        standing.follow(uri).unwrap();
+        standing.follow(&resource(uri)).unwrap();
     }
-    assert_eq!(standing.concerned("file:///a/b"), ["file:///a", "file:///a/b"]);
-    assert_eq!(standing.concerned("file:///a/b/c"), ["file:///a", "file:///a/b", "file:///a/b/"]);
-    assert_eq!(standing.concerned("file:///abc"), [""; 0]);
-    assert_eq!(standing.concerned("db://t?q#7"), ["db://t?q"]);
-    assert_eq!(standing.concerned("db://t"), [""; 0]);
-    assert_eq!(standing.concerned("ümlaut/x"), [""; 0]);
-    standing.unfollow("x");
-    assert_eq!(standing.concerned("x"), [""; 0]);
+    assert_eq!(concerned(&standing, "file:///a/b"), ["file:///a", "file:///a/b"]);
+    assert_eq!(concerned(&standing, "file:///a/b/c"), ["file:///a", "file:///a/b", "file:///a/b/"]);
+    assert_eq!(concerned(&standing, "file:///abc"), [""; 0]);
+    assert_eq!(concerned(&standing, "db://t?q#7"), ["db://t?q"]);
+    assert_eq!(concerned(&standing, "db://t"), [""; 0]);
+    assert_eq!(concerned(&standing, "ümlaut/x"), [""; 0]);
+    standing.unfollow(&resource("x"));
+    assert_eq!(concerned(&standing, "x"), [""; 0]);
 }
 
 #[test]
 fn nobodys_appetite_fills_our_memory() {
     let mut standing = Standing::default();
     for number in 0..10_000 {
-        standing.follow(&number.to_string()).unwrap();
+        standing.follow(&resource(&number.to_string())).unwrap();
     }
-    assert_eq!(standing.follow("one more"), Err(Full));
+    assert_eq!(standing.follow(&resource("one more")), Err(Full));
     for _ in 0..90_000 {
-        standing.follow("7").unwrap();
+        standing.follow(&resource("7")).unwrap();
     }
-    assert_eq!(standing.follow("7"), Err(Full), "followers are counted too");
-    standing.unfollow("9");
-    standing.follow("one more").unwrap();
+    assert_eq!(standing.follow(&resource("7")), Err(Full), "followers are counted too");
+    standing.unfollow(&resource("9"));
+    standing.follow(&resource("one more")).unwrap();
 }
 
 #[test]
@@ -244,7 +289,7 @@ fn d04_it_is_told_once_how_much_was_put_back() {
     assert_eq!(standing.restored(), None, "too early to tell");
     obey(&mut standing, at(0), first());
     assert_eq!((standing.take_restored(), standing.restored()), (None, Some(Restored::Nothing)));
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     obey(&mut standing, at(0), first());
     assert_eq!((standing.take_restored(), standing.restored()), (None, Some(Restored::Everything)));
     let second = first().next();
@@ -261,7 +306,7 @@ fn d04_it_is_told_once_how_much_was_put_back() {
 fn d04_what_could_not_be_put_back_is_named_with_its_cause_until_it_is() {
     let mut standing = Standing::default();
     standing.set_level("info");
-    standing.follow("a").unwrap();
+    standing.follow(&resource("a")).unwrap();
     let refused = vec![
         ("login".to_owned(), Verdict::Declined("wrong password".to_owned())),
         ("select".to_owned(), Verdict::Done),
@@ -270,7 +315,7 @@ fn d04_what_could_not_be_put_back_is_named_with_its_cause_until_it_is() {
     standing.next(at(0), first()).unwrap();
     standing.ended(at(0), first(), Ended::Level(Verdict::Missed("HTTP 500".to_owned())));
     standing.next(at(0), first()).unwrap();
-    standing.ended(at(0), first(), Ended::Followed(vec![("a".into(), Verdict::Done)]));
+    standing.ended(at(0), first(), Ended::Followed(vec![(resource("a"), Verdict::Done)]));
     assert_eq!(standing.next(at(0), first()), None);
     let missing =
         |texts: &[&str]| Restored::Partly { missing: texts.iter().map(|t| (*t).to_owned()).collect() };
@@ -288,7 +333,7 @@ fn d04_what_could_not_be_put_back_is_named_with_its_cause_until_it_is() {
 fn a_long_list_of_what_is_missing_is_cut() {
     let mut standing = Standing::default();
     for number in 0..500 {
-        standing.follow(&number.to_string()).unwrap();
+        standing.follow(&resource(&number.to_string())).unwrap();
     }
     standing.begin_session(first(), Offers { level: true, follow: Way::None }, Vec::new());
     standing.next(at(0), first());

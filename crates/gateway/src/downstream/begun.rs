@@ -221,14 +221,13 @@ impl Overhears for Begun {
                     ear.said(said.message);
                 }
             }
-            // A modern server tells only those who listen for it.
             _ => {}
         }
     }
 }
 
 /// A message about a task, under the name that its client uses.
-fn under(message: &[u8], params: &RawValue, own: &str, public: &str) -> Vec<u8> {
+pub(super) fn under(message: &[u8], params: &RawValue, own: &str, public: &str) -> Vec<u8> {
     if own == public {
         return message.to_vec();
     }

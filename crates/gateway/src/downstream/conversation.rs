@@ -283,11 +283,11 @@ impl Conversation {
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
         let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
         let who = |abilities| self.presence.client(abilities);
-        let client = Client::of_request(request.params, who).at_servers;
+        let client = Client::of_request(request.params, who);
         let listening = self.listening.spawn({
             let id = id.clone();
             async move {
-                let mut listening = Listening::begin(&gateway, &id, params.as_deref(), client).await;
+                let mut listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
                 if out.send(listening.acknowledged()).await.is_err() {
                     return;
                 }

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 /// What one client follows.
 #[derive(Default)]
 pub(crate) struct Follows {
-    board: Arc<Board>,
+    pub(super) board: Arc<Board>,
     kept: Mutex<Kept>,
 }
 
@@ -42,7 +42,7 @@ struct Kept {
 
 /// Where changes are written down.
 #[derive(Default)]
-struct Board {
+pub(super) struct Board {
     changes: Mutex<Changes>,
     news: Notify,
 }
@@ -119,7 +119,7 @@ impl Follows {
         drop(subscriptions);
     }
 
-    fn keep(&self, uri: &str, subscription: Subscription) -> Result<(), NotFollowed> {
+    pub(super) fn keep(&self, uri: &str, subscription: Subscription) -> Result<(), NotFollowed> {
         let mut kept = self.lock();
         if kept.over || !kept.has_room_for(uri) {
             drop(kept);
@@ -153,7 +153,7 @@ impl Board {
     /// parts of.
     const MOST_NAMED: usize = 1000;
 
-    fn put(&self, uri: String, message: Bytes, followed: &str) {
+    pub(super) fn put(&self, uri: String, message: Bytes, followed: &str) {
         let mut changes = self.lock();
         changes.count += 1;
         let number = changes.count;
@@ -241,7 +241,7 @@ impl Gateway {
         }
         let (server, key) = self.home_of(uri).ok_or(NotFollowed::Unknown)?;
         let ear = Ear { board: Arc::clone(&follows.board), public: uri.to_owned(), key: key.clone() };
-        let options = SubscribeOptions { patience, client: Some(client.clone()) };
+        let options = SubscribeOptions { patience, client: Some(client.clone()), shared: false };
         match self.host.subscribe(&server, &key, Arc::new(ear), options).await {
             Ok(Subscribed::Following(subscription)) => follows.keep(uri, subscription),
             Ok(Subscribed::Unsupported) => Err(NotFollowed::Unsupported),

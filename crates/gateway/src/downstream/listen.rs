@@ -2,6 +2,7 @@
 //! asked for. The transport decides where the messages go.
 
 use super::Gateway;
+use super::client::Client;
 use super::follows::Follows;
 use super::herald::Marks;
 use bytes::Bytes;
@@ -23,10 +24,11 @@ pub(super) struct Listening {
     id: RequestId,
     marks: watch::Receiver<Marks>,
     told: Marks,
-    follows: Follows,
+    resources: Follows,
+    tasks: Follows,
 }
 
-/// Servers that take longer to say whether they tell of a resource are not waited for: what they have is
+/// Servers that take longer to say whether they tell of something are not waited for: what they have is
 /// not acknowledged.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -36,26 +38,35 @@ impl Listening {
         gateway: &Gateway,
         id: &RequestId,
         params: Option<&RawValue>,
-        client: gripfast::Client,
+        client: &Client,
     ) -> Self {
         let mut granted = Filter::read(params);
         let mut marks = gateway.herald.follow();
         // From here on no change is missed, and the acknowledgement says so.
         let told = *marks.borrow_and_update();
-        let follows = Follows::default();
-        let wanted: BTreeSet<String> = std::mem::take(&mut granted.uris).into_iter().collect();
-        if !wanted.is_empty() {
+        let (resources, tasks) = (Follows::default(), Follows::default());
+        let uris: BTreeSet<String> = std::mem::take(&mut granted.uris).into_iter().collect();
+        let ids: BTreeSet<String> = std::mem::take(&mut granted.tasks).into_iter().collect();
+        if !uris.is_empty() {
             gateway.settle().await;
         }
-        let asking = wanted.into_iter().map(|uri| {
-            let (client, follows) = (&client, &follows);
+        let who = &client.at_servers;
+        let uris = uris.into_iter().map(|uri| {
+            let resources = &resources;
             async move {
-                let following = gateway.follow(client, follows, &uri, Some(ACKNOWLEDGE_WITHIN)).await;
+                let following = gateway.follow(who, resources, &uri, Some(ACKNOWLEDGE_WITHIN)).await;
                 following.ok().map(|()| uri)
             }
         });
-        granted.uris = join_all(asking).await.into_iter().flatten().collect();
-        Self { granted, id: id.clone(), marks, told, follows }
+        // Whoever does not say that it knows tasks has none.
+        let ids = ids.into_iter().filter(|_| client.has_tasks).map(|id| {
+            let tasks = &tasks;
+            async move { gateway.follow_task(who, tasks, &id, ACKNOWLEDGE_WITHIN).await.then_some(id) }
+        });
+        let (uris, ids) = tokio::join!(join_all(uris), join_all(ids));
+        granted.uris = uris.into_iter().flatten().collect();
+        granted.tasks = ids.into_iter().flatten().collect();
+        Self { granted, id: id.clone(), marks, told, resources, tasks }
     }
 
     /// The first message: what of the wishes is granted.
@@ -76,13 +87,15 @@ impl Listening {
                 .filter(|method| self.wants(method))
                 .map(|method| envelope::notification(method, None).into())
                 .collect();
-            news.extend(self.follows.tell().0);
+            news.extend(self.resources.tell().0);
+            news.extend(self.tasks.tell().0);
             if !news.is_empty() {
                 return Some(news.into_iter().map(|message| self.named(message)).collect());
             }
             tokio::select! {
                 changed = self.marks.changed() => changed.ok()?,
-                () = self.follows.changed() => {}
+                () = self.resources.changed() => {}
+                () = self.tasks.changed() => {}
             }
         }
     }

@@ -214,13 +214,13 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
 
 /// The stream of a modern client that listens. It ends with an answer when the gateway does.
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, principal: Principal) -> Response {
-    let client = Client::of_request(params, presence::without_session(principal)).at_servers;
+    let client = Client::of_request(params, presence::without_session(principal));
     let (id, params) = (id.to_request_id(), params.map(RawValue::to_owned));
     let begin = Stage::Opening(Arc::clone(gateway), id, params, client);
     let events = futures_util::stream::unfold(begin, |stage| async move {
         match stage {
             Stage::Opening(gateway, id, params, client) => {
-                let listening = Listening::begin(&gateway, &id, params.as_deref(), client).await;
+                let listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
                 let hello = sse::Writer::message(&listening.acknowledged());
                 Some((hello.into(), Stage::Open(gateway, listening)))
             }
@@ -246,7 +246,7 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, princip
 
 /// How far a stream of changes has come.
 enum Stage {
-    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, gripfast::Client),
+    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, Client),
     Open(Arc<Gateway>, Listening),
     Over,
 }

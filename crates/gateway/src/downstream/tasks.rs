@@ -5,14 +5,20 @@
 
 use super::Gateway;
 use super::ask::{Asked, Fault, Told, member, raw};
-use super::begun::{Kind, Place};
+use super::begun::{self, Begun, Kind, Place};
+use super::follows::{Board, Follows};
 use super::forward::At;
 use futures_util::future::join_all;
+use gripfast::transport::Listener;
+use gripfast::wire::envelope::Message;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
-use gripfast::wire::tasks::{self, Begun, Progress};
+use gripfast::wire::tasks::{self, Begun as NewTask, Progress};
 use gripfast::wire::{Era, Outcome, codes};
-use gripfast::{Answer, CallError, CallOptions, Client, Code, Fate, Host, RawValue};
+use gripfast::{
+    Answer, CallError, CallOptions, Client, Code, Fate, Host, RawValue, SubscribeOptions, Subscribed,
+};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -80,7 +86,7 @@ impl Gateway {
             return None;
         }
         let Outcome::Result(result) = answer.outcome() else { return None };
-        let Begun { id, lifetime } = Begun::read(asked.era, result)?;
+        let NewTask { id, lifetime } = NewTask::read(asked.era, result)?;
         let (client, id) = (&asked.client.at_servers, id.into_owned());
         let own = client.key().filter(|_| !answer.is_shared()).cloned();
         let place = Place { server: server.to_owned(), own, id: id.clone() };
@@ -155,6 +161,30 @@ impl Gateway {
         Some(tasks::renamed(&task, &place.id, public).apply(&task).get().to_owned())
     }
 
+    /// Lets a modern client hear what becomes of one of its tasks. Answers whether it will.
+    pub(super) async fn follow_task(
+        &self,
+        client: &Client,
+        follows: &Follows,
+        public: &str,
+        patience: Duration,
+    ) -> bool {
+        let Some(place) = self.begun.task(client, public) else { return false };
+        let (server, id, shared) = (place.server.clone(), place.id.clone(), place.own.is_none());
+        let ear = Ear {
+            board: Arc::clone(&follows.board),
+            begun: Arc::clone(&self.begun),
+            client: client.clone(),
+            public: public.to_owned(),
+            place,
+        };
+        let options = SubscribeOptions { patience: Some(patience), client: Some(client.clone()), shared };
+        match self.host.subscribe_to_task(&server, &id, Arc::new(ear), options).await {
+            Ok(Subscribed::Following(subscription)) => follows.keep(public, subscription).is_ok(),
+            Ok(Subscribed::Declined(_) | Subscribed::Unsupported) | Err(_) => false,
+        }
+    }
+
     /// What a client is told that cannot have asked for a task.
     fn without_tasks(&self, asked: &Asked<'_>) -> Option<Told> {
         if asked.client.has_tasks {
@@ -180,7 +210,7 @@ impl Gateway {
             told => return told,
         };
         let begun = match passed_on.answer.outcome() {
-            Outcome::Result(result) => Begun::read(Era::Legacy, result).map(|begun| begun.id.into_owned()),
+            Outcome::Result(result) => NewTask::read(Era::Legacy, result).map(|begun| begun.id.into_owned()),
             Outcome::Error(_) => None,
         };
         let Some(id) = begun else { return Told::Answer(passed_on) };
@@ -215,6 +245,28 @@ impl Gateway {
         let asked = Asked { method, ear: asked.ear.clone(), client: asked.client.clone(), ..*asked };
         let at = if carried.shared { At::Shared } else { At::Own };
         self.forward_at(&asked, &carried.server, Ok(params_of(&carried.id)), at).await
+    }
+}
+
+/// Hears of one task on behalf of its client.
+struct Ear {
+    board: Arc<Board>,
+    begun: Arc<Begun>,
+    client: Client,
+    public: String,
+    place: Place,
+}
+
+impl Listener for Ear {
+    fn said(&self, message: &[u8]) {
+        // A server that began to count anew may have given the id to somebody else's task.
+        if self.begun.task(&self.client, &self.public).as_ref() != Some(&self.place) {
+            return;
+        }
+        let Ok(Message::Notification(said)) = Message::parse(message) else { return };
+        let Some(params) = said.params else { return };
+        let message = begun::under(message, params, &self.place.id, &self.public);
+        self.board.put(self.public.clone(), message.into(), &self.public);
     }
 }
 

@@ -225,6 +225,22 @@ impl Modern {
         text_of(&self.asks("tools/call", call(tool, arguments)).await)
     }
 
+    /// Begins a request that says what its client can do, and does not wait for its end.
+    pub(crate) async fn begins_as(
+        &self,
+        capabilities: Value,
+        id: &str,
+        method: &str,
+        params: Value,
+    ) -> Events {
+        let (headers, _) = spoken(id.into(), method, params.clone());
+        let mut params = in_context(params);
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        let headers = [POSTED, &borrowed(&headers)].concat();
+        let body = request(id, method, &params).to_string();
+        Events::of(self.http.begin(Method::POST, "/mcp", &headers, body).await)
+    }
+
     /// Begins a request and does not wait for its end.
     pub(crate) async fn begins(&self, id: &str, method: &str, params: Value) -> Events {
         let (headers, body) = spoken(id.into(), method, params);

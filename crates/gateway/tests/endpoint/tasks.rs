@@ -180,6 +180,80 @@ async fn a_modern_client_has_tasks_at_a_modern_server_if_it_declares_them() {
     assert_eq!(legacy.asks("tasks/get", about(id)).await["error"]["code"], -32601);
 }
 
+/// Opens a stream that is to tell of these tasks.
+async fn listens(http: &Http, ids: &[&str]) -> Events {
+    Modern::of(http).begins_as(has_tasks(), "ear", "subscriptions/listen", wanted(ids)).await
+}
+
+fn wanted(ids: &[&str]) -> Value {
+    json!({ "notifications": { "taskIds": ids } })
+}
+
+#[tokio::test]
+async fn a_modern_client_that_listens_hears_what_becomes_of_its_tasks_under_its_own_names() {
+    let (one, two) = (server(EraChoice::Modern).await, server(EraChoice::Modern).await);
+    let config = at("one", &one.url(), "modern", &[]) + &at("two", &two.url(), "modern", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Modern::of(&scene.http);
+    for tool in ["one__job", "two__job", "one__job"] {
+        let begun = client.asks_as(has_tasks(), "tools/call", call(tool, json!({ "text": tool }))).await;
+        assert_eq!(begun["result"]["resultType"], "task", "{begun}");
+    }
+    let mut stream = listens(&scene.http, &["job-1", "two+job-1", "job-9"]).await;
+    let acknowledged = stream.message().await;
+    assert_eq!(
+        acknowledged["params"]["notifications"],
+        json!({ "taskIds": ["job-1", "two+job-1"] }),
+        "what is served"
+    );
+    // The second of the first server is nobody's to hear of, and comes first.
+    for (finish, id) in [("one__finish", "job-2"), ("two__finish", "job-1"), ("one__finish", "job-1")] {
+        client.calls(finish, json!({ "id": id })).await;
+        if id == "job-2" {
+            continue;
+        }
+        let told = stream.message().await;
+        let (name, text) =
+            if finish == "two__finish" { ("two+job-1", "two__job") } else { ("job-1", "one__job") };
+        assert_eq!(
+            (&told["method"], &told["params"]["taskId"]),
+            (&json!("notifications/tasks"), &json!(name)),
+            "{told}"
+        );
+        assert_eq!(told["params"]["result"]["content"][0]["text"], text, "{told}");
+        assert_eq!(
+            told["params"]["_meta"],
+            json!({ "io.modelcontextprotocol/subscriptionId": "ear" }),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_client_hears_of_its_own_tasks_only_and_of_none_if_it_declares_none() {
+    let demo = server(EraChoice::Modern).await;
+    let scene = Scene::with(&at("one", &demo.url(), "modern", &[])).await;
+    let owner = Modern::of(&scene.http);
+    owner.asks_as(has_tasks(), "tools/call", call("one__job", json!({}))).await;
+    let mut undeclared = owner.begins("ear", "subscriptions/listen", wanted(&["job-1"])).await;
+    assert_eq!(undeclared.message().await["params"]["notifications"], json!({}));
+
+    // A connection of the oldest HTTP is a client of its own, in either era.
+    let mut stream = Events::of(scene.http.begin(http::Method::GET, "/sse", &[], "").await);
+    let endpoint = stream.next().await.unwrap().data;
+    let mut params = crate::client::in_context(wanted(&["job-1"]));
+    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = has_tasks();
+    let listen = request("theirs", "subscriptions/listen", &params).to_string();
+    scene.http.send(http::Method::POST, &endpoint, &[], listen).await;
+    assert_eq!(stream.message().await["params"]["notifications"], json!({}), "it is another's task");
+
+    let mut mine = listens(&scene.http, &["job-1"]).await;
+    assert_eq!(mine.message().await["params"]["notifications"], wanted(&["job-1"])["notifications"]);
+    owner.calls("one__finish", json!({ "id": "job-1" })).await;
+    assert_eq!(mine.message().await["params"]["status"], "completed");
+    assert!(stream.is_silent().await && undeclared.is_silent().await);
+}
+
 #[tokio::test]
 async fn where_no_server_has_tasks_nobody_is_told_of_any() {
     let demo = demo_with(Options::default()).await;

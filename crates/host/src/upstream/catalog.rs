@@ -10,6 +10,7 @@ use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
 use gripfast_core::supervise::upstream::Input;
 use gripfast_wire::envelope::{self, Message};
+use gripfast_wire::era::RequestContext;
 use gripfast_wire::headers::{self, ParamHeaders};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{List, Page, Tool};
@@ -223,9 +224,21 @@ impl Upstream {
         params: Option<&RawValue>,
         during: During,
     ) -> Result<bytes::Bytes, Box<Trouble>> {
+        self.own_request_as(live, &live.context, method, params, during).await
+    }
+
+    /// The same, where a modern server is told something else about us than usual.
+    pub(super) async fn own_request_as(
+        &self,
+        live: &Live,
+        context: &RequestContext,
+        method: &str,
+        params: Option<&RawValue>,
+        during: During,
+    ) -> Result<bytes::Bytes, Box<Trouble>> {
         let id = self.mint_id();
         let with_context = match live.session.era {
-            Era::Modern => live.context.apply_to(params).ok(),
+            Era::Modern => context.apply_to(params).ok(),
             Era::Legacy => None,
         };
         let request = Outgoing {

@@ -7,22 +7,27 @@ use super::wishes::Told;
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Reply, Trouble};
 use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Failure, Outcome as Fate, Sent};
-use gripfast_core::standing::{Ended, Errand, Offers, Restored, Way};
+use gripfast_core::standing::{Ended, Errand, Offers, Restored, Subject, Way};
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
 use gripfast_wire::envelope;
+use gripfast_wire::era::RequestContext;
 use gripfast_wire::log::{self, LogLevel};
-use gripfast_wire::patch::Patch;
+use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::subscriptions::{self, Filter};
-use gripfast_wire::{Era, RawValue, codes};
+use gripfast_wire::{Era, Outcome, RawValue, codes, tasks};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// A stream that is not acknowledged by then is taken as it is.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Tasks that are looked at side by side after a stream was lost.
+const LOOKS_AT_ONCE: usize = 8;
 
 /// The stream of changes of the modern era. Dropping it closes it.
 struct Stream(JoinHandle<Result<Reply, Box<Trouble>>>);
@@ -34,14 +39,28 @@ impl Drop for Stream {
 }
 
 impl Live {
-    fn filter(&self, lists: bool, uris: Vec<String>) -> Filter {
+    fn filter(&self, lists: bool, subjects: &[Subject]) -> Filter {
         let said = self.server.capabilities;
+        let (mut uris, mut tasks) = (Vec::new(), Vec::new());
+        for subject in subjects {
+            match subject {
+                Subject::Resource(uri) => uris.push(uri.clone()),
+                Subject::Task(id) => tasks.push(id.clone()),
+            }
+        }
         Filter {
             tools: lists && said.tools_changes,
             prompts: lists && said.prompts_changes,
             resources: lists && said.resources_changes,
             uris,
+            tasks,
         }
+    }
+
+    /// The context of a request about tasks, which only whoever declares them may make.
+    fn context_with_tasks(&self) -> RequestContext {
+        let capabilities = tasks::declared_in(&self.context.capabilities);
+        RequestContext { capabilities, ..self.context.clone() }
     }
 }
 
@@ -58,8 +77,9 @@ impl Upstream {
             Era::Modern => Offers {
                 level: false,
                 follow: Way::Stream {
-                    lists: self.hears_of_lists() && !live.filter(true, Vec::new()).is_empty(),
+                    lists: self.hears_of_lists() && !live.filter(true, &[]).is_empty(),
                     resources: said.resources_subscribe,
+                    tasks: live.server.has_tasks(),
                 },
             },
         }
@@ -80,7 +100,8 @@ impl Upstream {
             due.as_mut().enable();
             while let Some(errand) = self.wishes.next(self.clock.now().mono, live.epoch) {
                 let (ended, told) = self.run(&live, &mut stream, errand).await;
-                self.wishes.ended(self.clock.now().mono, live.epoch, ended, told);
+                let tasks = self.wishes.ended(self.clock.now().mono, live.epoch, ended, told);
+                self.look_at(&live, tasks).await;
             }
             if let Some(restored) = self.wishes.take_restored() {
                 let missing = match restored {
@@ -114,7 +135,7 @@ impl Upstream {
         live: &Arc<Live>,
         stream: &mut Option<Stream>,
         errand: Errand,
-    ) -> (Ended, Vec<(String, Told)>) {
+    ) -> (Ended, Vec<(Subject, Told)>) {
         match errand {
             Errand::SetLevel(level) => {
                 let params = Patch::new().set_text("level", &level).to_object();
@@ -127,24 +148,45 @@ impl Upstream {
                 (Ended::Level(told.verdict()), Vec::new())
             }
             Errand::Follow { begin, end } => {
-                let ending = join_all(end.iter().map(|uri| self.tell_of(live, "resources/unsubscribe", uri)));
+                let ending = end.iter().map(|subject| self.tell_of(live, "resources/unsubscribe", subject));
                 // Whatever it says to that: nobody listens any more.
-                ending.await;
-                let beginning = begin.into_iter().map(|uri| async move {
-                    let told = self.tell_of(live, "resources/subscribe", &uri).await;
-                    (uri, told)
+                join_all(ending).await;
+                let beginning = begin.into_iter().map(|subject| async move {
+                    let told = self.tell_of(live, "resources/subscribe", &subject).await;
+                    (subject, told)
                 });
                 let told = join_all(beginning).await;
-                let verdicts = told.iter().map(|(uri, told)| (uri.clone(), told.verdict())).collect();
+                let verdicts = told.iter().map(|(subject, told)| (subject.clone(), told.verdict())).collect();
                 (Ended::Followed(verdicts), told)
             }
-            Errand::Listen { uris } => self.listen(live, stream, uris).await,
+            Errand::Listen { subjects } => self.listen(live, stream, subjects).await,
         }
     }
 
-    async fn tell_of(self: &Arc<Self>, live: &Arc<Live>, method: &str, uri: &str) -> Told {
-        let params = Patch::new().set_text("uri", uri).to_object();
+    async fn tell_of(self: &Arc<Self>, live: &Arc<Live>, method: &str, subject: &Subject) -> Told {
+        let params = match subject {
+            Subject::Resource(uri) => Patch::new().set_text("uri", uri).to_object(),
+            Subject::Task(id) => Patch::new().set_text("taskId", id).to_object(),
+        };
         self.tell_server(live, method, &params).await
+    }
+
+    /// Looks at tasks whose followers may have missed something, and tells them how each stands. One that the server
+    /// does not know any more has nothing to tell.
+    async fn look_at(self: &Arc<Self>, live: &Arc<Live>, ids: Vec<String>) {
+        let context = live.context_with_tasks();
+        let looks = ids.into_iter().map(|id| {
+            let context = &context;
+            async move {
+                let params = Patch::new().set_text("taskId", &id).to_object();
+                let looking = self.own_request_as(live, context, "tasks/get", Some(&params), During::Probe);
+                let answer = looking.await.ok().and_then(|message| Answer::read(&message, Era::Modern))?;
+                let Outcome::Result(task) = answer.outcome() else { return None };
+                self.wishes.task_said(&id, &tasks::status_of(&Object::parse(task).ok()?));
+                Some(())
+            }
+        });
+        stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).collect::<Vec<_>>().await;
     }
 
     /// One request of our own, whose answer matters only in being one.
@@ -165,15 +207,15 @@ impl Upstream {
         self: &Arc<Self>,
         live: &Arc<Live>,
         stream: &mut Option<Stream>,
-        uris: Vec<String>,
-    ) -> (Ended, Vec<(String, Told)>) {
-        let filter = live.filter(self.hears_of_lists(), uris.clone());
+        subjects: Vec<Subject>,
+    ) -> (Ended, Vec<(Subject, Told)>) {
+        let filter = live.filter(self.hears_of_lists(), &subjects);
         if filter.is_empty() {
             *stream = None;
             return (Ended::Listening { granted: Vec::new() }, Vec::new());
         }
-        let each = |told: &dyn Fn(&String) -> Told| -> Vec<(String, Told)> {
-            uris.iter().map(|uri| (uri.clone(), told(uri))).collect()
+        let each = |told: &dyn Fn(&Subject) -> Told| -> Vec<(Subject, Told)> {
+            subjects.iter().map(|subject| (subject.clone(), told(subject))).collect()
         };
         let Some((mut opened, acknowledged)) = self.open_stream(live, &filter) else {
             let text = "its context does not fit a request".to_owned();
@@ -188,7 +230,7 @@ impl Upstream {
         match granted {
             Ok(granted) => {
                 *stream = Some(opened);
-                let told = each(&|uri| match granted.contains(uri) {
+                let told = each(&|subject| match granted.contains(subject) {
                     true => Told::Done,
                     false => Told::Declined(not_acknowledged()),
                 });
@@ -205,8 +247,12 @@ impl Upstream {
         self: &Arc<Self>,
         live: &Arc<Live>,
         filter: &Filter,
-    ) -> Option<(Stream, tokio::sync::oneshot::Receiver<Vec<String>>)> {
-        let params = live.context.apply_to(Some(&filter.to_params())).ok()?;
+    ) -> Option<(Stream, tokio::sync::oneshot::Receiver<Vec<Subject>>)> {
+        let params = filter.to_params();
+        let params = match filter.tasks.is_empty() {
+            true => live.context.apply_to(Some(&params)).ok()?,
+            false => live.context_with_tasks().apply_to(Some(&params)).ok()?,
+        };
         let id = self.mint_id();
         let request = Outgoing {
             id,
@@ -298,9 +344,9 @@ async fn end_of(stream: &mut Option<Stream>) -> Result<Result<Reply, Box<Trouble
     }
 }
 
-/// What a stream that was opened without this resource says about it.
+/// What a stream that was opened without something says about it.
 fn not_acknowledged() -> Answer {
-    let text = "the server does not tell of changes of this resource";
+    let text = "the server does not tell of changes of this";
     own_error(codes::INVALID_PARAMS, text, Era::Modern)
 }
 

@@ -6,11 +6,12 @@ use gripfast_core::event::Event;
 use gripfast_core::failure::Failure;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::ids::Epoch;
+use gripfast_core::standing::Subject;
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
-use gripfast_wire::codes;
 use gripfast_wire::envelope::{self, Message, Notification};
 use gripfast_wire::results::List;
 use gripfast_wire::subscriptions::{self, Acknowledged};
+use gripfast_wire::{codes, tasks};
 use std::sync::Arc;
 
 impl Upstream {
@@ -81,7 +82,7 @@ impl Upstream {
         }
     }
 
-    /// What tells of resources, or of what will be told of them.
+    /// What tells of what somebody follows, or of what will be told of it.
     fn followed(&self, notification: &Notification<'_>, bytes: &[u8]) {
         let Some(params) = notification.params else { return };
         match &*notification.method {
@@ -95,7 +96,14 @@ impl Upstream {
                 if let Some(Acknowledged { subscription, granted }) = Acknowledged::read(params)
                     && let Some(id) = subscription.as_u64()
                 {
-                    self.wishes.acknowledged(id, granted.uris);
+                    let uris = granted.uris.into_iter().map(Subject::Resource);
+                    let tasks = granted.tasks.into_iter().map(Subject::Task);
+                    self.wishes.acknowledged(id, uris.chain(tasks).collect());
+                }
+            }
+            tasks::MODERN_STATUS => {
+                if let Some(id) = tasks::named_in(params) {
+                    self.wishes.task_said(&id, bytes);
                 }
             }
             _ => {}

@@ -46,7 +46,7 @@ use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Admission, Ask, CallEnd, Input, Revision, Upstream as Machine};
 use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
-use gripfast_wire::{Era, RawValue};
+use gripfast_wire::{Era, Object, RawValue, tasks};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{Notify, watch};
@@ -155,6 +155,14 @@ pub(crate) struct ServerFacts {
     pub(crate) capabilities: ServerCapabilities,
     /// Its extensions of the protocol, as it declared them.
     pub(crate) extensions: Option<Box<RawValue>>,
+}
+
+impl ServerFacts {
+    /// Whether it has tasks as an extension of the protocol, in the manner of the modern era.
+    pub(crate) fn has_tasks(&self) -> bool {
+        let extensions = self.extensions.as_deref().and_then(|said| Object::parse(said).ok());
+        extensions.is_some_and(|extensions| extensions.get(tasks::EXTENSION).is_some())
+    }
 }
 
 /// What a server offers, as far as we decide on it.

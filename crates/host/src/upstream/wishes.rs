@@ -7,9 +7,9 @@ use super::{Hold, Upstream};
 use crate::transport::Listener;
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::ids::Epoch;
-use gripfast_core::standing::{Ended, Errand, Full, Offers, Restored, Standing, Verdict};
+use gripfast_core::standing::{Ended, Errand, Full, Offers, Restored, Standing, Subject, Verdict};
 use gripfast_core::time::Mono;
-use gripfast_wire::subscriptions;
+use gripfast_wire::{Era, subscriptions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, oneshot};
@@ -25,13 +25,13 @@ pub(crate) struct Wishes {
 #[derive(Default)]
 struct Table {
     standing: Standing,
-    /// Who hears of changes, by resource.
-    ears: BTreeMap<String, Vec<Ear>>,
+    /// Who hears of changes.
+    ears: BTreeMap<Subject, Vec<Ear>>,
     ears_made: u64,
-    /// Who waits for the server to know, by resource. They are let go with the session.
-    waiting: BTreeMap<String, Vec<oneshot::Sender<Told>>>,
+    /// Who waits for the server to know. They are let go with the session.
+    waiting: BTreeMap<Subject, Vec<oneshot::Sender<Told>>>,
     /// The stream that is being opened, and who waits for its acknowledgement.
-    opening: Option<(u64, oneshot::Sender<Vec<String>>)>,
+    opening: Option<(u64, oneshot::Sender<Vec<Subject>>)>,
 }
 
 struct Ear {
@@ -61,7 +61,7 @@ impl Told {
     }
 }
 
-/// How it stands with a resource that somebody wants to follow.
+/// How it stands with something that somebody wants to follow.
 enum Place {
     /// The server knows.
     Known,
@@ -114,15 +114,29 @@ impl Wishes {
         self.lock().standing.wake_at()
     }
 
-    /// An errand ended, with this for each resource that it was about. Whoever waits is told, and whoever may
-    /// have missed a change looks again.
-    pub(super) fn ended(&self, now: Mono, epoch: Epoch, ended: Ended, told: Vec<(String, Told)>) {
+    /// An errand ended, with this for each that it was about. Whoever waits is told, and whoever may have missed the
+    /// change of a resource looks again. Answers with the tasks that somebody has to look at for their followers.
+    pub(super) fn ended(
+        &self,
+        now: Mono,
+        epoch: Epoch,
+        ended: Ended,
+        told: Vec<(Subject, Told)>,
+    ) -> Vec<String> {
         let mut table = self.lock();
         let missed = table.standing.ended(now, epoch, ended);
-        let waiting: Vec<_> =
-            told.into_iter().filter_map(|(uri, told)| Some((table.waiting.remove(&uri)?, told))).collect();
-        let ears: Vec<_> =
-            missed.iter().map(|uri| (table.ears_of(uri), subscriptions::updated(uri))).collect();
+        let waiting: Vec<_> = told
+            .into_iter()
+            .filter_map(|(about, told)| Some((table.waiting.remove(&about)?, told)))
+            .collect();
+        let (mut ears, mut tasks) = (Vec::new(), Vec::new());
+        for subject in missed {
+            let followers = table.ears_of(&subject);
+            match subject {
+                Subject::Resource(uri) => ears.push((followers, subscriptions::updated(&uri))),
+                Subject::Task(id) => tasks.push(id),
+            }
+        }
         drop(table);
         for (waiting, told) in waiting {
             for waiter in waiting {
@@ -133,6 +147,7 @@ impl Wishes {
         for (ears, message) in ears {
             ears.iter().for_each(|ear| ear.said(&message));
         }
+        tasks
     }
 
     pub(super) fn stream_ended(&self, now: Mono, epoch: Epoch) {
@@ -140,20 +155,20 @@ impl Wishes {
     }
 
     /// The stream of request `id` is being opened; answers with what will be granted.
-    pub(super) fn opening(&self, id: u64) -> oneshot::Receiver<Vec<String>> {
+    pub(super) fn opening(&self, id: u64) -> oneshot::Receiver<Vec<Subject>> {
         let (granted, acknowledged) = oneshot::channel();
         self.lock().opening = Some((id, granted));
         acknowledged
     }
 
     /// The stream of request `id` is open.
-    pub(super) fn acknowledged(&self, id: u64, uris: Vec<String>) {
+    pub(super) fn acknowledged(&self, id: u64, subjects: Vec<Subject>) {
         let opening = {
             let mut table = self.lock();
             table.opening.take_if(|(opening, _)| *opening == id)
         };
         if let Some((_, granted)) = opening {
-            let _ = granted.send(uris);
+            let _ = granted.send(subjects);
         }
     }
 
@@ -166,38 +181,44 @@ impl Wishes {
         ears.iter().for_each(|ear| ear.said(message));
     }
 
-    fn add(&self, uri: &str, listener: Arc<dyn Listener>) -> Result<u64, Full> {
+    /// Something became of a task: whoever follows it hears this.
+    pub(super) fn task_said(&self, id: &str, message: &[u8]) {
+        let ears = self.lock().ears_of(&Subject::Task(id.to_owned()));
+        ears.iter().for_each(|ear| ear.said(message));
+    }
+
+    fn add(&self, subject: &Subject, listener: Arc<dyn Listener>) -> Result<u64, Full> {
         let mut table = self.lock();
-        table.standing.follow(uri)?;
+        table.standing.follow(subject)?;
         table.ears_made += 1;
         let number = table.ears_made;
-        table.ears.entry(uri.to_owned()).or_default().push(Ear { number, listener });
+        table.ears.entry(subject.clone()).or_default().push(Ear { number, listener });
         Ok(number)
     }
 
-    fn remove(&self, uri: &str, number: u64) {
+    fn remove(&self, subject: &Subject, number: u64) {
         let mut table = self.lock();
-        table.standing.unfollow(uri);
-        if let Some(ears) = table.ears.get_mut(uri) {
+        table.standing.unfollow(subject);
+        if let Some(ears) = table.ears.get_mut(subject) {
             ears.retain(|ear| ear.number != number);
             if ears.is_empty() {
-                table.ears.remove(uri);
+                table.ears.remove(subject);
             }
         }
         drop(table);
         self.due.notify_waiters();
     }
 
-    fn place(&self, uri: &str) -> Place {
+    fn place(&self, subject: &Subject) -> Place {
         let mut table = self.lock();
         if !table.standing.has_session() {
             return Place::NoSession;
         }
-        if table.standing.is_followed(uri) {
+        if table.standing.is_followed(subject) {
             return Place::Known;
         }
         let (tell, told) = oneshot::channel();
-        table.waiting.entry(uri.to_owned()).or_default().push(tell);
+        table.waiting.entry(subject.clone()).or_default().push(tell);
         drop(table);
         self.due.notify_waiters();
         Place::Waiting(told)
@@ -205,8 +226,8 @@ impl Wishes {
 }
 
 impl Table {
-    fn ears_of(&self, uri: &str) -> Vec<Arc<dyn Listener>> {
-        self.ears.get(uri).into_iter().flatten().map(|ear| Arc::clone(&ear.listener)).collect()
+    fn ears_of(&self, subject: &Subject) -> Vec<Arc<dyn Listener>> {
+        self.ears.get(subject).into_iter().flatten().map(|ear| Arc::clone(&ear.listener)).collect()
     }
 
     /// Whoever waits for something of a session that is over asks again.
@@ -216,10 +237,10 @@ impl Table {
     }
 }
 
-/// A resource whose changes are told of until this is dropped.
+/// Something whose changes are told of until this is dropped.
 pub(crate) struct Following {
     wishes: Arc<Wishes>,
-    pub(crate) uri: String,
+    pub(crate) subject: Subject,
     number: u64,
     /// A lazy server that sleeps tells nobody anything.
     _hold: Hold,
@@ -227,35 +248,34 @@ pub(crate) struct Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.wishes.remove(&self.uri, self.number);
+        self.wishes.remove(&self.subject, self.number);
     }
 }
 
-/// What came of wanting to follow a resource.
+/// What came of wanting to follow something.
 pub(crate) enum Followed {
     Following(Following),
     /// The server declined, in its own words.
     Declined(Answer),
-    /// The server does not tell of changed resources.
+    /// The server does not tell of such changes.
     Unsupported,
 }
 
 impl Upstream {
-    /// Follows a resource. Waits as a call does: for the link, and then for the server's word.
+    /// Follows something. Waits as a call does: for the link, and then for the server's word.
     ///
     /// Dropping the future leaves nothing behind.
     pub(crate) async fn follow(
         self: &Arc<Self>,
-        uri: &str,
+        subject: Subject,
         listener: Arc<dyn Listener>,
         deadline: Option<Mono>,
     ) -> Result<Followed, CallError> {
-        let number = self.wishes.add(uri, listener).map_err(|full| {
+        let number = self.wishes.add(&subject, listener).map_err(|full| {
             let text = format!("upstream `{}` cannot be followed further: {full}", self.name);
             CallError::new(Code::Overloaded, &self.name, Fate::NotSent, text)
         })?;
-        let following =
-            Following { wishes: Arc::clone(&self.wishes), uri: uri.to_owned(), number, _hold: self.hold() };
+        let following = Following { wishes: Arc::clone(&self.wishes), subject, number, _hold: self.hold() };
         let mut patience = Patience::new(self, deadline);
         let limit = self.clock.now().mono + self.settings().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
@@ -266,10 +286,14 @@ impl Upstream {
             // What is asked for is asked once for everybody, outside of anybody's slot.
             drop(ticket);
             let Some(live) = self.live().filter(|live| live.epoch == epoch) else { continue };
-            if !live.server.capabilities.resources_subscribe {
+            let can = match following.subject {
+                Subject::Resource(_) => live.server.capabilities.resources_subscribe,
+                Subject::Task(_) => live.session.era == Era::Modern && live.server.has_tasks(),
+            };
+            if !can {
                 return Ok(Followed::Unsupported);
             }
-            let told = match self.wishes.place(uri) {
+            let told = match self.wishes.place(&following.subject) {
                 Place::Known => return Ok(Followed::Following(following)),
                 Place::NoSession => continue,
                 Place::Waiting(told) => told,

@@ -286,3 +286,76 @@ async fn a_client_with_an_instance_of_its_own_follows_there_and_keeps_it_for_tha
     settle().await;
     assert_eq!(server.received(UNSUBSCRIBE), 1);
 }
+
+/// The status of each task that it has heard of since it was last asked.
+fn statuses(ear: &Ear) -> Vec<Value> {
+    let heard = std::mem::take(&mut *ear.0.lock().unwrap());
+    heard.iter().map(|message| json!([message["params"]["taskId"], message["params"]["status"]])).collect()
+}
+
+async fn follow_task(host: &Host, id: &str) -> (Subscribed, Arc<Ear>) {
+    let ear = Arc::new(Ear::default());
+    let options = SubscribeOptions::default();
+    (host.subscribe_to_task("it", id, Arc::clone(&ear) as _, options).await.unwrap(), ear)
+}
+
+async fn says(server: &Server, id: &str, status: &str) {
+    let params = json!({ "taskId": id, "status": status });
+    server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tasks", "params": params })).await;
+    settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_followed_on_the_one_stream_by_whoever_wants_to_hear_of_it() {
+    let (host, server) = modern().await;
+    let (_resource, _) = subscribe(&host, "mem://a").await;
+    let ((one, first), (two, second)) =
+        (follow_task(&host, "job-1").await, follow_task(&host, "job-1").await);
+    assert!(matches!((&one, &two), (Subscribed::Following(_), Subscribed::Following(_))));
+    assert_eq!(server.streams(), [["mem://a", "job-1"]]);
+    let asked = server.asked(LISTEN);
+    let declared = &asked.last().unwrap()["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+    assert_eq!(declared["extensions"]["io.modelcontextprotocol/tasks"], json!({}), "{declared}");
+    says(&server, "job-1", "working").await;
+    says(&server, "job-2", "working").await;
+    assert_eq!(
+        (statuses(&first), statuses(&second)),
+        (vec![json!(["job-1", "working"])], vec![json!(["job-1", "working"])])
+    );
+    drop(one);
+    settle().await;
+    assert_eq!(server.streams(), [["mem://a", "job-1"]], "somebody still follows it");
+    drop(two);
+    settle().await;
+    assert_eq!((server.streams(), server.gaps()), (vec![vec!["mem://a".to_owned()]], 0));
+    server.decline("secret");
+    assert!(matches!(follow_task(&host, "secret").await.0, Subscribed::Declined(_)));
+}
+
+/// D04: tasks too. What ended meanwhile would never be told of again.
+#[tokio::test(start_paused = true)]
+async fn d04_whoever_follows_a_task_hears_how_it_stands_after_the_stream_was_lost() {
+    let (host, server) = modern().await;
+    let (_kept, ear) = follow_task(&host, "job-1").await;
+    server.end_streams();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    settle().await;
+    assert_eq!(
+        (server.streams(), statuses(&ear)),
+        (vec![vec!["job-1".to_owned()]], vec![json!(["job-1", "looked at"])])
+    );
+    server.break_link().await;
+    until(&host, State::Ready).await;
+    settle().await;
+    assert_eq!(
+        (server.streams(), statuses(&ear)),
+        (vec![vec!["job-1".to_owned()]], vec![json!(["job-1", "looked at"])])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_legacy_server_is_not_asked_to_tell_of_a_task() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    assert!(matches!(follow_task(&host, "job-1").await.0, Subscribed::Unsupported));
+    assert_eq!(server.received(SUBSCRIBE), 0);
+}

@@ -83,7 +83,7 @@ struct Life {
     otherwise: Act,
     requests: Vec<String>,
     params: Vec<(String, Value)>,
-    /// The resources that each open stream of the modern era tells of, by the id of its request.
+    /// The resources and tasks that each open stream of the modern era tells of, by the id of its request.
     streams: BTreeMap<u64, Vec<String>>,
     /// How often the last of them was closed.
     gaps: u32,
@@ -545,6 +545,13 @@ impl Server {
             }
             "resources/read" => Ok(result(id, self.life(|life| life.read.clone()))),
             "resources/subscribe" => self.subscribe(id, request, &message["params"]),
+            "tasks/get" => {
+                let id_of_task = &message["params"]["taskId"];
+                Ok(result(
+                    id,
+                    json!({ "taskId": id_of_task, "status": "looked at", "resultType": "complete" }),
+                ))
+            }
             "subscriptions/listen" => self.listen(id, &message["params"]).await,
             _ => Ok(result(id, json!({ "echo": request.method }))),
         }
@@ -560,17 +567,19 @@ impl Server {
 
     async fn listen(&self, id: u64, params: &Value) -> Result<Reply, Box<Trouble>> {
         let mut ended = self.inner.ended.subscribe();
-        let wanted = params["notifications"]["resourceSubscriptions"].as_array().cloned().unwrap_or_default();
-        let uris: Vec<String> = self.life(|life| {
-            let wanted = wanted.iter().filter_map(Value::as_str);
-            let granted = wanted.filter(|uri| !life.declined.contains(uri));
-            let uris: Vec<String> = granted.map(str::to_owned).collect();
-            life.streams.insert(id, uris.clone());
-            uris
+        let granted = |life: &Life, member: &str| -> Vec<String> {
+            let wanted = params["notifications"][member].as_array().into_iter().flatten();
+            let granted = wanted.filter_map(Value::as_str).filter(|name| !life.declined.contains(name));
+            granted.map(str::to_owned).collect()
+        };
+        let (uris, tasks) = self.life(|life| {
+            let (uris, tasks) = (granted(life, "resourceSubscriptions"), granted(life, "taskIds"));
+            life.streams.insert(id, [&*uris, &*tasks].concat());
+            (uris, tasks)
         });
         let _open = OpenStream { server: self, id };
         let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
-        let granted = json!({ "resourceSubscriptions": uris, "toolsListChanged": true });
+        let granted = json!({ "resourceSubscriptions": uris, "taskIds": tasks, "toolsListChanged": true });
         let params = json!({ "notifications": granted, "_meta": meta });
         self.say(
             json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params }),
@@ -655,7 +664,12 @@ pub(crate) fn question(id: u64) -> Value {
 }
 
 fn offers() -> Value {
-    json!({ "tools": { "listChanged": true }, "resources": { "subscribe": true }, "logging": {} })
+    json!({
+        "tools": { "listChanged": true },
+        "resources": { "subscribe": true },
+        "logging": {},
+        "extensions": { "io.modelcontextprotocol/tasks": {} },
+    })
 }
 
 struct OpenStream<'a> {
