@@ -1,7 +1,7 @@
 //! What holds of seats and questions whatever the clients do, on random histories.
 
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Caller, Isolation, Seat, SeatNumber, Seats, Whose, whose};
+use gripfast_core::isolation::{Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats, Whose, whose};
 use gripfast_core::time::Mono;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ fn rule() -> impl Strategy<Value = Isolation> {
 }
 
 proptest! {
-    /// No history gives two clients one instance, or one client two at a time; there are never more than
-    /// allowed; none ends under a call, and none that is unused stays for longer than it may.
+    /// No history gives two clients one instance, or one client two at a time, unless its calls must not meet, and then
+    /// they do not; there are never more than allowed; none ends under a call, and none that is unused stays for longer than it may.
     #[test]
     fn no_history_mixes_clients_up_or_keeps_what_nobody_uses(
         rule in rule(),
@@ -53,14 +53,14 @@ proptest! {
         let mut seats = Seats::new(rule, false, MOST, IDLE);
         let (mut now, mut stopped) = (Duration::ZERO, false);
         // The instances that are there, and the calls on them, as a shell would keep them.
-        let mut instances: BTreeMap<ClientKey, SeatNumber> = BTreeMap::new();
-        let mut calls: Vec<(ClientKey, SeatNumber)> = Vec::new();
+        let mut instances: BTreeMap<Holder, (ClientKey, SeatNumber)> = BTreeMap::new();
+        let mut calls: Vec<(Holder, SeatNumber)> = Vec::new();
         for step in steps {
             match step {
                 Step::Pass(seconds) => {
                     now += Duration::from_secs(seconds);
                     for ended in seats.handle_timeout(Mono::at(now)) {
-                        let number = instances.remove(&ended);
+                        let number = instances.remove(&ended).map(|(_, number)| number);
                         prop_assert!(number.is_some());
                         prop_assert!(!calls.iter().any(|(_, used)| Some(*used) == number), "ended under a call");
                     }
@@ -69,16 +69,26 @@ proptest! {
                 Step::Take { client, many, can_be_asked } => {
                     let key = key(client);
                     let caller = if many { Caller::Many(key.clone()) } else { Caller::One(key.clone()) };
-                    match seats.take(Mono::at(now), &caller, can_be_asked) {
+                    let needs = match (can_be_asked, many) {
+                        (false, _) => Needs::Nothing,
+                        (true, false) => Needs::Questions,
+                        (true, true) => Needs::Solitude,
+                    };
+                    let is_alone = needs == Needs::Solitude && rule == Isolation::Auto;
+                    match seats.take(Mono::at(now), &caller, needs, |_| true) {
                         Seat::Base => prop_assert!(rule != Isolation::PerClient || stopped),
-                        Seat::Own(number) => {
-                            prop_assert_eq!(instances.get(&key), Some(&number));
-                            calls.push((key, number));
+                        Seat::Own(holder, number) => {
+                            prop_assert_eq!(instances.get(&holder), Some(&(key.clone(), number)));
+                            let in_use = calls.iter().any(|(_, used)| *used == number);
+                            prop_assert!(!(is_alone && in_use), "two calls that must not meet");
+                            prop_assert!(is_alone || holder == Holder::only(key));
+                            calls.push((holder, number));
                         }
-                        Seat::New(number) => {
-                            prop_assert!(!instances.values().any(|known| *known == number));
-                            prop_assert_eq!(instances.insert(key.clone(), number), None);
-                            calls.push((key, number));
+                        Seat::New(holder, number) => {
+                            prop_assert!(!instances.values().any(|(_, known)| *known == number));
+                            prop_assert!(is_alone || holder == Holder::only(key.clone()));
+                            prop_assert_eq!(instances.insert(holder.clone(), (key, number)), None);
+                            calls.push((holder, number));
                         }
                         Seat::Full { .. } => {
                             prop_assert_eq!((rule, instances.len()), (Isolation::PerClient, MOST));
@@ -86,12 +96,21 @@ proptest! {
                     }
                 }
                 Step::GiveBack(which) if !calls.is_empty() => {
-                    let (client, number) = calls.remove(usize::from(which) % calls.len());
-                    seats.give_back(Mono::at(now), &client, number);
+                    let (holder, number) = calls.remove(usize::from(which) % calls.len());
+                    seats.give_back(Mono::at(now), &holder, number);
                 }
                 Step::GiveBack(_) => {}
                 Step::Leave(client) => {
-                    prop_assert_eq!(seats.leave(&key(client)), instances.remove(&key(client)));
+                    let gone = seats.leave(&key(client));
+                    let theirs: Vec<Holder> = instances
+                        .iter()
+                        .filter(|(_, (owner, _))| *owner == key(client))
+                        .map(|(holder, _)| holder.clone())
+                        .collect();
+                    prop_assert_eq!(&gone, &theirs);
+                    for holder in gone {
+                        instances.remove(&holder);
+                    }
                 }
                 Step::Separate => {
                     seats.separate();
@@ -110,8 +129,8 @@ proptest! {
             prop_assert!(rule != Isolation::Shared || instances.is_empty());
         }
         // When all calls are over, everything ends by itself.
-        for (client, number) in calls {
-            seats.give_back(Mono::at(now), &client, number);
+        for (holder, number) in calls {
+            seats.give_back(Mono::at(now), &holder, number);
         }
         now += IDLE;
         prop_assert_eq!(seats.handle_timeout(Mono::at(now)).len(), instances.len());
@@ -140,7 +159,8 @@ proptest! {
             }
             Whose::NoCall => prop_assert!(all.is_empty()),
             Whose::Withdrawn => prop_assert!(under_way.is_empty() && !withdrawn.is_empty()),
-            Whose::Indistinct => prop_assert!(all.iter().all(|caller| caller.key() == all[0].key())),
+            Whose::Mingled => prop_assert!(all.iter().all(|caller| caller.key() == all[0].key())),
+            Whose::Indistinct => prop_assert!(all.iter().all(|caller| **caller == Caller::Unnamed)),
             Whose::Unclear => prop_assert!(all.iter().any(|caller| caller.key() != all[0].key())),
         }
     }

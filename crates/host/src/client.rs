@@ -111,6 +111,14 @@ impl Client {
         self.ear.as_ref()
     }
 
+    /// The same for what takes more than one request, such as a task, or goes on for long: programs that count as one
+    /// client have an instance for each call that can be asked something, and here all requests must meet at one.
+    #[must_use]
+    pub fn at_one_instance(&self) -> Self {
+        let together = matches!(self.caller, Caller::Many(_));
+        self.clone().can_be_asked(self.can_be_asked && !together)
+    }
+
     /// Whether it can be asked anything at all. One that cannot gains nothing from an instance of its own,
     /// and gets none unless the config insists.
     #[must_use]

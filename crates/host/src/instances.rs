@@ -8,9 +8,10 @@ use crate::observe::{Feed, Observer, Tally};
 use crate::overheard::{Ears, Earshot};
 use crate::status::OwnInstances;
 use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
+use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Isolation, Seat, SeatNumber, Seats};
+use gripfast_core::isolation::{Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats};
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
 use gripfast_core::supervise::upstream::{Ask, Revision};
@@ -50,13 +51,13 @@ struct Table {
     settings: Settings,
     seats: Seats,
     /// One for each seat that is taken.
-    instances: BTreeMap<ClientKey, Instance>,
+    instances: BTreeMap<Holder, Instance>,
     /// Owners of instances that are ending; those that have ended are dropped when the next one comes.
     leaving: Vec<JoinHandle<()>>,
     /// Restarts of instances that are gone.
     past_restarts: u64,
     /// What clients follow, for as long as they do: it outlives their instances.
-    wishes: BTreeMap<ClientKey, Weak<Wishes>>,
+    wishes: BTreeMap<Holder, Weak<Wishes>>,
     /// Ends what nobody uses; there is none before the first instance.
     keeper: Option<AbortOnDropHandle<()>>,
 }
@@ -70,7 +71,7 @@ struct Instance {
 /// An instance for the time of one call.
 pub(crate) struct Lease {
     upstream: Arc<Upstream>,
-    own: Option<(Arc<Own>, ClientKey, SeatNumber)>,
+    own: Option<(Arc<Own>, Holder, SeatNumber)>,
 }
 
 impl Lease {
@@ -86,9 +87,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some((own, client, number)) = self.own.take() {
+        if let Some((own, holder, number)) = self.own.take() {
             let now = own.recipe.clock.now().mono;
-            own.lock().seats.give_back(now, &client, number);
+            own.lock().seats.give_back(now, &holder, number);
             own.nudge.notify_one();
         }
     }
@@ -127,33 +128,49 @@ impl Instances {
     /// The instance for a call of `client`, which is made if need be.
     pub(crate) fn lease(&self, client: Option<&Client>) -> Result<Lease, CallError> {
         let base = || Lease { upstream: Arc::clone(&self.base), own: None };
-        let Some((client, key)) = client.and_then(|client| Some((client, client.caller.key()?))) else {
-            return Ok(base());
-        };
+        let Some(client) = client else { return Ok(base()) };
+        let needs = self.needs(client);
+        if needs == Needs::Solitude && self.base.is_asking() && self.own.separate() {
+            self.base.observer.tell(self.own.recipe.clock.now(), Event::ClientsSeparated);
+        }
         let now = self.own.recipe.clock.now().mono;
         let mut table = self.own.lock();
-        let (number, upstream) = match table.seats.take(now, &client.caller, client.can_be_asked) {
+        let Table { seats, instances, .. } = &mut *table;
+        let is_quiet = |holder: &Holder| instances.get(holder).is_none_or(|own| own.upstream.is_quiet());
+        let (holder, number, upstream) = match seats.take(now, &client.caller, needs, is_quiet) {
             Seat::Base => return Ok(base()),
             Seat::Full { retry_after } => return Err(self.full(table.seats.most()).retry_after(retry_after)),
-            Seat::Own(number) => {
-                let instance = table.instances.get(key).expect("every seat that is taken has an instance");
+            Seat::Own(holder, number) => {
+                let instance =
+                    table.instances.get(&holder).expect("every seat that is taken has an instance");
                 instance.home.is_heard_by(client.ear.clone());
-                (number, Arc::clone(&instance.upstream))
+                let upstream = Arc::clone(&instance.upstream);
+                (holder, number, upstream)
             }
-            Seat::New(number) => {
-                let wishes = table.wishes_of(key);
+            Seat::New(holder, number) => {
+                let wishes = table.wishes_of(&holder);
                 let instance = self.own.make(client, number, for_one_client(&table.settings), wishes);
                 let upstream = Arc::clone(&instance.upstream);
-                table.instances.insert(key.clone(), instance);
+                table.instances.insert(holder.clone(), instance);
                 let own = Arc::downgrade(&self.own);
                 let nudge = &self.own.nudge;
                 table.keeper.get_or_insert_with(|| {
                     AbortOnDropHandle::new(tokio::spawn(keep(own, Arc::clone(nudge))))
                 });
-                (number, upstream)
+                (holder, number, upstream)
             }
         };
-        Ok(Lease { upstream, own: Some((Arc::clone(&self.own), key.clone(), number)) })
+        Ok(Lease { upstream, own: Some((Arc::clone(&self.own), holder, number)) })
+    }
+
+    /// What a call of `client` needs. Programs that count as one client must not be asked for each other, so where a
+    /// question does not name its call they need to be alone.
+    fn needs(&self, client: &Client) -> Needs {
+        match &client.caller {
+            _ if !client.can_be_asked => Needs::Nothing,
+            Caller::Many(_) if self.base.mixes_up_questions() => Needs::Solitude,
+            Caller::Many(_) | Caller::One(_) | Caller::Unnamed => Needs::Questions,
+        }
     }
 
     /// Asks all instances for something. A stopped server has no own instances; they are made anew when it
@@ -192,15 +209,16 @@ impl Instances {
     /// The roots of a client have changed: the instance is told that serves it. Where that is everybody's, what it asks
     /// because of it is for nobody in particular.
     pub(crate) fn roots_changed(&self, client: &ClientKey) {
-        let own = self.own.lock().instances.get(client).map(|instance| Arc::clone(&instance.upstream));
+        let holder = Holder::only(client.clone());
+        let own = self.own.lock().instances.get(&holder).map(|instance| Arc::clone(&instance.upstream));
         own.as_ref().unwrap_or(&self.base).roots_changed();
     }
 
     /// The client is gone, and so is its instance.
     pub(crate) fn leave(&self, client: &ClientKey) {
         let mut table = self.own.lock();
-        if table.seats.leave(client).is_some() {
-            table.end(client);
+        for holder in table.seats.leave(client) {
+            table.end(&holder);
         }
     }
 
@@ -329,16 +347,16 @@ impl Recipe {
 
 impl Table {
     /// What the client follows, if an instance that is gone knew of something.
-    fn wishes_of(&mut self, client: &ClientKey) -> Arc<Wishes> {
-        let known = self.wishes.get(client).and_then(Weak::upgrade);
+    fn wishes_of(&mut self, holder: &Holder) -> Arc<Wishes> {
+        let known = self.wishes.get(holder).and_then(Weak::upgrade);
         let wishes = known.unwrap_or_default();
         self.wishes.retain(|_, wishes| wishes.strong_count() > 0);
-        self.wishes.insert(client.clone(), Arc::downgrade(&wishes));
+        self.wishes.insert(holder.clone(), Arc::downgrade(&wishes));
         wishes
     }
 
-    fn end(&mut self, client: &ClientKey) {
-        if let Some(Instance { upstream, owner, .. }) = self.instances.remove(client) {
+    fn end(&mut self, holder: &Holder) {
+        if let Some(Instance { upstream, owner, .. }) = self.instances.remove(holder) {
             self.past_restarts += upstream.with(|machine, now| machine.status(now)).restarts;
             upstream.go_away();
             self.leaving.retain(|owner| !owner.is_finished());
@@ -347,9 +365,9 @@ impl Table {
     }
 
     fn end_all(&mut self) {
-        let clients: Vec<ClientKey> = self.instances.keys().cloned().collect();
-        for client in clients {
-            self.end(&client);
+        let holders: Vec<Holder> = self.instances.keys().cloned().collect();
+        for holder in holders {
+            self.end(&holder);
         }
     }
 }
@@ -361,8 +379,8 @@ async fn keep(own: Weak<Own>, nudge: Arc<Notify>) {
             let Some(own) = own.upgrade() else { return };
             let now = own.recipe.clock.now().mono;
             let mut table = own.lock();
-            for client in table.seats.handle_timeout(now) {
-                table.end(&client);
+            for holder in table.seats.handle_timeout(now) {
+                table.end(&holder);
             }
             table.seats.poll_timeout().map(|at| tokio::time::sleep_until(own.recipe.clock.instant(at)))
         };

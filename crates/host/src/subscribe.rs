@@ -101,7 +101,8 @@ impl Host {
         listener: Arc<dyn Listener>,
         options: &SubscribeOptions,
     ) -> Result<Subscribed, CallError> {
-        let lease = entry.lease(options.client.as_ref().filter(|_| !options.shared))?;
+        let client = options.client.as_ref().filter(|_| !options.shared).map(Client::at_one_instance);
+        let lease = entry.lease(client.as_ref())?;
         let deadline = options.patience.map(|patience| self.now() + patience);
         Ok(match lease.upstream().follow(subject, listener, deadline).await? {
             Followed::Following(following) => {

@@ -8,7 +8,7 @@
 mod seats;
 mod whose;
 
-pub use seats::{Seat, SeatNumber, Seats};
+pub use seats::{Holder, Needs, Seat, SeatNumber, Seats};
 pub use whose::{Caller, Whose, whose};
 
 /// Whether clients share one instance of a server.

@@ -36,8 +36,9 @@ pub enum Whose {
     NoCall,
     /// Nobody waits any more for the calls that it may be about.
     Withdrawn,
-    /// One of several calls that are all of one client, or of nobody in particular: instances of their own
-    /// would not tell them apart.
+    /// One of several calls of programs that count as one client: only an instance for each call would tell them apart.
+    Mingled,
+    /// One of several calls of nobody in particular: instances of their own would not tell them apart.
     Indistinct,
     /// Calls of different clients are under way, and it may be about any of them.
     Unclear,
@@ -47,7 +48,7 @@ impl Whose {
     /// Whether this shows that the clients of the server need instances of their own.
     pub const fn calls_for_separation(&self) -> bool {
         match self {
-            Self::NoCall | Self::Unclear => true,
+            Self::NoCall | Self::Mingled | Self::Unclear => true,
             Self::Call | Self::Client(_) | Self::Withdrawn | Self::Indistinct => false,
         }
     }
@@ -63,9 +64,7 @@ pub fn whose(under_way: &[Caller], withdrawn: &[Caller]) -> Whose {
     match first {
         _ if others.clone().next().is_none() => Whose::Call,
         Caller::One(client) if others.clone().all(|other| first == other) => Whose::Client(client.clone()),
-        Caller::One(_) | Caller::Many(_) if others.all(|other| first.key() == other.key()) => {
-            Whose::Indistinct
-        }
+        Caller::One(_) | Caller::Many(_) if others.all(|other| first.key() == other.key()) => Whose::Mingled,
         Caller::Unnamed if others.all(|other| first == other) => Whose::Indistinct,
         Caller::One(_) | Caller::Many(_) | Caller::Unnamed => Whose::Unclear,
     }
@@ -95,12 +94,12 @@ mod tests {
         assert_eq!(whose(&[one("a"), one("a")], &[]), Whose::Client(ClientKey::new("a")));
         assert_eq!(whose(&[one("a"), one("b")], &[]), Whose::Unclear);
         assert_eq!(whose(&[one("a"), Caller::Unnamed], &[]), Whose::Unclear);
-        assert_eq!(whose(&[one("a"), many("a")], &[]), Whose::Indistinct);
+        assert_eq!(whose(&[one("a"), many("a")], &[]), Whose::Mingled);
     }
 
     #[test]
     fn programs_that_count_as_one_client_are_not_asked_for_each_other() {
-        assert_eq!(whose(&[many("a"), many("a")], &[]), Whose::Indistinct);
+        assert_eq!(whose(&[many("a"), many("a")], &[]), Whose::Mingled);
         assert_eq!(whose(&[many("a"), many("b")], &[]), Whose::Unclear);
         assert_eq!(whose(&[Caller::Unnamed, Caller::Unnamed], &[]), Whose::Indistinct);
     }
@@ -109,7 +108,7 @@ mod tests {
     fn a_call_that_was_withdrawn_may_still_be_the_one_that_asks() {
         assert_eq!(whose(&[one("a")], &[one("a")]), Whose::Client(ClientKey::new("a")));
         assert_eq!(whose(&[one("a")], &[one("b")]), Whose::Unclear);
-        assert_eq!(whose(&[many("a")], &[many("a")]), Whose::Indistinct);
+        assert_eq!(whose(&[many("a")], &[many("a")]), Whose::Mingled);
         assert_eq!(whose(&[], &[one("a")]), Whose::Withdrawn);
     }
 
@@ -117,7 +116,7 @@ mod tests {
     fn only_what_own_instances_would_mend_calls_for_them() {
         assert_eq!(whose(&[], &[]), Whose::NoCall);
         let mended = |whose: Whose| whose.calls_for_separation();
-        assert!(mended(Whose::NoCall) && mended(Whose::Unclear));
+        assert!(mended(Whose::NoCall) && mended(Whose::Unclear) && mended(Whose::Mingled));
         assert!(!mended(Whose::Call) && !mended(Whose::Client(ClientKey::new("a"))));
         assert!(!mended(Whose::Withdrawn) && !mended(Whose::Indistinct));
     }

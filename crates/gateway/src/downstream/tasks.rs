@@ -205,6 +205,9 @@ impl Gateway {
         let wish = raw(&json!({ "ttl": CARRIED_FOR.as_millis() as u64 }));
         let params = patch_payload(Some(&params), &Patch::new().set_owned("task", wish), &Patch::new());
         let until = Instant::now() + CARRIED_FOR;
+        let mut client = asked.client.clone();
+        client.at_servers = client.at_servers.at_one_instance();
+        let asked = &Asked { ear: asked.ear.clone(), client, ..*asked };
         let passed_on = match self.forward(asked, server, params).await {
             Told::Answer(passed_on) => passed_on,
             told => return told,

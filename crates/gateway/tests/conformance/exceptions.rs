@@ -86,7 +86,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     Exception {
         client: Form::Modern,
         server: Some(Form::Legacy),
-        transport: Some(Transport::Http),
         why: "brings the answer before it was asked; a legacy server asks when it needs to know, and only then is there \
               something to answer",
         scenarios: &[("input-required-result-ignore-extra-params", &["sep-2322-ignore-unexpected-params"])],
@@ -108,27 +107,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         server: Some(Form::Modern),
         why: "every item says in `_meta` whose it is, under the prefix `gripfast/`; the check takes it for a skill's own key",
         scenarios: &[("sep-2640-skills-manifest", &["sep-2640-meta-prefix"])],
-        ..ANY
-    },
-    // What follows is not there yet.
-    Exception {
-        client: Form::Modern,
-        server: Some(Form::Legacy),
-        transport: Some(Transport::Stdio),
-        why: "not yet: a client that left a question unanswered keeps all others from being asked on the same pipe",
-        scenarios: &[
-            ("input-required-result-basic-list-roots", &[]),
-            ("input-required-result-basic-sampling", &[]),
-            ("input-required-result-capability-check", &[]),
-            ("input-required-result-missing-input-response", &[]),
-            ("input-required-result-multi-round", &[]),
-            ("input-required-result-multiple-input-requests", &[]),
-            ("input-required-result-non-tool-request", &[]),
-            ("input-required-result-request-state", &[]),
-            ("input-required-result-result-type", &[]),
-            ("input-required-result-tampered-state", &[]),
-            ("input-required-result-validate-input", &[]),
-        ],
         ..ANY
     },
 ];

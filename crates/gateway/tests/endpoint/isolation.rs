@@ -209,3 +209,37 @@ async fn a_modern_client_on_a_pipe_hears_of_progress_and_can_cancel() {
     pipe.says(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled })).await;
     within("the server is told", demo.until_idle()).await;
 }
+
+/// The text of the answer, or what is wanted before there is one, to a modern client that can be asked.
+async fn asks_modern(scene: &Scene, more: Value) -> Value {
+    let mut params = ask();
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let can = json!({ "elicitation": { "form": {} } });
+    Modern::of(&scene.http).asks_as(can, "tools/call", params).await["result"].clone()
+}
+
+fn answer_to(wanted: &Value, ok: bool) -> Value {
+    assert_eq!(wanted["resultType"], "input_required", "{wanted}");
+    let (key, _) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let answer = json!({ "action": "accept", "content": { "ok": ok } });
+    json!({ "inputResponses": { key: answer }, "requestState": wanted["requestState"] })
+}
+
+#[tokio::test]
+async fn a_modern_client_that_leaves_a_question_open_keeps_nobody_else_from_being_asked_on_a_pipe() {
+    let scene = Scene::with(&child("demo", &["--era", "legacy"], &[])).await;
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(asks_modern(&scene, json!({})).await);
+    }
+    assert_eq!(instances(&scene), 2, "the first one is with everybody's");
+    // Each comes back to its own, in any order.
+    for (wanted, ok) in open.iter().zip([true, false, true]).rev() {
+        let told = asks_modern(&scene, answer_to(wanted, ok)).await;
+        let text = if ok { "the answer was yes" } else { "the answer was no" };
+        assert_eq!(told["content"][0]["text"], text, "{told}");
+    }
+    let again = asks_modern(&scene, json!({})).await;
+    assert_eq!(instances(&scene), 2, "one that is free is used again");
+    assert_eq!(asks_modern(&scene, answer_to(&again, true)).await["resultType"], "complete");
+}

@@ -67,17 +67,23 @@ impl Underway {
 
     /// Whom the server means; and the newest of their calls, if it is anybody.
     pub(super) fn whose(&self) -> (Whose, Option<Arc<dyn CallEar>>) {
-        let now = self.clock.now().mono;
         let mut table = self.lock();
-        table.withdrawn.retain(|(_, _, at)| now - *at < WORKS_ON_FOR);
+        table.forget_old(self.clock.now().mono);
         let under_way: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
         let meant = whose(&under_way, &withdrawn);
         let newest = match meant {
             Whose::Call | Whose::Client(_) => table.calls.values().next_back(),
-            Whose::NoCall | Whose::Withdrawn | Whose::Indistinct | Whose::Unclear => None,
+            Whose::NoCall | Whose::Withdrawn | Whose::Mingled | Whose::Indistinct | Whose::Unclear => None,
         };
         (meant, newest.map(|(_, ear)| Arc::clone(ear)))
+    }
+
+    /// Whether the server is at work on nothing.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let mut table = self.lock();
+        table.forget_old(self.clock.now().mono);
+        table.calls.is_empty() && table.withdrawn.is_empty()
     }
 
     /// The calls of one client, the newest last.
@@ -106,6 +112,13 @@ impl Underway {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Nobody works on a withdrawn call for ever.
+    fn forget_old(&mut self, now: Mono) {
+        self.withdrawn.retain(|(_, _, at)| now - *at < WORKS_ON_FOR);
     }
 }
 
@@ -156,13 +169,17 @@ mod tests {
     async fn a_question_is_not_put_to_somebody_else_while_a_withdrawn_call_may_still_be_at_work() {
         let underway = Arc::new(Underway::default());
         drop(enter(&underway, 1, "a"));
-        let _two = enter(&underway, 2, "b");
+        let two = enter(&underway, 2, "b");
         assert_eq!(underway.whose().0, Whose::Unclear, "it may be the question of the first one");
         underway.settled(1);
         assert_eq!(underway.whose().0, Whose::Call, "the server is done with the first one");
         drop(enter(&underway, 3, "a"));
         tokio::time::advance(WORKS_ON_FOR).await;
         assert_eq!(underway.whose().0, Whose::Call, "or would be");
+        drop(two);
+        assert!(!underway.is_quiet());
+        underway.settled(2);
+        assert!(underway.is_quiet());
     }
 
     #[tokio::test]

@@ -307,6 +307,7 @@ impl Upstream {
             answers,
             underway,
             thinking: Thinking::default(),
+            has_asked: AtomicBool::new(false),
             knows_roots: AtomicBool::new(false),
             _listening: listening,
         }

@@ -3,7 +3,7 @@
 use super::listen::own_answer;
 use super::{Live, Upstream};
 use crate::client::Client;
-use crate::transport::Listener;
+use crate::transport::{Listener, Route};
 use bytes::Bytes;
 use gripfast_core::event::Event;
 use gripfast_core::ids::ClientKey;
@@ -78,6 +78,9 @@ impl Home {
 impl Live {
     /// Takes note of a question of the server.
     pub(super) fn note(&self, request: &Request<'_>) {
+        if is_for_a_person(&request.method) {
+            self.has_asked.store(true, Ordering::Release);
+        }
         if request.method == roots::LIST {
             self.knows_roots.store(true, Ordering::Release);
         }
@@ -85,6 +88,24 @@ impl Live {
 }
 
 impl Upstream {
+    /// Whether its server may ask without saying about which call: a modern one never asks, and over Streamable HTTP a
+    /// question comes on the stream of its call.
+    pub(crate) fn mixes_up_questions(&self) -> bool {
+        let route = self.live().map(|live| live.route).or_else(|| self.only_route());
+        route != Some(Route::Http) && self.listing.borrow().era == Era::Legacy
+    }
+
+    /// Whether its server is one that asks, and is at work on something that it may ask about.
+    pub(crate) fn is_asking(&self) -> bool {
+        let asks = |live: &Arc<Live>| live.has_asked.load(Ordering::Acquire);
+        self.live().filter(asks).is_some_and(|live| !live.underway.is_quiet())
+    }
+
+    /// Whether its server is at work on nothing that it may ask about.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.live().is_none_or(|live| live.underway.is_quiet())
+    }
+
     /// The roots of a client have changed. A session that never asked for any has nothing to forget, and one that comes
     /// later will ask; the modern era asks each time.
     pub(crate) fn roots_changed(&self) {
@@ -113,9 +134,12 @@ impl Upstream {
         };
         let client = match &whose {
             Whose::Client(client) => Some(client),
-            Whose::Call | Whose::NoCall | Whose::Withdrawn | Whose::Indistinct | Whose::Unclear => {
-                home.and_then(|home| home.client())
-            }
+            Whose::Call
+            | Whose::NoCall
+            | Whose::Withdrawn
+            | Whose::Mingled
+            | Whose::Indistinct
+            | Whose::Unclear => home.and_then(|home| home.client()),
         };
         // Any of its calls may wait for the answer: the time of all of them stands still meanwhile.
         let calls = client.map(|client| live.underway.of(client)).unwrap_or_default();

@@ -130,6 +130,8 @@ pub(crate) struct Live {
     underway: Arc<Underway>,
     /// Questions outside any call that somebody thinks about; they end with the session.
     thinking: Thinking,
+    /// The server has asked something that a client has to answer.
+    has_asked: AtomicBool,
     /// The server has asked for roots, and may remember what it was told.
     knows_roots: AtomicBool,
     /// Ends with the session it listens to.

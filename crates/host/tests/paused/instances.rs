@@ -385,19 +385,53 @@ async fn programs_that_count_as_one_client_are_not_asked_for_each_other() {
     server.always(Act::Hang);
     let many = Client::many(ClientKey::new("local"));
     let (one, two) = (Ear::named("one"), Ear::named("two"));
-    let first = begin(&host, Some(&many), "1", &one);
-    settle().await;
-    server.say(question(1)).await;
-    settle().await;
-    assert_eq!(answered_by(&server, 1), (BASE, Some("one".to_owned())), "it is alone");
-    let second = begin(&host, Some(&many), "2", &two);
+    let both = [begin(&host, Some(&many), "1", &one), begin(&host, Some(&many), "2", &two)];
     settle().await;
     server.say(question(2)).await;
     settle().await;
-    assert_eq!(answered_by(&server, 2), (BASE, None));
-    assert!(!host.status_of("it").unwrap().instances.are_apart, "their own instance would not help");
-    first.abort();
+    assert_eq!(answered_by(&server, 2), (BASE, None), "it may be about either");
+    both.iter().for_each(JoinHandle::abort);
+    // From now on each of their calls is alone while it is under way.
+    let calls = [begin(&host, Some(&many), "3", &one), begin(&host, Some(&many), "4", &two)];
+    settle().await;
+    let links = [server.served_on("3"), server.served_on("4")];
+    assert!(links[0] != links[1] && !links.contains(&BASE), "{links:?}");
+    for (id, link, name) in [(3, links[0], "one"), (4, links[1], "two")] {
+        server.say_on(link, question(id)).await;
+        settle().await;
+        assert_eq!(answered_by(&server, id), (link, Some(name.to_owned())));
+    }
+    calls.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_beside_one_that_was_asked_something_is_served_elsewhere_before_anything_is_declined() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.always(Act::Hang);
+    let many = Client::many(ClientKey::new("local"));
+    let (slow, quick) = (Arc::new(Slow(Duration::from_secs(500))), Ear::named("quick"));
+    let options = CallOptions { client: Some(many.clone()), listener: Some(slow), ..Default::default() };
+    let asked = tokio::spawn({
+        let host = host.clone();
+        async move { host.request_with("it", "tools/call", Some(act("asked")), options).await }
+    });
+    settle().await;
+    server.say(question(1)).await;
+    settle().await;
+    let second = begin(&host, Some(&many), "second", &quick);
+    settle().await;
+    let link = server.served_on("second");
+    server.say_on(link, question(2)).await;
+    settle().await;
+    assert_eq!((link != BASE, answered_by(&server, 2)), (true, (link, Some("quick".to_owned()))));
+    assert!(host.status_of("it").unwrap().instances.are_apart);
+    let cannot = many.can_be_asked(false);
+    let third = begin(&host, Some(&cannot), "third", &quick);
+    settle().await;
+    assert_eq!(server.served_on("third"), BASE, "one that cannot be asked gains nothing from its own");
+    asked.abort();
     second.abort();
+    third.abort();
 }
 
 #[tokio::test(start_paused = true)]
