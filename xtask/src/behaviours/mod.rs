@@ -1,8 +1,10 @@
 //! `cargo xtask behaviours`: the table from promise to test, generated, and red when a promise has no test.
 //!
 //! A test carries the number of its behaviour as a word of its name (`b07_…`, `…_c05_…`) or in its doc comment (`B07`).
-//! A test that is `#[ignore]`d proves nothing and does not count.
+//! A test that is `#[ignore]`d proves nothing and does not count. What crosses between the eras has a table of its own, which
+//! names its tests itself; that they exist is checked here.
 
+mod crossings;
 mod list;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +21,13 @@ pub(crate) enum Mode {
 
 /// What was checked, for the summary; or what is missing.
 pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
-    let evidence = Evidence::gather(&test_sources(workspace)?);
+    let sources = test_sources(workspace)?;
+    let evidence = Evidence::gather(&sources);
     let table = render(&evidence);
     let path = workspace.root.join("docs").join("behaviours.md");
     let mut problems = evidence.problems();
+    problems
+        .extend(crossings::problems(&read(&workspace.root.join("docs").join(crossings::PAGE))?, &sources));
     match mode {
         Mode::Write => std::fs::create_dir_all(workspace.root.join("docs"))
             .and_then(|()| std::fs::write(&path, &table))

@@ -2,6 +2,7 @@
 
 use crate::client::{Events, LEGACY, borrowed, call, initialize, names, request, spoken};
 use crate::scene::{Scene, at, demo};
+use crate::script::Script;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::config::AccessConfig;
@@ -67,6 +68,26 @@ async fn g05_whoever_shows_a_key_is_served_in_both_eras_until_it_is_removed() {
     assert_eq!(listed.status, 200, "{listed:?}");
     assert!(keys::remove(scene.state_dir(), "laptop").unwrap());
     assert_eq!(scene.http.post(&in_session, echo).await.status, 401, "also within a session");
+}
+
+#[tokio::test]
+async fn g05_what_a_client_shows_us_is_shown_to_no_server() {
+    let tools = r#"{"tools":[{"name":"it","inputSchema":{"type":"object"}}],"resultType":"complete"}"#;
+    for protocol in ["legacy", "modern"] {
+        let script = Script::starts(&[("tools/list", tools), ("tools/call", r#"{"content":[]}"#)]).await;
+        let server = at("s", &script.url, protocol, &[]);
+        let scene = Scene::with(&format!("[gateway]\nauth = {{ keys = true }}\n\n{server}")).await;
+        let key = given(&scene, "laptop");
+        let (headers, message) = spoken(json!(2), "tools/call", call("s__it", json!({})));
+        let headers = [&[("authorization", &*key), ("cookie", "mine")][..], &borrowed(&headers)].concat();
+        assert_eq!(scene.http.post(&headers, message).await.status, 200);
+        assert_eq!(script.count("tools/call"), 1);
+        for shown in script.shown() {
+            assert!(!shown.contains_key("authorization") && !shown.contains_key("cookie"), "{shown:?}");
+        }
+        let secret = key.strip_prefix("Bearer ").unwrap();
+        assert!(script.everything().iter().all(|body| !body.contains(secret)));
+    }
 }
 
 #[tokio::test]

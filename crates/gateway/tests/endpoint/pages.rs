@@ -104,3 +104,18 @@ async fn a_modern_servers_page_is_asked_for_in_the_words_of_each_client() {
     assert_eq!(legacy.post(&answer).await.status, 202);
     assert_eq!(stream.message().await["result"]["content"][0]["text"], "p was visited");
 }
+
+#[tokio::test]
+async fn a_modern_client_is_not_told_in_the_words_of_the_other_era_that_a_page_was_visited() {
+    let (_demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let client = Modern::of(&scene.http);
+    let mut stream = client.begins_as(visits(), "ear", "subscriptions/listen", json!({})).await;
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
+    let wanted = client.asks_as(visits(), "tools/call", visit("login")).await;
+    assert_eq!(wanted["result"]["resultType"], "input_required", "{wanted}");
+    // The server says so on the stream of this call.
+    let finished =
+        client.sends("tools/call", call("demo__finish", json!({ "id": "login", "aloud": true }))).await;
+    assert!(finished.status == 200 && !finished.text.contains("elicitation/complete"), "{finished:?}");
+    assert!(stream.is_silent().await);
+}

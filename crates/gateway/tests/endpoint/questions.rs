@@ -2,7 +2,8 @@
 //! pipe; and clients that cannot be asked.
 
 use crate::client::{Events, Http, Legacy, Modern, borrowed, call, in_context, initialize, request, spoken};
-use crate::scene::{Scene, at, demo_with, until};
+use crate::scene::{Scene, at, demo_with, until, within};
+use crate::script::Script;
 use gripfast_demo::{EraChoice, Options, RunningServer};
 use serde_json::{Value, json};
 
@@ -165,4 +166,82 @@ async fn nobody_is_asked_in_a_batch_which_is_read_only_when_all_of_it_is_answere
     let answers: Value = serde_json::from_str(&client.post(&batch).await.text).unwrap();
     let text = answers[0]["result"]["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("decline"), "{answers}");
+}
+
+fn sample() -> Value {
+    call("demo__sample", json!({}))
+}
+
+fn words() -> Value {
+    json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "Good day" } })
+}
+
+#[tokio::test]
+async fn words_of_a_clients_model_reach_servers_of_either_era_from_clients_of_either() {
+    for (era, protocol) in [(EraChoice::Legacy, "legacy"), (EraChoice::Modern, "modern")] {
+        let demo = demo_with(Options { era, showcase: true, ..Options::default() }).await;
+        let scene = Scene::with(&at("demo", &demo.url(), protocol, &[])).await;
+        let client = legacy_client(&scene.http, Some("sampling")).await;
+        let mut stream = client.begins("mine", "tools/call", sample()).await;
+        let asked = stream.message().await;
+        assert_eq!(asked["method"], "sampling/createMessage", "{asked}");
+        assert_eq!(asked["params"]["maxTokens"], 9, "as the server asked: {asked}");
+        client.post(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": words() })).await;
+        assert_eq!(stream.message().await["result"]["content"][0]["text"], "Good day", "{protocol}");
+
+        let (client, can) = (Modern::of(&scene.http), json!({ "sampling": {} }));
+        let asked = client.asks_as(can.clone(), "tools/call", sample()).await;
+        let (key, wanted) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        assert_eq!(wanted["method"], "sampling/createMessage", "{asked}");
+        let mut back = sample();
+        back["inputResponses"] = json!({ key: words() });
+        if let Some(state) = asked["result"].get("requestState") {
+            back["requestState"] = state.clone();
+        }
+        let told = client.asks_as(can, "tools/call", back).await;
+        assert_eq!(told["result"]["content"][0]["text"], "Good day", "{protocol}: {told}");
+
+        // Nobody can answer for a model, so that is an error to the server, and nothing hangs.
+        let silent = legacy_client(&scene.http, None).await.asks("tools/call", sample()).await;
+        assert_eq!(silent["result"]["isError"], true, "{protocol}: {silent}");
+    }
+}
+
+#[tokio::test]
+async fn a_modern_server_that_asks_again_and_again_is_asked_eight_times_on_behalf_of_a_legacy_client() {
+    let form =
+        r#"{"method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}"#;
+    let wants =
+        format!(r#"{{"resultType":"input_required","inputRequests":{{"q":{form}}},"requestState":"s"}}"#);
+    let tools = r#"{"tools":[{"name":"again","inputSchema":{"type":"object"}}],"resultType":"complete"}"#;
+    let script = Script::starts(&[("tools/list", tools), ("tools/call", &wants)]).await;
+    let scene = Scene::with(&at("demo", &script.url, "modern", &[])).await;
+    let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
+    let mut stream = client.begins("mine", "tools/call", call("demo__again", json!({}))).await;
+    for _ in 0..8 {
+        let id = question(&mut stream).await;
+        client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
+    }
+    let answer = stream.message().await;
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(-32603)), "{answer}");
+    assert_eq!(script.count("tools/call"), 8);
+    let last: Value = serde_json::from_str(&script.heard("tools/call")).unwrap();
+    assert_eq!(
+        (&last["params"]["requestState"], &last["params"]["inputResponses"]["q"]),
+        (&json!("s"), &yes())
+    );
+}
+
+#[tokio::test]
+async fn what_a_legacy_server_asks_outside_any_call_is_refused_where_only_modern_clients_are() {
+    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let client = Modern::of(&scene.http);
+    let can = json!({ "elicitation": {} });
+    let mut stream = client.begins_as(can.clone(), "ear", "subscriptions/listen", json!({})).await;
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
+    client.asks_as(can, "tools/call", call("demo__add", json!({ "a": 2, "b": 3 }))).await;
+    let said = within("an answer", demo.ask_sessions("Anybody there?")).await;
+    let codes: Vec<&Value> = said.iter().map(|body| &body["error"]["code"]).collect();
+    assert_eq!(codes, [&json!(-32601)], "{said:?}");
+    assert!(stream.is_silent().await);
 }

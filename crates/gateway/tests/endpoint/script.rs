@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use gripfast::RawValue;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,8 @@ pub(crate) struct Script {
 struct Shared {
     answers: Vec<(&'static str, String)>,
     heard: Mutex<Vec<(String, String)>>,
+    /// The headers of everything that arrived.
+    shown: Mutex<Vec<HeaderMap>>,
 }
 
 const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"prompts":{}},"serverInfo":{"name":"script","version":"1"}}"#;
@@ -31,7 +33,7 @@ impl Script {
     /// answers of one method are given in turn, and the last one from then on.
     pub(crate) async fn starts(answers: &[(&'static str, &str)]) -> Self {
         let answers = answers.iter().map(|(method, answer)| (*method, (*answer).to_owned())).collect();
-        let shared = Arc::new(Shared { answers, heard: Mutex::default() });
+        let shared = Arc::new(Shared { answers, heard: Mutex::default(), shown: Mutex::default() });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -50,6 +52,11 @@ impl Script {
     /// How often somebody asked for this method.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.shared.heard.lock().unwrap().iter().filter(|(asked, _)| asked == method).count()
+    }
+
+    /// The headers of everything that arrived.
+    pub(crate) fn shown(&self) -> Vec<HeaderMap> {
+        self.shared.shown.lock().unwrap().clone()
     }
 
     /// Every body that arrived.
@@ -73,7 +80,13 @@ impl Shared {
     }
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, method: Method, body: Bytes) -> Response {
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    shared.shown.lock().unwrap().push(headers);
     if method != Method::POST {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
