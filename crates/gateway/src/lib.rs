@@ -13,3 +13,4 @@ pub mod reload;
 pub mod server;
 mod shares;
 mod steady;
+pub mod telemetry;

@@ -6,9 +6,10 @@ use crate::connections::Connections;
 use crate::dashboard;
 use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
 use crate::front::Front;
-use crate::metrics;
+use crate::metrics::Meter;
 use crate::reload::Reloader;
 use crate::shares::Shares;
+use crate::telemetry::Telemetry;
 use axum::middleware::from_fn_with_state;
 use gripfast::Host;
 use gripfast::config::AccessConfig;
@@ -41,6 +42,7 @@ pub struct Server {
     connections: Connections,
     gateway: Arc<Gateway>,
     admin: Arc<Admin>,
+    meter: Arc<Meter>,
 }
 
 /// Why a gateway cannot listen.
@@ -113,14 +115,15 @@ impl Server {
             }
             None => gateway.router(),
         };
-        let readable = Arc::clone(&admin).router().merge(metrics::router(host.clone(), Arc::clone(&gateway)));
+        let meter = Arc::new(Meter::new(host.clone(), Arc::clone(&gateway)));
+        let readable = Arc::clone(&admin).router().merge(Arc::clone(&meter).router());
         let router = readable
             .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
             .merge(dashboard::router())
             .merge(endpoint)
             .layer(guard.clone().layer());
         let front = Front::new(guard, access, Arc::clone(&gateway), router);
-        Ok(Self { host, listener, connections: Connections { front, shares }, gateway, admin })
+        Ok(Self { host, listener, connections: Connections { front, shares }, gateway, admin, meter })
     }
 
     /// Where it listens.
@@ -136,6 +139,13 @@ impl Server {
         self.admin.set_reloader(reloader);
     }
 
+    /// What is served and measured is told to a collector.
+    pub fn tells(&self, telemetry: Telemetry) {
+        let telemetry = self.gateway.tell(telemetry);
+        let meter = Arc::downgrade(&self.meter);
+        telemetry.measure(move || Some(meter.upgrade()?.facts()));
+    }
+
     /// These settings, each with its value, were typed and override the config.
     pub fn was_told(&self, typed: Vec<(&'static str, String)>) {
         self.admin.set_typed(typed);
@@ -147,7 +157,8 @@ impl Server {
     /// # Errors
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let Self { host, listener, connections, gateway, admin } = self;
+        // Whoever measures may ask to the very end.
+        let Self { host, listener, connections, gateway, admin, meter: _meter } = self;
         admin.set_serving();
         let leaving = CancellationToken::new();
         let mut serving = pin!(connections.serve(listener, leaving.clone()));
@@ -163,6 +174,7 @@ impl Server {
         };
         gateway.note_sessions().await;
         host.shutdown().await;
+        gateway.finish_telling().await;
         served
     }
 }

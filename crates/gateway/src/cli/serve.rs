@@ -14,6 +14,7 @@ use gripfast::config::{Config, GatewayConfig};
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::reload::Reloader;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
+use gripfast_gateway::telemetry::Telemetry;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -161,6 +162,9 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     let server =
         Server::bind(host.clone(), &plan.settings(args.listen)).await.map_err(|error| cannot(&error))?;
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
+    if let Some(telemetry) = telemetry() {
+        server.tells(telemetry);
+    }
     let reloader = plan.reloader(&host);
     if let Some(reloader) = &reloader {
         server.goes_by(Arc::clone(reloader));
@@ -208,6 +212,15 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     Ok(match exit {
         Exit::Interrupted | Exit::Terminated => Exit::Ok,
         other => other,
+    })
+}
+
+/// Who is told of what is served, if the environment names somebody. Without it everything else works.
+pub(crate) fn telemetry() -> Option<Telemetry> {
+    Telemetry::from_env().unwrap_or_else(|error| {
+        let cause = error.source().map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(cause, "no telemetry is sent: {error}: {cause}");
+        None
     })
 }
 

@@ -5,7 +5,7 @@ use super::args::Global;
 use super::exit::Exit;
 use super::fleet::{Hangups, LEFTOVERS, Signals, no_runtime, runtime};
 use super::render::Screen;
-use super::serve::{Plan, keep_up};
+use super::serve::{Plan, keep_up, telemetry};
 use super::stop::{Failure, Stop};
 use gripfast_gateway::downstream::{Gateway, Seal};
 
@@ -28,12 +28,16 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     // There are no session ids on a pipe; the seal is for whoever asks.
     let seal = Seal::of_this_process().map_err(broken)?;
     let gateway = Gateway::new(host.clone(), seal, &plan.settings(None).terms);
+    if let Some(telemetry) = telemetry() {
+        gateway.tell(telemetry);
+    }
     let served = tokio::select! {
         served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(broken),
         () = keep_up(reloader.as_deref(), hangups) => Ok(()),
         _ = signals.next() => Ok(()),
     };
     host.shutdown().await;
+    gateway.finish_telling().await;
     served?;
     Ok(Exit::Ok)
 }

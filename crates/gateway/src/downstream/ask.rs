@@ -88,6 +88,14 @@ const PAGE: usize = 1000;
 impl Gateway {
     /// Answers a request.
     pub(crate) async fn ask(&self, asked: Asked<'_>) -> Told {
+        let Some(telemetry) = self.telemetry.get() else { return self.answer(asked).await };
+        let span = telemetry.serving(asked.method, asked.params);
+        let told = span.around(self.answer(asked)).await;
+        span.served(&told);
+        told
+    }
+
+    async fn answer(&self, asked: Asked<'_>) -> Told {
         match asked.method {
             "ping" => result(&json!({})),
             "server/discover" => self.discover(&asked).await,

@@ -8,12 +8,12 @@ use super::pages::Visit;
 use gripfast::input::{self, Collected};
 use gripfast::wire::patch::NotAnObject;
 use gripfast::wire::{Era, codes};
-use gripfast::{Answer, CallOptions, RawValue};
+use gripfast::{Answer, CallError, CallOptions, RawValue};
 use std::sync::Arc;
 
 /// What a server answered, on its way to the client.
 pub(crate) struct PassedOn {
-    pub(super) answer: Answer,
+    pub(crate) answer: Answer,
     /// Who answered.
     pub(super) server: String,
     /// What the client was told about the output of the tool that it called.
@@ -107,11 +107,10 @@ impl Gateway {
                 log_level,
                 shared: at == At::Shared,
             };
-            let answer =
-                match self.host.request_with(server, asked.method, Some(params.clone()), options).await {
-                    Ok(answer) => answer,
-                    Err(error) => return Told::Failed(error),
-                };
+            let answer = match self.send(server, asked.method, params.clone(), options).await {
+                Ok(answer) => answer,
+                Err(error) => return Told::Failed(error),
+            };
             if let Some(told) = self.pages_required(asked, server, &answer) {
                 return told;
             }
@@ -129,5 +128,22 @@ impl Gateway {
             };
         }
         Told::Fault(Fault::new(codes::INTERNAL_ERROR, "the server asks for input again and again"))
+    }
+
+    /// One request to a server, and what came of it.
+    async fn send(
+        &self,
+        server: &str,
+        method: &str,
+        params: Box<RawValue>,
+        options: CallOptions,
+    ) -> Result<Answer, CallError> {
+        let Some(telemetry) = self.telemetry.get() else {
+            return self.host.request_with(server, method, Some(params), options).await;
+        };
+        let span = telemetry.sending(server, method, &params);
+        let outcome = self.host.request_with(server, method, Some(span.marked(params)), options).await;
+        span.sent(&outcome);
+        outcome
     }
 }

@@ -45,12 +45,14 @@ mod terms;
 
 mod translate;
 
+pub(crate) use ask::Told;
 pub use guard::Guard;
 pub use seal::Seal;
 pub(crate) use session::SessionFacts;
 pub use terms::Terms;
 
 use crate::shares::{Peer, Shares};
+use crate::telemetry::Telemetry;
 use begun::Begun;
 use clock::Clock;
 use gripfast::Host;
@@ -58,7 +60,7 @@ use herald::Herald;
 use pulse::Pulse;
 use sessions::Sessions;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use suspended::Waiting;
 use tokio::sync::OnceCell;
@@ -83,6 +85,8 @@ pub struct Gateway {
     settled: OnceCell<()>,
     /// Tells our cursors from those of another process.
     pub(crate) process: u64,
+    /// Who else is told of what is served.
+    telemetry: OnceLock<Telemetry>,
 }
 
 impl Gateway {
@@ -109,6 +113,7 @@ impl Gateway {
             startup_wait: terms.startup_wait,
             settled: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),
+            telemetry: OnceLock::new(),
         });
         tokio::spawn(sweep(Arc::downgrade(&gateway), gateway.leaving.clone()));
         gateway
@@ -124,6 +129,18 @@ impl Gateway {
         peer: Peer,
     ) -> axum::response::Response {
         http::serve(self, request, peer).await
+    }
+
+    /// From now on somebody else is told of what is served, unless somebody is already.
+    pub fn tell(&self, telemetry: Telemetry) -> &Telemetry {
+        self.telemetry.get_or_init(|| telemetry)
+    }
+
+    /// Tells what is left to tell.
+    pub async fn finish_telling(&self) {
+        if let Some(telemetry) = self.telemetry.get() {
+            telemetry.finish().await;
+        }
     }
 
     /// The routes of `/mcp` and `/sse`.

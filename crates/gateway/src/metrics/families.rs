@@ -41,7 +41,7 @@ pub struct Family {
     /// What it means.
     pub help: &'static str,
     /// Its series at one moment.
-    pub(super) read: fn(&Facts) -> Vec<Series>,
+    pub(crate) read: fn(&Facts) -> Vec<Series>,
 }
 
 /// What a metric is, and so how it is written.
@@ -80,13 +80,13 @@ impl Kind {
 
 /// One series: the values of the family's labels, and its own.
 #[derive(Debug)]
-pub(super) struct Series {
-    pub(super) labels: Vec<String>,
-    pub(super) value: Value,
+pub(crate) struct Series {
+    pub(crate) labels: Vec<String>,
+    pub(crate) value: Value,
 }
 
 #[derive(Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Count(u64),
     Number(f64),
     Spread(Spread),

@@ -8,6 +8,7 @@ mod reference;
 mod text;
 
 pub use families::{Facts, Family, Kind, families};
+pub(crate) use families::{Series, Value};
 pub use reference::page;
 
 use crate::downstream::Gateway;
@@ -22,31 +23,42 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What is asked at each scrape.
-struct Meter {
+pub(crate) struct Meter {
     host: Host,
     gateway: Arc<Gateway>,
     /// Seconds since the Unix epoch.
     begun: f64,
 }
 
-/// The route `/metrics`.
-pub(crate) fn router(host: Host, gateway: Arc<Gateway>) -> Router {
-    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    Router::new().route("/metrics", get(scrape)).with_state(Arc::new(Meter { host, gateway, begun }))
+impl Meter {
+    /// Of a gateway that begins now.
+    pub(crate) fn new(host: Host, gateway: Arc<Gateway>) -> Self {
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Self { host, gateway, begun }
+    }
+
+    /// The route `/metrics`.
+    pub(crate) fn router(self: Arc<Self>) -> Router {
+        Router::new().route("/metrics", get(scrape)).with_state(self)
+    }
+
+    /// All that is counted and measured, now.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts {
+            version: env!("CARGO_PKG_VERSION"),
+            begun: self.begun,
+            servers: self.host.status(),
+            ledger: self.host.ledger_status(),
+            sessions: self.gateway.sessions.count(),
+            cache: self.host.cache_counts(),
+            budgets: self.host.budgets(),
+            audit: self.host.audit_status(),
+        }
+    }
 }
 
 async fn scrape(State(meter): State<Arc<Meter>>) -> Response {
-    let facts = Facts {
-        version: env!("CARGO_PKG_VERSION"),
-        begun: meter.begun,
-        servers: meter.host.status(),
-        ledger: meter.host.ledger_status(),
-        sessions: meter.gateway.sessions.count(),
-        cache: meter.host.cache_counts(),
-        budgets: meter.host.budgets(),
-        audit: meter.host.audit_status(),
-    };
-    match text::written(facts) {
+    match text::written(meter.facts()) {
         Ok(text) => {
             let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
             ([(CONTENT_TYPE, kind), (CACHE_CONTROL, HeaderValue::from_static("no-store"))], text)

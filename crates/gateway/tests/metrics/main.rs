@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
+#[cfg(all(unix, feature = "otlp"))]
+mod collector;
 mod deploy;
 mod scrape;

@@ -12,7 +12,7 @@ pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
 pub(crate) use client::{Address, Ask, HttpClient};
 
-pub(crate) use fetch::get;
+pub(crate) use fetch::{get, send};
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::{
