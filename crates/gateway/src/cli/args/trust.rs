@@ -1,0 +1,170 @@
+//! What may be typed after the verbs about who is trusted with what: pins, policy, keys and logins.
+
+use super::Form;
+use crate::cli::address::GatewayUrl;
+use clap::{Args, Subcommand};
+
+/// What can be done about pins.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PinsVerb {
+    /// List the pinned tools
+    Ls(PinsArgs),
+    /// Show what changed since it was approved
+    Diff(PinsArgs),
+    /// Approve what a tool says now, or what all changed tools of a server say
+    Approve(PinsApproveArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A tool is pinned when it is first seen: its name, title, description, schemas and annotations. One that says \
+something else later is listed as it was approved, and calls of it are refused (`schema_changed`) until somebody \
+approves it. `pins = \"warn\"` or `\"off\"` of a server changes that.
+
+A running gateway is asked; if none listens at the default address, what is kept in the state directory is shown.
+
+Examples:
+  gripfast pins ls
+  gripfast pins diff github
+  gripfast pins ls -o json | jq -r '.servers[] | .server as $s | .tools[] | select(.state == \"changed\") | \"\\($s) \\(.tool)\"'")]
+pub(crate) struct PinsArgs {
+    /// Only this server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+
+    /// How to print it; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Look at `gripfast pins diff` first. With a running gateway the tool can be called at once, and clients are told \
+that the list has changed.
+
+Exit codes: 0 approved, 1 nothing to approve or no such server, 6 the gateway wants another token.
+
+Examples:
+  gripfast pins approve github create_issue
+  gripfast pins approve github                 all changed tools of the server")]
+pub(crate) struct PinsApproveArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// Only this tool, by the server's own name for it
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: Option<String>,
+
+    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+/// What can be asked about policy.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    /// Say whether a client may call a tool, and which entry of which list decides
+    Test(PolicyTestArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reads the config and what is stored of the server's tools; nothing is started and no gateway is asked. Without \
+client authentication everybody on this machine is the client `local`. What a tool says about itself \
+(`@read_only` and the like) is known once its server was listed with this state directory.
+
+Exit codes: 0 the client may call it, 6 it may not, 1 there is no such server.
+
+Examples:
+  gripfast policy test local github delete_repo
+  gripfast policy test ci github create_issue -o json | jq -r .reason")]
+pub(crate) struct PolicyTestArgs {
+    /// The client, by its name in the config
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+
+    /// The server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// The tool, by the server's own name for it
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+
+    /// How to print it
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A key stands for whoever it was made for: what that client may do, how much of it, and its sessions go by the \
+name. Only a digest is kept, in the state directory; a running gateway notices by itself. Keys are asked for \
+where the config says so:
+  [gateway]
+  auth = { keys = true }
+
+Examples:
+  gripfast keys add laptop
+  gripfast keys ls
+  gripfast keys rm laptop")]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    pub(crate) verb: KeysVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysVerb {
+    /// Make a key and print it; it is not shown again
+    Add {
+        /// Whose it is
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List whose keys there are
+    Ls {
+        /// How to print them
+        #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+        output: Form,
+    },
+    /// Remove a key: whoever has it is not let in any more
+    Rm {
+        /// Whose it is
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints the address at which you log in, opens it in a browser ($BROWSER, or what the platform has), and waits \
+for the browser to come back. The login is kept in the state directory, for you alone, and used and renewed by \
+every gripfast with the same state directory; one that runs already notices by itself.
+
+Exit codes: 0 logged in, 3 not, 2 the config is wrong, 1 the server takes no login.
+
+Examples:
+  gripfast login notion
+  gripfast login notion --no-browser     on a machine without one: open the address elsewhere, and paste the
+                                         address at which that browser ends")]
+pub(crate) struct LoginArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Start no browser, and take the address at which one came back from stdin too
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogoutArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}

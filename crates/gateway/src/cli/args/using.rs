@@ -1,0 +1,127 @@
+//! What may be typed after the verbs that use tools, and that look back at it.
+
+use super::Form;
+use crate::cli::address::GatewayUrl;
+use crate::cli::duration;
+use clap::Args;
+use gripfast::ledger::Query;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked \
+what they offer, and stopped again. A server that fails becomes an error row and the others are still \
+listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
+
+Examples:
+  gripfast tools
+  gripfast tools github
+  gripfast tools --config gripfast.toml
+  gripfast tools -o json | jq -r '.servers[].tools[]?.name'")]
+pub(crate) struct ToolsArgs {
+    /// Only this server
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+
+    /// How to print the list; `json` has each tool as its server wrote it
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// How long a server may take to start and to list its tools; with --config
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
+    pub(crate) wait: Duration,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks the gateway that runs. With --config no gateway is needed: the server of that file is started, called, \
+and stopped again. Text is printed as it is, other content is described in a line. With `-o json` the result \
+is printed as it came, byte for byte, and a failure as {\"error\":{\"code\":…,\"text\":…}}.
+
+Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be reached or did \
+not answer in time, 3 a login is needed, 6 the config denies it.
+
+A call that was sent and not answered is sent once more only where that does no harm: the tool is known as \
+read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent twice.
+
+Examples:
+  gripfast call demo echo '{\"text\": \"hello\"}'
+  gripfast call demo echo @arguments.json
+  gripfast call --config gripfast.toml demo echo '{\"text\": \"hello\"}'
+  jq -n '{text: \"hello\"}' | gripfast call demo echo - -o json")]
+pub(crate) struct CallArgs {
+    /// The server, by its name in the config
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// The tool, by the server's own name for it
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+
+    /// The arguments: a JSON object, `@FILE`, or `-` for stdin [default: none]
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    pub(crate) arguments: Option<String>,
+
+    /// Accept the forms that the server wants filled in, with their own defaults; with --config
+    #[arg(long, requires = "config")]
+    pub(crate) accept_defaults: bool,
+
+    /// How to print the result
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Outcomes: done, failed (the server said so), refused (the server turned it away before acting), not sent (the \
+server never saw it), unknown (it was sent, and nobody knows whether the server acted), in flight.
+
+A running gateway is asked. If none listens at the default address, or with --state-dir alone, the ledger in \
+the state directory is read; of the calls that were under way when their gateway was killed it says `unknown`. \
+Arguments are there as a SHA-256 of what the caller wrote, unless `gateway.ledger` says otherwise.
+
+Exit codes: 0 the calls are shown, also if there are none; 4 there is no gateway at --url.
+
+Examples:
+  gripfast calls
+  gripfast calls --unknown --since 1h
+  gripfast calls --server github -o json | jq -r '.calls[] | select(.outcome == \"unknown\") | .id'")]
+pub(crate) struct CallsArgs {
+    /// Only those of which nobody knows whether they were carried out
+    #[arg(long)]
+    pub(crate) unknown: bool,
+
+    /// Only those of this server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+
+    /// Only those that came in the last so much time
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) since: Option<Duration>,
+
+    /// The newest so many, up to 1000
+    #[arg(long, value_name = "NUMBER", value_parser = limit, default_value_t = Query::USUAL)]
+    pub(crate) limit: usize,
+
+    /// How to print them; `json` is what the gateway's API says
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) output: Form,
+
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331, or else
+    /// the state directory]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+fn limit(typed: &str) -> Result<usize, String> {
+    let limit = typed.parse().ok().filter(|limit| *limit <= Query::MOST);
+    limit.ok_or_else(|| format!("expected a number up to {}", Query::MOST))
+}
