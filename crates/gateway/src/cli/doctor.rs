@@ -217,7 +217,7 @@ fn show(found: &[Diagnosis], screen: &mut Screen) -> Result<(), Stop> {
     for diagnosis in found {
         let Diagnosis { server, ok, cause, step, evidence } = diagnosis;
         let glyph = if *ok { '✓' } else { '✗' };
-        screen.line(&format!("{glyph} {server:width$}  {cause}"))?;
+        screen.signs(&format!("{glyph} {server:width$}  {cause}"))?;
         let margin = " ".repeat(width + 4);
         if let Some(step) = step {
             screen.line(&format!("{margin}do: {step}"))?;

@@ -36,7 +36,7 @@ pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Re
         match args.output {
             // Read all the same: what is no status is not passed on as one.
             Form::Json => seen(&gateway, args, &reply).map(|_| print(&reply, screen))??,
-            Form::Text => screen.line(&seen(&gateway, args, &reply)?.shown())?,
+            Form::Text => screen.signs(&seen(&gateway, args, &reply)?.shown())?,
         }
         Ok(Exit::Ok)
     })

@@ -26,6 +26,7 @@ mod policy;
 mod reload;
 mod running;
 mod sandbox;
+mod schema;
 mod serve;
 #[cfg(unix)]
 mod serving;

@@ -4,6 +4,7 @@
 mod content;
 mod json;
 mod progress;
+mod signs;
 mod table;
 mod time;
 
@@ -29,6 +30,8 @@ pub(crate) struct Screen {
     talk: Box<dyn Write>,
     data_is_seen: bool,
     talk_is_seen: bool,
+    /// Whether signs among the data may be in colour: `NO_COLOR` and a dumb terminal say no.
+    in_colour: bool,
 }
 
 impl Screen {
@@ -39,6 +42,8 @@ impl Screen {
             talk: Box::new(anstream::stderr()),
             data_is_seen: io::stdout().is_terminal(),
             talk_is_seen: io::stderr().is_terminal(),
+            in_colour: io::stdout().is_terminal()
+                && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
         }
     }
 
@@ -67,10 +72,19 @@ impl Screen {
         self.data_is_seen
     }
 
+    /// Lines of data with signs of ours in them.
+    pub(crate) fn signs(&mut self, text: &str) -> io::Result<()> {
+        if !self.in_colour {
+            return self.line(text);
+        }
+        writeln!(self.data, "{}", signs::coloured(&defused(text)))
+    }
+
     /// A page in the place of what was on the terminal before.
     pub(crate) fn page(&mut self, text: &str) -> io::Result<()> {
         const CLEARED: &str = "\u{1b}[H\u{1b}[J";
-        writeln!(self.data, "{CLEARED}{}", defused(text))
+        write!(self.data, "{CLEARED}")?;
+        self.signs(text)
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
