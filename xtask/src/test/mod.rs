@@ -88,6 +88,8 @@ impl Run<'_> {
         self.step("behaviours", || behaviours::run(workspace, behaviours::Mode::Check).map(Outcome::Ok));
         self.deny();
         self.cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        let bare = ["clippy", "--workspace", "--lib", "--no-default-features", "--", "-D", "warnings"];
+        self.cargo("clippy without features", &bare);
         self.step("documentation", || {
             let mut command = workspace.cargo(&["doc", "--workspace", "--no-deps"]);
             succeed(command.env("RUSTDOCFLAGS", "-D warnings"))

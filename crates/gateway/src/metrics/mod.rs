@@ -8,6 +8,7 @@ mod reference;
 mod text;
 
 pub use families::{Facts, Family, Kind, families};
+#[cfg(feature = "otlp")]
 pub(crate) use families::{Series, Value};
 pub use reference::page;
 
