@@ -68,7 +68,7 @@ pub(crate) enum Part {
     Lists,
     /// From exec to the first list
     Startup,
-    /// With the ledger and without
+    /// With ledger, audit log and a reader of metrics, and without
     Observing,
     /// Sessions, streams, upstreams, tools: what many of them cost
     Scale,

@@ -25,7 +25,8 @@ pub(super) async fn follow(link: &HttpLink, session: &Session) {
         if let Some(last) = last_event.as_deref().and_then(|last| HeaderValue::from_str(last).ok()) {
             ask.headers.insert(LAST_EVENT_ID, last);
         }
-        let retry = match link.client.send(ask, During::Probe).await {
+        // In a box, because there is one of these for each server: once the stream is open, its memory is free.
+        let retry = match Box::pin(link.client.send(ask, During::Probe)).await {
             Ok(response) => match (response.status().as_u16(), answer::kind_of(&response)) {
                 (200..=299, Kind::Events) => {
                     was_open = true;
