@@ -1,5 +1,9 @@
 //! When a token has to be replaced, and which of two is the one to use. Nothing here knows what a token is good for.
 
+mod polling;
+
+pub use polling::{Next, Polled, Polling};
+
 use crate::time::Wall;
 use std::time::Duration;
 

@@ -40,6 +40,11 @@ pub(crate) fn unique_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The system's randomness, for signatures.
+pub(crate) fn randomness() -> SystemRandom {
+    SystemRandom::new()
+}
+
 /// Bytes that nobody can guess, for keys and what must never be the same twice; `None` if the system has none to give.
 pub(crate) fn secret_bytes<const LENGTH: usize>() -> Option<[u8; LENGTH]> {
     let mut bytes = [0; LENGTH];

@@ -5,9 +5,10 @@
 //! of the same login ends: that is what a race between two processes costs with a real server. Access tokens end when
 //! their time is over, or when a test says so.
 
+mod device;
 mod mcp;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -38,11 +39,19 @@ pub struct Manners {
     pub rotates: bool,
     /// The scope without which `tools/call` is refused.
     pub call_scope: Option<&'static str>,
+    /// How long codes for logins on another device are good, if it makes any.
+    pub device_codes_last: Option<Duration>,
 }
 
 impl Default for Manners {
     fn default() -> Self {
-        Self { lasts: Duration::from_secs(3600), challenges: true, rotates: true, call_scope: None }
+        Self {
+            lasts: Duration::from_secs(3600),
+            challenges: true,
+            rotates: true,
+            call_scope: None,
+            device_codes_last: None,
+        }
     }
 }
 
@@ -57,6 +66,8 @@ pub struct Authority {
 /// The secret of the client `robot`, which may have tokens without a person.
 pub const ROBOT_SECRET: &str = "robots-have-secrets";
 
+const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
+
 #[derive(Debug)]
 struct Books {
     url: String,
@@ -69,12 +80,17 @@ struct Pages {
     last_number: u64,
     clients: HashMap<String, String>,
     codes: HashMap<String, Code>,
+    /// Those who have registered for logins on other devices.
+    device_clients: HashSet<String>,
+    device_codes: HashMap<String, device::Code>,
     access: HashMap<String, Token>,
     refresh: HashMap<String, Token>,
     /// Refresh tokens that were used, with the login they came of.
     spent: HashMap<String, u64>,
     failures_due: usize,
     redirects_to: Option<String>,
+    /// Who gives tokens for `/mcp`, if it is somebody else.
+    issuer: Option<String>,
     counts: Counts,
     shown: Vec<String>,
 }
@@ -84,12 +100,16 @@ struct Pages {
 pub struct Counts {
     /// Refresh tokens that were exchanged.
     pub refreshes: usize,
+    /// Refresh tokens that were shown, whoever they are of.
+    pub shown_refresh_tokens: usize,
     /// Refreshes that were answered with a 500.
     pub failed_refreshes: usize,
     /// Refresh tokens that were shown a second time; each ends a login.
     pub thefts: usize,
     /// Tokens that a client had by its own secret.
     pub by_secret: usize,
+    /// How often it was asked whether somebody has entered a code.
+    pub device_polls: usize,
     /// Calls that were carried out.
     pub calls: usize,
     /// Requests that were refused for want of a token.
@@ -129,6 +149,8 @@ impl Authority {
             .route("/register", post(register))
             .route("/authorize", get(authorize))
             .route("/token", post(token))
+            .route("/device", post(device::begin))
+            .route("/activate", get(device::activate))
             .route("/mcp", post(mcp::answer).get(mcp::no_stream).delete(mcp::no_stream))
             .with_state(Arc::clone(&books));
         let task = tokio::spawn(async move {
@@ -171,6 +193,11 @@ impl Authority {
     /// The next so many refreshes are answered with a 500.
     pub fn fail_refreshes(&self, count: usize) {
         self.books.pages().failures_due = count;
+    }
+
+    /// From now on `/mcp` says that tokens for it are given by another authorization server.
+    pub fn hand_over_to(&self, other: &Self) {
+        self.books.pages().issuer = Some(other.url.clone());
     }
 
     /// From now on `/mcp` sends everybody there.
@@ -249,7 +276,12 @@ pub async fn visit_and_return(url: &str) {
     fetch(&visit(url).await).await;
 }
 
-async fn fetch(url: &str) -> String {
+/// What a browser does with the address of a page: it goes there. Returns the answer as it came.
+///
+/// # Panics
+///
+/// If nobody answers there.
+pub async fn fetch(url: &str) -> String {
     let url = Url::parse(url).expect("it is an address");
     let host = url.host_str().expect("it has a host");
     let port = url.port_or_known_default().expect("it has a port");
@@ -305,12 +337,13 @@ impl Pages {
 }
 
 async fn resource_metadata(State(books): State<Arc<Books>>) -> Response {
-    axum_json(&json!({ "resource": format!("{}/mcp", books.url), "authorization_servers": [books.url] }))
+    let issuer = books.pages().issuer.clone().unwrap_or_else(|| books.url.clone());
+    axum_json(&json!({ "resource": format!("{}/mcp", books.url), "authorization_servers": [issuer] }))
 }
 
 async fn metadata(State(books): State<Arc<Books>>) -> Response {
     let url = &books.url;
-    axum_json(&json!({
+    let mut metadata = json!({
         "issuer": url,
         "authorization_endpoint": format!("{url}/authorize"),
         "token_endpoint": format!("{url}/token"),
@@ -320,16 +353,28 @@ async fn metadata(State(books): State<Arc<Books>>) -> Response {
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         "authorization_response_iss_parameter_supported": true,
-    }))
+    });
+    if books.manners.device_codes_last.is_some() {
+        metadata["device_authorization_endpoint"] = format!("{url}/device").into();
+    }
+    axum_json(&metadata)
 }
 
 async fn register(State(books): State<Arc<Books>>, body: Bytes) -> Response {
     let wanted: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let Some(redirect) = wanted["redirect_uris"][0].as_str() else {
-        return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri");
+    let grants = wanted["grant_types"].as_array();
+    let by_device = grants.is_some_and(|grants| grants.iter().any(|grant| *grant == DEVICE_GRANT));
+    let redirect = match wanted["redirect_uris"][0].as_str() {
+        Some(redirect) => redirect,
+        // Who has no browser has no place to come back to.
+        None if by_device => "",
+        None => return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri"),
     };
     let mut pages = books.pages();
     let client = pages.name("client");
+    if by_device {
+        pages.device_clients.insert(client.clone());
+    }
     pages.clients.insert(client.clone(), redirect.to_owned());
     let answer = json!({
         "client_id": client,
@@ -393,6 +438,7 @@ async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes)
             let grant = Token { login, client: code.client, scopes: code.scopes, ends: None };
             axum_json(&books.grant(&mut pages, grant, true))
         }
+        DEVICE_GRANT => device::token(&books, &mut pages, &of("device_code"), &of("client_id")),
         "refresh_token" => refresh(&books, &mut pages, &of("refresh_token"), &of("client_id")),
         "client_credentials" => {
             let secret = BASE64_STANDARD.encode(format!("robot:{ROBOT_SECRET}"));
@@ -410,6 +456,7 @@ async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes)
 }
 
 fn refresh(books: &Books, pages: &mut Pages, shown: &str, client: &str) -> Response {
+    pages.counts.shown_refresh_tokens += 1;
     if pages.failures_due > 0 {
         pages.failures_due -= 1;
         pages.counts.failed_refreshes += 1;

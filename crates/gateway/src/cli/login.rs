@@ -9,7 +9,7 @@ use super::fleet::{self, Signals};
 use super::render::Screen;
 use super::stop::{Failure, Stop};
 use callback::Callback;
-use gripfast::auth::{self, Login, LoginError};
+use gripfast::auth::{self, DeviceLogin, Login, LoginError};
 use gripfast::config::ServerSpec;
 use std::io::{self, BufRead};
 use std::process::{Command, Stdio};
@@ -52,6 +52,15 @@ async fn login(
 ) -> Result<Exit, Stop> {
     let name = &args.name;
     let logins = opened.logins(global);
+    if args.device {
+        let device = DeviceLogin::begin(name, spec, &logins).await.map_err(|error| failure(name, &error))?;
+        screen.talk(&format!("to log in to `{name}`, open this address on any device:"))?;
+        screen.line(device.page_with_code().unwrap_or(device.page()))?;
+        screen.talk(&format!("and enter this code, or see that it is the same: {}", device.code()))?;
+        screen.flush()?;
+        device.finish().await.map_err(|error| failure(name, &error))?;
+        return done(name, screen);
+    }
     let port = spec.oauth.as_ref().map_or(0, |oauth| oauth.callback_port);
     let callback = Callback::listen(port).await.map_err(|error| {
         Failure::new(Exit::General, format!("cannot wait for the browser on port {port}: {error}"))
@@ -65,8 +74,21 @@ async fn login(
     } else if open_browser(login.url()).is_err() {
         screen.talk("(no browser could be started here)")?;
     }
+    // Who has no browser here may have one elsewhere.
+    let device = match args.no_browser && login.is_offered_by_device() {
+        true => DeviceLogin::begin(name, spec, &logins).await.ok(),
+        false => None,
+    };
+    if let Some(device) = &device {
+        let (page, code) = (device.page(), device.code());
+        screen.talk(&format!("or open {page} on any device, and enter this code: {code}"))?;
+    }
     screen.flush()?;
     let came_back = tokio::select! {
+        elsewhere = elsewhere(device) => {
+            elsewhere.map_err(|error| failure(name, &error))?;
+            return done(name, screen);
+        }
         came_back = callback.wait_for(login.url()) => came_back,
         pasted = pasted(), if args.no_browser => pasted,
         () = tokio::time::sleep(WITHIN) => {
@@ -75,8 +97,23 @@ async fn login(
         }
     };
     login.finish(&came_back).await.map_err(|error| failure(name, &error))?;
+    done(name, screen)
+}
+
+fn done(name: &str, screen: &mut Screen) -> Result<Exit, Stop> {
     screen.talk(&format!("logged in to `{name}`; a gateway that runs notices by itself"))?;
     Ok(Exit::Ok)
+}
+
+/// A login on another device, which the browser here may be faster than. One that nobody makes is no reason to stop.
+async fn elsewhere(device: Option<DeviceLogin>) -> Result<(), LoginError> {
+    match device {
+        Some(device) => match device.finish().await {
+            Err(LoginError::Refused(_)) => std::future::pending().await,
+            finished => finished,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 /// Carries on until it is done or a signal comes.
@@ -102,6 +139,8 @@ fn failure(name: &str, error: &LoginError) -> Failure {
         LoginError::Refused(text) => {
             Failure::new(Exit::LoginNeeded, format!("cannot log in to `{name}`: {text}"))
         }
+        LoginError::NotOffered(text) => Failure::new(Exit::General, text.clone())
+            .with_hint(format!("`gripfast login {name} --no-browser` takes a browser on any machine")),
         LoginError::NotKept(_) => Failure::new(Exit::General, format!("{error}")),
     }
 }

@@ -1,5 +1,6 @@
 //! Logging in, for whoever has a person at hand: an address for their browser, and what comes back from it.
 
+use super::http::AuthHttp;
 use super::oauth::Provider;
 use super::record::Record;
 use super::vault::{Logins, Vault};
@@ -16,10 +17,12 @@ use rmcp::transport::auth::{
     InMemoryCredentialStore, OAuthClientConfig,
 };
 use std::sync::Arc;
+use url::Url;
 
 /// A login that has begun: somebody has to open its address in a browser.
 pub struct Login {
     url: String,
+    by_device: bool,
     manager: AuthorizationManager,
     store: InMemoryCredentialStore,
     record: Record,
@@ -38,6 +41,9 @@ pub enum LoginError {
     /// The server or its authorization server could not be reached, or said no.
     #[error("{0}")]
     Refused(String),
+    /// The authorization server does not have this way to log in.
+    #[error("{0}")]
+    NotOffered(String),
     /// The login could not be kept.
     #[error("the login cannot be kept: {0}")]
     NotKept(#[source] std::io::Error),
@@ -62,35 +68,28 @@ impl Login {
         redirect: &str,
     ) -> Result<Self, LoginError> {
         let asked_of = asked_of(name, spec)?;
-        let provider = Provider::of(&asked_of).await.map_err(LoginError::BadConfig)?;
-        if provider.by_itself() {
-            return Err(LoginError::NotNeeded(format!("server `{name}` gets its tokens by itself")));
-        }
-        let vault = Vault::of(logins, name, asked_of.url.source());
-        let known = vault.load().await.0.login().filter(|record| provider.owns(record));
-        let challenge = challenge(&provider).await?;
-        let (mut manager, metadata) = provider.discover(challenge.as_deref()).await?;
+        let mut begun = Preparation::of(name, &asked_of, logins).await?;
         let store = InMemoryCredentialStore::new();
-        manager.set_credential_store(store.clone());
-        let scopes = match (asked_of.oauth.scopes.as_slice(), &known) {
-            // What the server has asked for since the last login, and what was granted then.
-            ([], Some(known)) if !known.wanted.is_empty() => union(&known.scopes, &known.wanted),
-            ([], _) => manager.select_initial_scopes(&[]).await,
-            (scopes, known) => union(scopes, known.as_ref().map_or(&[][..], |known| &known.wanted)),
-        };
-        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-        let client = client(&mut manager, &metadata, &asked_of, redirect, &scopes).await?;
-        let mut record = Record::begun(&provider.url, client.client_id.clone());
+        begun.manager.set_credential_store(store.clone());
+        let client = client(&mut begun, &asked_of, redirect).await?;
+        let mut record = Record::begun(&begun.resource, client.client_id.clone());
         record.client_secret.clone_from(&client.client_secret);
-        record.wanted = known.map(|known| known.wanted).unwrap_or_default();
-        manager.configure_client(client)?;
-        let url = manager.get_authorization_url(&scopes).await?;
-        Ok(Self { url, manager, store, record, vault })
+        let by_device = begun.device_endpoint().is_some();
+        record.wanted = begun.known.map(|known| known.wanted).unwrap_or_default();
+        begun.manager.configure_client(client)?;
+        let scopes: Vec<&str> = begun.scopes.iter().map(String::as_str).collect();
+        let url = begun.manager.get_authorization_url(&scopes).await?;
+        Ok(Self { url, by_device, manager: begun.manager, store, record, vault: begun.vault })
     }
 
     /// What to open in a browser.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether it can be made on another device instead ([`super::DeviceLogin`]).
+    pub fn is_offered_by_device(&self) -> bool {
+        self.by_device
     }
 
     /// Ends the login with the address to which the browser came back. From then on every gripfast process with the same
@@ -108,11 +107,59 @@ impl Login {
             .exchange_code_for_token_with_issuer(&callback.code, &callback.csrf_token, issuer)
             .await?;
         let record = self.record.with_stored(self.store.load().await?);
-        let mut record = record.map_err(|trouble| LoginError::Refused(trouble.to_string()))?;
-        record.received_at = Clock::new().now().wall.since_epoch().as_secs();
-        let _lease = self.vault.lease(LEASED_WITHIN).await.map_err(LoginError::NotKept)?;
-        self.vault.save(&record).await.map_err(LoginError::NotKept)
+        let record = record.map_err(|trouble| LoginError::Refused(trouble.to_string()))?;
+        keep(&self.vault, record, Clock::new()).await
     }
+}
+
+/// What every way to log in begins with: who the server and its authorization server are, and what to ask for.
+pub(super) struct Preparation {
+    pub(super) manager: AuthorizationManager,
+    pub(super) metadata: AuthorizationMetadata,
+    pub(super) resource: Url,
+    pub(super) http: AuthHttp,
+    pub(super) scopes: Vec<String>,
+    /// The login that there is.
+    pub(super) known: Option<Record>,
+    pub(super) vault: Vault,
+}
+
+impl Preparation {
+    pub(super) async fn of(name: &str, asked_of: &Asked, logins: &Logins) -> Result<Self, LoginError> {
+        let provider = Provider::of(asked_of).await.map_err(LoginError::BadConfig)?;
+        if provider.by_itself() {
+            return Err(LoginError::NotNeeded(format!("server `{name}` gets its tokens by itself")));
+        }
+        let vault = Vault::of(logins, name, asked_of.url.source());
+        let known = vault.load().await.0.login().filter(|record| provider.owns(record));
+        let challenge = challenge(&provider).await?;
+        let (manager, metadata) = provider.discover(challenge.as_deref()).await?;
+        let scopes = match (asked_of.oauth.scopes.as_slice(), &known) {
+            // What the server has asked for since the last login, and what was granted then.
+            ([], Some(known)) if !known.wanted.is_empty() => union(&known.scopes, &known.wanted),
+            ([], _) => manager.select_initial_scopes(&[]).await,
+            (scopes, known) => union(scopes, known.as_ref().map_or(&[][..], |known| &known.wanted)),
+        };
+        Ok(Self { manager, metadata, resource: provider.url, http: provider.http, scopes, known, vault })
+    }
+
+    /// Where codes for other devices are made, if they are.
+    pub(super) fn device_endpoint(&self) -> Option<&str> {
+        self.metadata.additional_fields.get("device_authorization_endpoint")?.as_str()
+    }
+
+    /// Whether the authorization server knows clients by documents on the web.
+    pub(super) fn takes_documents(&self) -> bool {
+        let says = self.metadata.additional_fields.get("client_id_metadata_document_supported");
+        says.and_then(serde_json::Value::as_bool).unwrap_or(false)
+    }
+}
+
+/// Keeps a login that was just made.
+pub(super) async fn keep(vault: &Vault, mut record: Record, clock: Clock) -> Result<(), LoginError> {
+    record.received_at = clock.now().wall.since_epoch().as_secs();
+    let _lease = vault.lease(LEASED_WITHIN).await.map_err(LoginError::NotKept)?;
+    vault.save(&record).await.map_err(LoginError::NotKept)
 }
 
 /// Forgets the login of the server `name`. Says whether there was one.
@@ -126,7 +173,7 @@ pub async fn logout(name: &str, spec: &ServerSpec, logins: &Logins) -> Result<bo
     vault.remove().await.map_err(LoginError::NotKept)
 }
 
-fn asked_of(name: &str, spec: &ServerSpec) -> Result<Asked, LoginError> {
+pub(super) fn asked_of(name: &str, spec: &ServerSpec) -> Result<Asked, LoginError> {
     match &spec.target {
         Target::Stdio { .. } => {
             Err(LoginError::NotNeeded(format!("server `{name}` is a command, which takes no login")))
@@ -175,11 +222,9 @@ async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError
 
 /// Who we are to the authorization server: somebody whom the operator has registered, a document on the web, or a newcomer.
 async fn client(
-    manager: &mut AuthorizationManager,
-    metadata: &AuthorizationMetadata,
+    begun: &mut Preparation,
     asked_of: &Asked,
     redirect: &str,
-    scopes: &[&str],
 ) -> Result<OAuthClientConfig, LoginError> {
     let oauth = &asked_of.oauth;
     debug_assert!(oauth.grant == Grant::AuthorizationCode, "others need no login");
@@ -191,27 +236,22 @@ async fn client(
         });
     }
     if let Some(document) = &oauth.client_metadata_url
-        && takes_documents(metadata)
+        && begun.takes_documents()
     {
         return Ok(OAuthClientConfig::new(document, redirect));
     }
-    Ok(manager.register_client("gripfast", redirect, scopes).await?)
+    let scopes: Vec<&str> = begun.scopes.iter().map(String::as_str).collect();
+    Ok(begun.manager.register_client("gripfast", redirect, &scopes).await?)
 }
 
-async fn filled(template: &Template, key: &str) -> Result<String, LoginError> {
+pub(super) async fn filled(template: &Template, key: &str) -> Result<String, LoginError> {
     let value = expand(template).await;
     value.map_err(|_| LoginError::BadConfig(format!("`oauth.{key}` cannot be filled in")))
 }
 
-/// Whether the authorization server knows clients by documents on the web.
-fn takes_documents(metadata: &AuthorizationMetadata) -> bool {
-    let says = metadata.additional_fields.get("client_id_metadata_document_supported");
-    says.and_then(serde_json::Value::as_bool).unwrap_or(false)
-}
-
 /// The error that an authorization server sends back instead of a code.
 fn refusal_in(came_back_to: &str) -> Option<String> {
-    let url = url::Url::parse(came_back_to).ok()?;
+    let url = Url::parse(came_back_to).ok()?;
     let of = |key: &str| url.query_pairs().find(|(name, _)| name == key).map(|(_, value)| value.into_owned());
     let error = of("error")?;
     Some(of("error_description").map_or_else(|| error.clone(), |text| format!("{text} ({error})")))

@@ -6,16 +6,20 @@
 //!
 //! Nothing here opens a browser or asks anybody. What only a person can mend is said, and waited for.
 
+mod assertion;
+mod device;
 mod http;
 mod key;
 mod keyring;
 mod lease;
 mod login;
 mod oauth;
+mod own;
 mod private;
 mod record;
 mod vault;
 
+pub use device::DeviceLogin;
 pub use login::{Login, LoginError, logout};
 pub use vault::Logins;
 
@@ -240,9 +244,10 @@ impl Credential {
             self.hold(record)?;
             return Ok(Renewed::Replaced);
         }
+        let now = self.clock.now().wall;
         let is_dead = stamp.is_some() && self.state().dead == stamp;
         let outcome = match stored {
-            _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge).await,
+            _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge, now).await,
             None => Err(unread),
             Some(_) if is_dead => Err(Trouble::NeedsPerson("the login has ended".to_owned())),
             Some(record) => provider.refresh(&record, challenge).await,

@@ -5,15 +5,15 @@
 use super::Asked;
 use super::http::AuthHttp;
 use super::record::Record;
-use crate::config::{Grant, Template, endpoint};
+use crate::config::{Grant, endpoint};
 use crate::transport::{HttpClient, TlsFiles, expand};
 use gripfast_core::credential::Complaint;
 use gripfast_core::failure::Observed;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, AuthorizationMetadata, ClientCredentialsConfig, CredentialStore,
-    InMemoryCredentialStore, OAuthClientConfig, OAuthTokenResponse, StoredCredentials, WWWAuthenticateParams,
+    AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, InMemoryCredentialStore,
+    OAuthClientConfig, OAuthTokenResponse, StoredCredentials, WWWAuthenticateParams,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use url::Url;
@@ -54,7 +54,7 @@ impl From<AuthError> for Trouble {
 
 /// The authorization server of one server, which is found when it is needed.
 pub(super) struct Provider<'a> {
-    asked_of: &'a Asked,
+    pub(super) asked_of: &'a Asked,
     pub(super) url: Url,
     pub(super) http: AuthHttp,
 }
@@ -120,50 +120,12 @@ impl<'a> Provider<'a> {
         old.with_stored(store.load().await?)
     }
 
-    /// Has the client's own credentials exchanged for a token.
-    pub(super) async fn client_credentials(
-        &self,
-        old: Option<&Record>,
-        challenge: Option<String>,
-    ) -> Result<Record, Trouble> {
-        let config = &self.asked_of.oauth;
-        let client_id = filled(config.client_id.as_ref(), "client_id").await?;
-        let client_secret = filled(config.client_secret.as_ref(), "client_secret").await?;
-        let (mut manager, _) = self.discover(challenge.as_deref()).await?;
-        let store = InMemoryCredentialStore::new();
-        manager.set_credential_store(store.clone());
-        let scopes = match config.scopes.as_slice() {
-            [] => manager.select_initial_scopes(&[]).await,
-            scopes => scopes.to_vec(),
-        };
-        let exchanged = ClientCredentialsConfig::ClientSecret {
-            client_id: client_id.clone(),
-            client_secret,
-            scopes,
-            resource: Some(self.url.to_string()),
-        };
-        manager.validate_client_credentials_metadata(&exchanged)?;
-        manager.configure_client_credentials(&exchanged)?;
-        let exchanged = manager.exchange_client_credentials(&exchanged).await;
-        exchanged.map_err(|error| match self.complaint() {
-            Complaint::Client => self.bad_client(&client_id),
-            Complaint::Request => {
-                let code = self.http.refusal().unwrap_or_default();
-                let text = format!("the authorization server does not give what `oauth` asks for ({code})");
-                Trouble::BadConfig(Observed::BadConfig(text))
-            }
-            Complaint::Login | Complaint::Other => error.into(),
-        })?;
-        let begun = old.cloned().unwrap_or_else(|| Record::begun(&self.url, client_id));
-        begun.with_stored(store.load().await?)
-    }
-
     /// What the authorization server has complained about last.
-    fn complaint(&self) -> Complaint {
+    pub(super) fn complaint(&self) -> Complaint {
         self.http.refusal().map_or(Complaint::Other, |code| Complaint::of(&code))
     }
 
-    fn bad_client(&self, client_id: &str) -> Trouble {
+    pub(super) fn bad_client(&self, client_id: &str) -> Trouble {
         let code = self.http.refusal().unwrap_or_default();
         let text = format!(
             "the authorization server does not take the client `{client_id}` as `oauth` has it ({code})"
@@ -209,35 +171,45 @@ impl Record {
 
     /// The same login with the tokens that an exchange has left in the SDK's store.
     pub(super) fn with_stored(&self, stored: Option<StoredCredentials>) -> Result<Self, Trouble> {
-        let nothing = || Trouble::Passing("the authorization server gave no token".to_owned());
-        let stored = stored.ok_or_else(nothing)?;
-        let tokens = serde_json::to_value(stored.token_response.ok_or_else(nothing)?);
-        let tokens = tokens.map_err(|_| nothing())?;
-        let text = |key: &str| tokens[key].as_str().map(str::to_owned);
+        let stored = stored.ok_or_else(no_token)?;
+        let tokens = serde_json::to_value(stored.token_response.ok_or_else(no_token)?);
+        let record = self.with_tokens(&tokens.map_err(|_| no_token())?, &[])?;
+        let record = record.granted(stored.granted_scopes);
         Ok(Self {
             issuer: stored.issuer,
             client_id: stored.client_id,
-            access_token: Some(text("access_token").ok_or_else(nothing)?),
+            received_at: stored.token_received_at.unwrap_or_default(),
+            ..record
+        })
+    }
+
+    /// The same login with the tokens of an answer, which was asked for these scopes.
+    pub(super) fn with_tokens(&self, tokens: &Value, asked: &[String]) -> Result<Self, Trouble> {
+        let text = |key: &str| tokens[key].as_str().map(str::to_owned);
+        if text("token_type").is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+            return Err(Trouble::Passing("the authorization server gave a token of another kind".to_owned()));
+        }
+        let granted = text("scope").map(|scope| scope.split_whitespace().map(str::to_owned).collect());
+        let record = Self {
+            access_token: Some(text("access_token").ok_or_else(no_token)?),
             // An answer without a new one leaves the old one good.
             refresh_token: text("refresh_token").or_else(|| self.refresh_token.clone()),
             expires_in: tokens["expires_in"].as_u64(),
-            received_at: stored.token_received_at.unwrap_or_default(),
-            wanted: self
-                .wanted
-                .iter()
-                .filter(|scope| !stored.granted_scopes.contains(scope))
-                .cloned()
-                .collect(),
-            scopes: stored.granted_scopes,
             ..self.clone()
-        })
+        };
+        Ok(record.granted(granted.unwrap_or_else(|| asked.to_vec())))
+    }
+
+    /// What was granted need not be asked for again.
+    fn granted(mut self, scopes: Vec<String>) -> Self {
+        self.wanted.retain(|scope| !scopes.contains(scope));
+        self.scopes = scopes;
+        self
     }
 }
 
-async fn filled(template: Option<&Template>, key: &str) -> Result<String, Trouble> {
-    let bad = |text: String| Trouble::BadConfig(Observed::BadConfig(text));
-    let template = template.ok_or_else(|| bad(format!("`oauth.{key}` is missing")))?;
-    expand(template).await.map_err(Trouble::BadConfig)
+fn no_token() -> Trouble {
+    Trouble::Passing("the authorization server gave no token".to_owned())
 }
 
 fn worded(observed: &Observed) -> String {

@@ -311,13 +311,19 @@ pub struct OAuthSpec {
     pub client_id: Option<Template>,
     /// The secret that goes with `client_id`, if it has one.
     pub client_secret: Option<Template>,
+    /// The private key by which the client signs, instead of a secret (`private_key_jwt`): PEM, in PKCS #8 form, of kind
+    /// P-256, P-384, Ed25519 or RSA; for the grant `client_credentials`. Mostly a reference: `"${file:/run/secrets/key}"`.
+    pub private_key: Option<Template>,
+    /// What the authorization server calls that key (`kid`). Default: it is not said, which is enough where the client
+    /// has one key.
+    pub private_key_id: Option<String>,
     /// The `https` address of a document that says who we are, for authorization servers that know clients by such
     /// documents; used where there is no `client_id`. Default: none.
     pub client_metadata_url: Option<String>,
     /// What to ask for. Default: what the server says it wants.
     pub scopes: Vec<String>,
     /// Who gives the grant: a person by `gripfast login` (`authorization_code`, the default), or the client itself
-    /// (`client_credentials`, with `client_id` and `client_secret`), which needs nobody.
+    /// (`client_credentials`, with `client_id` and `client_secret` or `private_key`), which needs nobody.
     pub grant: Grant,
     /// The port on which `gripfast login` waits for the browser to come back. Default: any that is free. Say one if
     /// the client was registered with it.
@@ -330,7 +336,7 @@ pub enum Grant {
     /// A person, in a browser.
     #[default]
     AuthorizationCode,
-    /// The client, by its own secret.
+    /// The client, by its own secret or signature.
     ClientCredentials,
 }
 

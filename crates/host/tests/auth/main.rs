@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod by_itself;
+mod devices;
 mod logins;
 mod renewals;
 mod stage;

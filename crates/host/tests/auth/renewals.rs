@@ -4,7 +4,7 @@ use crate::stage::{Stage, call, until};
 use futures_util::future::join_all;
 use gripfast::config::{OAuthSpec, Template};
 use gripfast::{Code, State};
-use gripfast_testkit::authority::Manners;
+use gripfast_testkit::authority::{Authority, Manners};
 
 #[tokio::test]
 async fn e01_fifty_calls_that_are_refused_at_once_cost_one_refresh() {
@@ -86,6 +86,22 @@ async fn e03_a_login_that_was_withdrawn_needs_a_person_and_says_so() {
     stage.log_in().await;
     until(&host, State::Ready).await;
     call(&host).await.unwrap();
+}
+
+/// E04
+#[tokio::test]
+async fn e04_a_refresh_token_is_shown_to_nobody_but_the_issuer_that_gave_it() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    let other = Authority::start(Manners::default()).await;
+    stage.authority.hand_over_to(&other);
+    stage.authority.end_tokens();
+    let error = call(&host).await.unwrap_err();
+    assert_eq!(error.code, Code::NeedsLogin, "{error}");
+    let cause = until(&host, State::NeedsLogin).await.supervision.cause.unwrap();
+    assert!(cause.contains("another authorization server"), "{cause}");
+    let shown = |authority: &Authority| authority.counts().shown_refresh_tokens;
+    assert_eq!((shown(&stage.authority), shown(&other)), (0, 0));
 }
 
 /// B09

@@ -211,6 +211,8 @@ fn every_key_arrives_where_it_belongs() {
                     client_secret: Some(
                         "${env:SECRET}",
                     ),
+                    private_key: None,
+                    private_key_id: None,
                     client_metadata_url: None,
                     scopes: [
                         "read",

@@ -411,7 +411,7 @@ oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example
     2 | [servers.child]
       |          ^^^^^
 
-    error: `client_credentials` needs a `client_id` and a `client_secret`
+    error: `client_credentials` needs a `client_id`, and either a `client_secret` or a `private_key`
      --> gripfast.toml:8:9 (servers.robot.oauth)
       |
     8 | oauth = { grant = "client_credentials", client_id = "robot" }

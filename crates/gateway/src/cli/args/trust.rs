@@ -160,6 +160,10 @@ pub(crate) struct LoginArgs {
     /// Start no browser, and take the address at which one came back from stdin too
     #[arg(long)]
     pub(crate) no_browser: bool,
+
+    /// Log in on another device, by a code that is shown here; where the authorization server has that
+    #[arg(long, conflicts_with = "no_browser")]
+    pub(crate) device: bool,
 }
 
 #[derive(Debug, Args)]

@@ -20,6 +20,11 @@ pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<
     let secret = table.take_or_alias("client_secret", &["clientSecret", "CLIENT_SECRET"], problems);
     spec.client_secret =
         secret.and_then(|field| field.filled_template(problems)).map(crate::config::Template::into_secret);
+    let key = table.take("private_key");
+    spec.private_key =
+        key.and_then(|field| field.filled_template(problems)).map(crate::config::Template::into_secret);
+    let key_id = table.take("private_key_id");
+    spec.private_key_id = key_id.and_then(|field| field.text(problems).map(str::to_owned));
     let document = table.take("client_metadata_url");
     spec.client_metadata_url = document.and_then(|field| https(&field, problems));
     if let Some(field) = table.take_or_alias("scopes", &["scope"], problems) {
@@ -36,8 +41,21 @@ pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<
         spec.callback_port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
     }
     table.finish(problems);
-    if spec.grant == Grant::ClientCredentials && (spec.client_id.is_none() || spec.client_secret.is_none()) {
-        problems.error(field.error("`client_credentials` needs a `client_id` and a `client_secret`"));
+    let proofs = usize::from(spec.client_secret.is_some()) + usize::from(spec.private_key.is_some());
+    match spec.grant {
+        Grant::ClientCredentials if spec.client_id.is_none() || proofs != 1 => {
+            let text =
+                "`client_credentials` needs a `client_id`, and either a `client_secret` or a `private_key`";
+            problems.error(field.error(text));
+        }
+        Grant::AuthorizationCode if spec.private_key.is_some() => {
+            let text = "a `private_key` goes with `grant = \"client_credentials\"`";
+            problems.error(field.error(text));
+        }
+        Grant::ClientCredentials | Grant::AuthorizationCode => {}
+    }
+    if spec.private_key_id.is_some() && spec.private_key.is_none() {
+        problems.error(field.error("a `private_key_id` goes with a `private_key`, which is missing"));
     }
     if spec.client_secret.is_some() && spec.client_id.is_none() {
         problems.error(field.error("a `client_secret` goes with a `client_id`, which is missing"));

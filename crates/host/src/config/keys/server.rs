@@ -189,6 +189,19 @@ pub(in crate::config) static OAUTH: Table = Table {
             about: "The secret that goes with `client_id`, if it has one.",
         },
         Row {
+            name: "private_key",
+            kind: Kind::Template,
+            usual: Usual::Nothing,
+            about: "A key in PEM form (PKCS #8; P-256, P-384, Ed25519, or RSA) by which the client signs instead of having a \
+                    secret (`private_key_jwt`); with `client_credentials`. Mostly a reference: `\"${file:/run/secrets/key}\"`.",
+        },
+        Row {
+            name: "private_key_id",
+            kind: Kind::Text,
+            usual: Usual::Nothing,
+            about: "What the authorization server calls that key (`kid`), if it wants to be told.",
+        },
+        Row {
             name: "client_metadata_url",
             kind: Kind::Text,
             usual: Usual::Nothing,
@@ -206,7 +219,7 @@ pub(in crate::config) static OAUTH: Table = Table {
             kind: Kind::Choice(|| words::of(GRANTS)),
             usual: Usual::Is("authorization_code"),
             about: "Who gives the grant: a person by `gripfast login`, or with `client_credentials` the client itself by \
-                    its `client_id` and `client_secret`, which needs nobody.",
+                    its `client_id` and `client_secret` or `private_key`, which needs nobody.",
         },
         Row {
             name: "callback_port",
