@@ -120,6 +120,7 @@ impl Server {
         let router = readable
             .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
             .merge(dashboard::router())
+            .merge(Arc::clone(&admin).login_router())
             .merge(endpoint)
             .layer(guard.clone().layer());
         let front = Front::new(guard, access, Arc::clone(&gateway), router);

@@ -265,6 +265,21 @@ impl Host {
         self.ask(server, Ask::Reload)
     }
 
+    /// What the config says about a server that is in use.
+    ///
+    /// # Errors
+    /// As [`Host::stop`].
+    pub fn spec_of(&self, server: &str) -> Result<ServerSpec, CallError> {
+        let entry = self.entry(server)?;
+        entry.instances()?;
+        entry.spec.clone().ok_or_else(|| self.unknown_server(server))
+    }
+
+    /// The logins that its servers are used with: one that is made with these is noticed by them.
+    pub fn logins(&self) -> &Logins {
+        &self.inner.logins
+    }
+
     /// A client is gone: instances that servers have for it alone are ended. Calls of it that are under way
     /// have a while, as on [`Host::stop`].
     pub fn client_gone(&self, client: &ClientKey) {

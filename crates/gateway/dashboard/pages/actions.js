@@ -10,6 +10,7 @@ const LABELS = { reconnect: "Reconnect", reload: "Reload", stop: "Stop", start: 
 /** The button for the one next action of a server, if a button can do it. */
 export function actionButton(upstream) {
   if (upstream.next_action === "approve") return h("p", {}, h("a", { href: "#/changes" }, `See what changed in ${upstream.name}`));
+  if (upstream.next_action === "login") return loginButton(upstream);
   const action = { reconnect: "reconnect", doctor: "reconnect", configure: "reload", start: "start" }[upstream.next_action];
   return action ? button(upstream, action) : null;
 }
@@ -17,7 +18,23 @@ export function actionButton(upstream) {
 /** All that can be asked of a server. */
 export function actionButtons(upstream) {
   const fits = upstream.state === "stopped" ? ["start"] : ["reconnect", "reload", "stop"];
-  return h("p", { class: "buttons" }, fits.map((action) => button(upstream, action)));
+  return h("p", { class: "buttons" },
+    upstream.next_action === "login" && loginButton(upstream),
+    fits.map((action) => button(upstream, action)));
+}
+
+/** A login happens on a page of the server's own people, in a tab of its own; the server revives by itself. */
+function loginButton({ name }) {
+  const link = (url) => h("a", { href: url, target: "_blank", rel: "noopener" }, "open it here");
+  const done = ({ url }) => [`The login to ${name} is in a new tab. If your browser did not let it: `, link(url)];
+  return h("button", {
+    type: "button",
+    "aria-label": `Log in to ${name}`,
+    onclick: async () => {
+      const begun = await perform(`${server(name)}/login`, undefined, done);
+      if (begun) window.open(begun.url, "_blank", "noopener");
+    },
+  }, "Log in");
 }
 
 function button({ name }, action) {

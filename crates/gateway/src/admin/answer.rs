@@ -1,7 +1,8 @@
 //! How the admin API answers: JSON, never to be kept by anybody on the way, and errors that say what to do.
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::X_CONTENT_TYPE_OPTIONS;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use gripfast::{CallError, Code};
@@ -17,6 +18,13 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
 /// A body of plain text.
 pub(super) fn text(status: StatusCode, text: &'static str) -> Response {
     written(status, "text/plain; charset=utf-8", text)
+}
+
+/// A page for a person: a few words.
+pub(super) fn page(status: StatusCode, text: String) -> Response {
+    let mut response = written(status, "text/plain; charset=utf-8", text);
+    response.headers_mut().insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
 }
 
 fn written(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {

@@ -10,6 +10,7 @@ mod config;
 mod guard;
 mod history;
 mod journal;
+mod login;
 mod openapi;
 mod operations;
 mod pins;
@@ -57,6 +58,7 @@ pub struct Admin {
     typed: OnceLock<Vec<(&'static str, String)>>,
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
     sessions: Option<Box<dyn Fn(usize) -> Vec<SessionFacts> + Send + Sync>>,
+    logins: login::Underway,
 }
 
 impl Admin {
@@ -80,6 +82,7 @@ impl Admin {
             typed: OnceLock::new(),
             clients: None,
             sessions: None,
+            logins: login::Underway::default(),
         })
     }
 
@@ -124,6 +127,11 @@ impl Admin {
     /// The routes: `/healthz`, `/readyz` and everything under `/api/v1`.
     pub fn router(self: Arc<Self>) -> axum::Router {
         routes::router(self)
+    }
+
+    /// Where browsers come back to after a login, which nobody shows a token at.
+    pub(crate) fn login_router(self: Arc<Self>) -> axum::Router {
+        login::router(self)
     }
 
     /// Lets those read who are on this machine, and others if they have the token.

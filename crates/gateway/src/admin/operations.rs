@@ -5,6 +5,7 @@ use super::answer::RefusalView;
 use super::calls::{CallsView, calls};
 use super::config::{ConfigView, config};
 use super::history::HistoryView;
+use super::login::{self, LoginView};
 use super::pins::{self, ApprovedView, PinsView};
 use super::routes;
 use super::sessions::{SessionsView, sessions};
@@ -193,6 +194,29 @@ pub(super) const OPERATIONS: &[Operation] = &[
             Refused { status: 504, text: "The server did not answer in time." },
         ],
         serve: || post(routes::call),
+    },
+    Operation {
+        method: Method::Post,
+        path: "/upstreams/{name}/login",
+        id: "login",
+        summary: "Begins a login: says which page a person has to open, whose browser then comes back to this gateway.",
+        parameters: &[SERVER],
+        body: None,
+        answer: Answer::Json {
+            status: 200,
+            text: "Where to send the person, for the next ten minutes.",
+            schema: of::<LoginView<'static>>,
+        },
+        refusals: &[
+            MISWRITTEN,
+            NO_SUCH_SERVER,
+            Refused { status: 409, text: "It takes no login, or not one that can be made here." },
+            Refused {
+                status: 502,
+                text: "The server or its authorization server cannot be reached, or says no.",
+            },
+        ],
+        serve: || post(login::begin),
     },
     Operation {
         method: Method::Post,

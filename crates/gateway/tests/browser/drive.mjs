@@ -27,7 +27,7 @@ const PAGES = {
   nobody: "#/server/nobody",
 };
 
-const STORIES = { crash, reconnect, form, calls, approve, keyboard, pages, mistakes };
+const STORIES = { crash, reconnect, form, calls, approve, login, keyboard, pages, mistakes };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -78,6 +78,20 @@ async function reconnect() {
   }, before, { timeout: PATIENCE });
   // The browser says so itself when it is refused.
   page.expects(/401/);
+  await page.done();
+}
+
+async function login() {
+  const page = await open("#/");
+  await page.evaluate((token) => sessionStorage.setItem("gripfast.token", token), token);
+  const opened = page.context().waitForEvent("page");
+  await page.getByRole("button", { name: "Log in to notes" }).click();
+  // The authorization server agrees at once, and sends the browser back.
+  const tab = await opened;
+  await tab.getByText("Done: you are logged in to `notes`").waitFor();
+  assert.equal(new URL(tab.url()).origin, new URL(url).origin);
+  await page.getByRole("row", { name: /notes/ }).locator(".badge", { hasText: "ready" }).waitFor();
+  await picture(page, "login");
   await page.done();
 }
 

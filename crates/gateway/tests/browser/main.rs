@@ -5,6 +5,7 @@
 
 mod scene;
 
+use gripfast_testkit::authority::{Authority, Manners};
 use gripfast_testkit::browser::Browser;
 use scene::Scene;
 
@@ -49,6 +50,18 @@ async fn g02_a_changed_tool_is_approved_by_a_button() {
         scene.change("upgraded").await;
         scene.plays("approve").await;
         assert!(scene.host.pins("upgraded").unwrap().iter().all(|pin| pin.change.is_none()));
+    }
+}
+
+/// A server that needs a login has a button for it, and revives by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e03_a_button_logs_in_and_the_server_revives() {
+    if Browser::Chromium.require() {
+        let authority = Authority::start(Manners::default()).await;
+        let scene = Scene::set().await;
+        scene.wants_login("notes", &authority.mcp()).await;
+        scene.plays("login").await;
+        scene.host.call("notes", "whoami", None).await.unwrap();
     }
 }
 

@@ -62,6 +62,15 @@ impl Scene {
         self.until(server, State::NeedsApproval).await;
     }
 
+    /// Adds a server that nobody has logged in to.
+    pub(crate) async fn wants_login(&self, name: &str, url: &str) {
+        let config = format!("[servers.{name}]\nurl = {url:?}\ntransport = 'http'\n");
+        for server in Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers {
+            self.host.spawn(&server.name, server.spec.unwrap()).unwrap();
+        }
+        self.until(name, State::NeedsLogin).await;
+    }
+
     /// Has the browser act out one story. What it has to say goes to the test's output.
     pub(crate) async fn plays(&self, story: &str) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.mjs");

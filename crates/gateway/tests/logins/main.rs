@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod device;
+mod page;
 
 use gripfast_testkit::authority::{Authority, Manners, visit_and_return};
 use std::io::{BufRead, BufReader, Read};

@@ -2,7 +2,7 @@
 //! ask whether they have. For machines without a browser, and none that could come back to them.
 
 use super::http::{AuthHttp, Posted};
-use super::login::{Preparation, asked_of, filled, keep};
+use super::login::{Preparation, asked_of, filled, is_page, keep};
 use super::record::Record;
 use super::vault::{Logins, Vault};
 use super::{Asked, LoginError};
@@ -71,9 +71,11 @@ impl DeviceLogin {
         record.client_secret.clone_from(&client_secret);
         record.issuer.clone_from(&begun.metadata.issuer);
         record.wanted = begun.known.map(|known| known.wanted).unwrap_or_default();
+        let page = of("verification_uri")?;
+        is_page(&page)?;
         Ok(Self {
-            page: of("verification_uri")?,
-            page_with_code: text("verification_uri_complete"),
+            page,
+            page_with_code: text("verification_uri_complete").filter(|page| is_page(page).is_ok()),
             user_code: of("user_code")?,
             device_code: of("device_code")?,
             polling: Polling::begin(clock.now().mono, interval, good_for),

@@ -79,6 +79,7 @@ impl Login {
         begun.manager.configure_client(client)?;
         let scopes: Vec<&str> = begun.scopes.iter().map(String::as_str).collect();
         let url = begun.manager.get_authorization_url(&scopes).await?;
+        is_page(&url)?;
         Ok(Self { url, by_device, manager: begun.manager, store, record, vault: begun.vault })
     }
 
@@ -247,6 +248,22 @@ async fn client(
 pub(super) async fn filled(template: &Template, key: &str) -> Result<String, LoginError> {
     let value = expand(template).await;
     value.map_err(|_| LoginError::BadConfig(format!("`oauth.{key}` cannot be filled in")))
+}
+
+/// A browser is sent to pages only: what else an address may name, the server had no business to choose.
+pub(super) fn is_page(address: &str) -> Result<(), LoginError> {
+    match Url::parse(address) {
+        Ok(url) if matches!(url.scheme(), "https" | "http") => Ok(()),
+        Ok(_) | Err(_) => {
+            Err(LoginError::Refused("the authorization server names a page that is none".to_owned()))
+        }
+    }
+}
+
+/// The parameter `state` of an address, as it is spelled: it tells whoever comes back from a login from a stranger.
+pub fn state_of(address: &str) -> Option<&str> {
+    let (_, query) = address.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix("state="))
 }
 
 /// The error that an authorization server sends back instead of a code.

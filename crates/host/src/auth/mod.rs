@@ -20,7 +20,7 @@ mod record;
 mod vault;
 
 pub use device::DeviceLogin;
-pub use login::{Login, LoginError, logout};
+pub use login::{Login, LoginError, logout, state_of};
 pub use vault::Logins;
 
 use crate::clock::Clock;

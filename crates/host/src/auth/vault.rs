@@ -25,7 +25,7 @@ enum Place {
         directory: PathBuf,
         key: KeyPlace,
     },
-    /// Without a state directory they end with the process. There is one for each server of the config at the most.
+    /// Without a state directory they end with the process. There are as many as somebody has logged in to.
     Memory(Arc<Mutex<BTreeMap<String, Noted>>>),
 }
 

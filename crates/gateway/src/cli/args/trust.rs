@@ -150,6 +150,7 @@ Exit codes: 0 logged in, 3 not, 2 the config is wrong, 1 the server takes no log
 
 Examples:
   gripfast login notion
+  gripfast login notion --device         on any device: enter the code that is shown
   gripfast login notion --no-browser     on a machine without one: open the address elsewhere, and paste the
                                          address at which that browser ends")]
 pub(crate) struct LoginArgs {

@@ -1,5 +1,6 @@
 //! Where the browser comes back to after a login: a port of this machine, for one visit.
 
+use gripfast::auth::state_of;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -72,12 +73,6 @@ async fn asked_for(visitor: &mut TcpStream) -> Option<String> {
     let request = String::from_utf8(read).ok()?;
     let asked = request.lines().next()?.strip_prefix("GET ")?;
     Some(asked.split(' ').next()?.to_owned())
-}
-
-/// The parameter `state`, as it is spelled.
-fn state_of(address: &str) -> Option<&str> {
-    let (_, query) = address.split_once('?')?;
-    query.split('&').find_map(|pair| pair.strip_prefix("state="))
 }
 
 #[cfg(test)]
