@@ -55,7 +55,8 @@ The chores of this project.
         Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
 
     cargo xtask behaviours [--write]
-        Checks that every promise of xtask/src/behaviours/list.rs has a test, and that docs/behaviours.md is up to date.
+        Checks that every promise of xtask/src/behaviours/list.rs has a test, that docs/behaviours.md is up to date, and
+        that the tests exist which docs/eras.md names for what crosses between the eras.
           --write           writes docs/behaviours.md
 
     cargo xtask reference [--write]
