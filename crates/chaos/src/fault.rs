@@ -198,10 +198,6 @@ impl Form {
 }
 
 const PARKED: Loss = Loss::As { codes: &["unreachable"], why: "a parked server answers at once (B03, C04)" };
-const SICK: Loss = Loss::As {
-    codes: &["unreachable", "outcome_unknown"],
-    why: "an open circuit answers at once (B13); what only reads is sent again once (C05)",
-};
 const NEEDS_LOGIN: Loss = Loss::As {
     codes: &["needs_login"],
     why: "a server that a person has to mend answers at once (C04, E03)",
@@ -311,7 +307,7 @@ pub const FAULTS: &[Fault] = &[
         transports: ALL,
         act: Act::Freeze,
         callers: Callers::Call,
-        lost: SICK,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -392,7 +388,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::BlackHole,
         callers: Callers::Call,
-        lost: SICK,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {
@@ -410,7 +406,7 @@ pub const FAULTS: &[Fault] = &[
         transports: REMOTE,
         act: Act::Refuse(Status::Fault),
         callers: Callers::Call,
-        lost: SICK,
+        lost: Loss::Never,
         unknown: Allowed::Sometimes,
     },
     Fault {

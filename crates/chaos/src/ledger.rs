@@ -11,7 +11,7 @@
 //!   wire. A call with a side effect must have lived in a [`Window`], which begins with the blow and ends when the
 //!   fault is over *and* a call was answered, and not when the load has drained: calls that begin later meet nothing.
 //!   A call that only reads is sent again after the first blow, so two must have fallen within its own life: counted
-//!   by the moments of the blows, not by windows, of which two that follow each other both touch a call that only
+//!   by the [`Blow`]s themselves, not by windows, of which two that follow each other both touch a call that only
 //!   one blow has met. Everything else that is told "unknown" is lost.
 
 use std::collections::{BTreeMap, HashMap};
@@ -72,8 +72,18 @@ pub struct Window {
     pub from: Duration,
     /// Its end.
     pub to: Duration,
-    /// The moments at which it struck.
-    pub blows: Vec<Duration>,
+    /// When it struck.
+    pub blows: Vec<Blow>,
+}
+
+/// From the moment of a blow until what it hit was gone: a process that is being killed still takes what is written
+/// to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Blow {
+    /// The moment.
+    pub at: Duration,
+    /// The end.
+    pub over: Duration,
 }
 
 impl Window {
@@ -82,7 +92,7 @@ impl Window {
     }
 
     fn blows_within(&self, call: &Call) -> usize {
-        self.blows.iter().filter(|at| call.began <= **at && **at <= call.ended).count()
+        self.blows.iter().filter(|blow| call.began <= blow.over && blow.at <= call.ended).count()
     }
 }
 
@@ -215,7 +225,7 @@ impl Verdict {
     fn remark(&mut self, call: &Call, what: &str) {
         if self.remarks.len() < MOST_REMARKS {
             let Call { token, kind, began, ended, end } = call;
-            let remark = format!("{kind:?} {token} {what}: {began:.1?} to {ended:.1?}, {end:?}");
+            let remark = format!("{kind:?} {token} {what}: {began:.3?} to {ended:.3?}, {end:?}");
             self.remarks.push(remark.chars().take(240).collect());
         }
     }
@@ -245,6 +255,11 @@ mod tests {
         Call { token: token.to_owned(), kind, began: at(began), ended: at(ended), end }
     }
 
+    /// One blow, at its beginning.
+    fn window(from: u64, to: u64) -> Window {
+        Window { from: at(from), to: at(to), blows: vec![Blow { at: at(from), over: at(from) }] }
+    }
+
     fn failed(outcome: &str) -> End {
         End::Failed { code: None, outcome: Some(outcome.to_owned()), text: String::new() }
     }
@@ -258,21 +273,20 @@ mod tests {
         let early = call("a", Kind::Reads, 0, 1, failed("not_sent"));
         let late = call("b", Kind::Reads, 0, 1, failed("not_sent"));
         let served = |ended| call("c", Kind::Reads, 0, ended, End::Answered);
-        let window = Window { from: at(0), to: at(11), blows: vec![at(0)] };
+        let window = window(0, 11);
         assert_eq!(counts(&[early, served(9)], std::slice::from_ref(&window), "").lost, 1);
         assert_eq!(counts(&[late, served(11)], &[window], "").refused, 1);
     }
 
     #[test]
     fn an_error_that_no_fault_explains_is_a_loss_even_at_its_deadline() {
-        let window = Window { from: at(0), to: at(1), blows: vec![at(0)] };
         let hopeless = call("a", Kind::Counts, 2, 12, failed("unknown"));
-        assert_eq!(counts(&[hopeless], &[window], "").lost, 1);
+        assert_eq!(counts(&[hopeless], &[window(0, 1)], "").lost, 1);
     }
 
     #[test]
     fn unknown_is_honest_only_of_a_side_effect_that_a_fault_met() {
-        let window = Window { from: at(5), to: at(6), blows: vec![at(5)] };
+        let window = window(5, 6);
         let served = call("z", Kind::Reads, 0, 9, End::Answered);
         let met = call("a", Kind::Counts, 4, 7, failed("unknown"));
         let missed = call("b", Kind::Counts, 1, 2, failed("unknown"));
@@ -283,7 +297,6 @@ mod tests {
 
     #[test]
     fn what_only_reads_is_honestly_unknown_when_two_blows_fell_in_its_life() {
-        let window = |from, to| Window { from: at(from), to: at(to), blows: vec![at(from)] };
         let windows = [window(5, 7), window(7, 9)];
         let served = call("z", Kind::Reads, 0, 10, End::Answered);
         let twice = call("a", Kind::Reads, 4, 8, failed("unknown"));

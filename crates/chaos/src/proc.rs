@@ -28,10 +28,16 @@ pub fn signal(pid: u32, signal: Signal) -> Result<()> {
 pub async fn kill(pid: u32) -> Result<Instant> {
     let at = Instant::now();
     signal(pid, Signal::KILL)?;
-    while is_alive(pid) {
+    while is_alive(pid) || has_threads(pid) {
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
     Ok(at)
+}
+
+/// Whether a process that has ended still has threads on their way out: until the last of them is gone its pipes take
+/// what is written to them.
+fn has_threads(pid: u32) -> bool {
+    std::fs::read_dir(of(pid).join("task")).is_ok_and(|threads| threads.count() > 1)
 }
 
 /// Whether the process runs, sleeps or is stopped.

@@ -28,17 +28,20 @@ pub(crate) struct Strike {
     pub(crate) limit: Duration,
 }
 
-/// The moments at which a fault struck. The clock starts with the last of them.
+/// When a fault struck: each moment, and when what was hit was gone. The clock starts with the last.
 #[derive(Debug)]
 pub(crate) struct Blows {
-    earlier: Vec<Instant>,
+    earlier: Earlier,
     pub(crate) last: Instant,
+    over: Instant,
 }
+
+type Earlier = Vec<(Instant, Instant)>;
 
 impl Blows {
     /// In order.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Instant> {
-        self.earlier.iter().copied().chain([self.last])
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Instant, Instant)> {
+        self.earlier.iter().copied().chain([(self.last, self.over)])
     }
 }
 
@@ -50,11 +53,11 @@ impl Strike {
     pub(crate) async fn blow(self, scene: &mut Scene, load: &Load) -> Result<Blows> {
         let mut earlier = Vec::new();
         let last = self.blows(scene, load, &mut earlier).await?;
-        Ok(Blows { earlier, last })
+        Ok(Blows { earlier, last, over: Instant::now() })
     }
 
     /// Answers with the moment of the last blow.
-    async fn blows(self, scene: &mut Scene, load: &Load, earlier: &mut Vec<Instant>) -> Result<Instant> {
+    async fn blows(self, scene: &mut Scene, load: &Load, earlier: &mut Earlier) -> Result<Instant> {
         match self.act {
             Act::Kill | Act::KillParent | Act::KillOver | Act::SlowStart => {
                 proc::kill(scene.pid().await?).await
@@ -237,18 +240,12 @@ impl Strike {
         }
     }
 
-    async fn kill_often(
-        self,
-        times: usize,
-        scene: &Scene,
-        load: &Load,
-        blows: &mut Vec<Instant>,
-    ) -> Result<()> {
+    async fn kill_often(self, times: usize, scene: &Scene, load: &Load, blows: &mut Earlier) -> Result<()> {
         let every =
             self.form.span(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(1));
         for _ in 0..times {
             let at = proc::kill(scene.pid().await?).await?;
-            blows.push(at);
+            blows.push((at, Instant::now()));
             // A machine that is too busy to start a child in time does not make it a crash loop.
             load.until_back(self.limit).await;
             tokio::time::sleep_until((at + every).into()).await;

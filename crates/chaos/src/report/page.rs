@@ -44,9 +44,10 @@ everywhere, and the same faults run in every `cargo xtask test` with shorter wai
 Rows that a figure is read from have the machine to themselves. The others are about counts and run {LANES} at a time, so
 their times are those of a busy machine.
 
-Memory is that of the gateway's process, held against what it was before the first strike. In a row of many strikes it is
-also held against what it was after the first {BREAK_IN}: until then code is paged in, and pools and rings fill up to
-their bounds.
+Memory is that of the gateway's process, held against what it was before the first strike: where a figure is read from
+it, after five seconds of the same load, by which time what is kept of the last calls is full. There it is also held
+against what it was after the first {BREAK_IN} strikes: until then code is paged in that nothing but a fault runs, and what is kept
+of the past of a server fills up to its bound.
 
 ## Faults
 
