@@ -267,7 +267,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "exits-at-start",
-        what: "the child is killed, and its successors exit at start for a minute",
+        what: "the child is killed, and its successors exit at start for five seconds (`--long`: a minute)",
         transports: STDIO,
         act: Act::Relapse(Sickness::Exits),
         callers: Callers::Call,
@@ -294,7 +294,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "slow-start",
-        what: "the child is killed, and each start takes half a minute",
+        what: "the child is killed, and each start takes three seconds (`--long`: half a minute)",
         transports: STDIO,
         act: Act::SlowStart,
         callers: Callers::Call,
