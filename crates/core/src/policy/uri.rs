@@ -6,8 +6,8 @@ use std::borrow::Cow;
 /// Escapes within escapes that are undone; nobody writes more of them in good faith.
 const ROUNDS: usize = 4;
 
-/// The URI as it is written, and, if they differ, with its escapes undone, and with its dot segments
-/// resolved as well, by the book and by those who take everything behind `://` for the path.
+/// The URI as it is written, and, if they differ, with its escapes undone, and with its dot segments resolved as well:
+/// by the book, by those who take everything behind `://` for the path, and by those to whom many slashes are one.
 pub(super) fn forms(uri: &str) -> Vec<Cow<'_, str>> {
     let mut forms = vec![Cow::Borrowed(uri)];
     let mut plain = uri.to_owned();
@@ -18,9 +18,14 @@ pub(super) fn forms(uri: &str) -> Vec<Cow<'_, str>> {
         }
         plain = undone;
     }
-    let plain_path = resolved(&plain, Authority::OfItsOwn);
-    let whole_path = resolved(&plain, Authority::PartOfPath);
-    for form in [plain, plain_path, whole_path] {
+    let readings = [
+        (Authority::OfItsOwn, Slashes::AsTheyAre),
+        (Authority::OfItsOwn, Slashes::OneForMany),
+        (Authority::PartOfPath, Slashes::AsTheyAre),
+        (Authority::PartOfPath, Slashes::OneForMany),
+    ];
+    let resolved = readings.map(|(authority, slashes)| resolved(&plain, authority, slashes));
+    for form in std::iter::once(plain).chain(resolved) {
         if !forms.iter().any(|known| *known == form) {
             forms.push(Cow::Owned(form));
         }
@@ -56,28 +61,52 @@ enum Authority {
     PartOfPath,
 }
 
+/// What a server takes several slashes in a row for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slashes {
+    AsTheyAre,
+    /// As files are named: `/srv//../etc` is `/etc`, and `file:/etc` and `file://localhost/etc` are `file:///etc`.
+    OneForMany,
+}
+
 /// Without `.` and `..` segments, whichever way the slashes lean, and with the scheme in lower case.
-fn resolved(text: &str, authority: Authority) -> String {
+fn resolved(text: &str, authority: Authority, slashes: Slashes) -> String {
     let text = text.replace('\\', "/");
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (format!("{}://", scheme.to_ascii_lowercase()), rest),
-        None => (String::new(), text.as_str()),
+    let (scheme, rest) = match text.split_once(':') {
+        Some((scheme, rest)) if is_scheme(scheme) => (format!("{}:", scheme.to_ascii_lowercase()), rest),
+        Some(_) | None => (String::new(), text.as_str()),
+    };
+    let (mark, rest) = match (rest.strip_prefix("//"), slashes) {
+        (Some(rest), _) => ("//", rest),
+        (None, Slashes::OneForMany) if rest.starts_with('/') && !scheme.is_empty() => ("//", rest),
+        (None, Slashes::AsTheyAre | Slashes::OneForMany) => ("", rest),
     };
     let (before, path) = match authority {
-        Authority::OfItsOwn => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-        Authority::PartOfPath => ("", rest),
+        Authority::OfItsOwn if mark == "//" => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+        Authority::OfItsOwn | Authority::PartOfPath => ("", rest),
     };
+    let is_here =
+        slashes == Slashes::OneForMany && scheme == "file:" && before.eq_ignore_ascii_case("localhost");
+    let before = if is_here { "" } else { before };
     // A path from the root begins with an empty segment, and nothing is above that.
     let top = usize::from(path.starts_with('/'));
     let mut segments: Vec<&str> = Vec::new();
-    for segment in path.split('/') {
+    for (at, segment) in path.split('/').enumerate() {
         match segment {
             "." => {}
             ".." => segments.truncate(segments.len().saturating_sub(1).max(top)),
+            "" if slashes == Slashes::OneForMany && at > 0 => {}
             segment => segments.push(segment),
         }
     }
-    format!("{scheme}{before}{}", segments.join("/"))
+    let ends_open = slashes == Slashes::OneForMany && path.ends_with('/') && !segments.is_empty();
+    let last = if ends_open { "/" } else { "" };
+    format!("{scheme}{mark}{before}{}{last}", segments.join("/"))
+}
+
+fn is_scheme(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(is_letter)
 }
 
 #[cfg(test)]
@@ -87,7 +116,18 @@ mod tests {
 
     #[test]
     fn a_plain_uri_has_one_form() {
-        for plain in ["file:///srv/a", "demo://readme", "x", "", "https://h/a?b=c#d", "file:///srv/a..b"] {
+        for plain in [
+            "file:///srv/a",
+            "demo://readme",
+            "x",
+            "",
+            "https://h/a?b=c#d",
+            "file:///srv/a..b",
+            "file:///srv/a/",
+            "file:///",
+            "demo:x",
+            "demo:",
+        ] {
             assert_eq!(forms(plain), [plain], "{plain}");
         }
     }
@@ -102,18 +142,26 @@ mod tests {
             "file:///srv\\..\\etc\\passwd",
             "FILE:///srv/./../etc/passwd",
             "file:///srv/../../../etc/passwd",
+            "file:///srv//../etc/passwd",
+            "file:///srv//..//..//etc//passwd",
+            "file:////etc/passwd",
+            "File:/etc/passwd",
+            "file:/srv/../etc/passwd",
+            "file://LOCALHOST/etc/passwd",
+            "file://localhost/srv/%2e%2e/etc/passwd",
         ] {
             let forms = forms(spelled);
             assert!(forms.iter().any(|form| form == "file:///etc/passwd"), "{spelled}: {forms:?}");
         }
         assert!(forms("demo://x/../../readme").iter().any(|form| form == "demo://readme"));
+        assert!(forms("NOTES:Mine").iter().any(|form| form == "notes:Mine"));
     }
 
     proptest! {
         #[test]
-        fn any_text_has_at_most_four_forms_and_the_first_is_itself(text in ".{0,60}") {
+        fn any_text_has_at_most_six_forms_and_the_first_is_itself(text in ".{0,60}") {
             let forms = forms(&text);
-            prop_assert!(forms.len() <= 4 && forms[0] == text);
+            prop_assert!(forms.len() <= 6 && forms[0] == text);
         }
     }
 }
