@@ -1,13 +1,14 @@
 //! Connections: taken as long as there is room, served for as long as their clients keep their side up, and
 //! let go of in order. A client that sends its head slowly, or does not read what it asked for, costs a
-//! connection for a minute and nothing more.
+//! connection for a minute and nothing more. Where TLS is spoken, a connection is a client's only after a handshake.
 
 use crate::front::Front;
 use crate::shares::{Peer, Share, Shares};
 use crate::steady::Steady;
+use crate::tls::Tls;
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{CONNECTION, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -16,11 +17,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +36,13 @@ const STALLED_FOR: Duration = Duration::from_secs(60);
 const LARGEST_HEAD: usize = 64 << 10;
 /// What may wait in a connection for a client to read it, besides one message.
 const BUFFER: usize = 64 << 10;
+/// How long shaking hands may take.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// How many may shake hands at a time, which takes some 20 KiB each, and how many of one address. More are closed.
+const HANDSHAKES: usize = 2048;
+const HANDSHAKES_OF_ONE: usize = 1024;
+/// What every TLS connection begins with, and no HTTP request.
+const TLS_HANDSHAKE: u8 = 0x16;
 /// Connections that are too many are told so, this many at a time; even more are just closed.
 const TURNED_AWAY: usize = 64;
 /// How long somebody who is turned away may take to say what for.
@@ -45,6 +55,8 @@ pub(crate) struct Connections {
     pub(crate) front: Front,
     /// How many there may be.
     pub(crate) shares: Shares,
+    /// Where clients speak https.
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 impl Connections {
@@ -52,6 +64,7 @@ impl Connections {
     /// way may finish. Returns when the last one has. Dropping the future cuts all connections.
     pub(crate) async fn serve(self, listener: TcpListener, leaving: CancellationToken) -> io::Result<()> {
         let (all, turned_away) = (TaskTracker::new(), Shares::new(TURNED_AWAY, TURNED_AWAY));
+        let door = Door { tls: self.tls, handshakes: Shares::new(HANDSHAKES_OF_ONE, HANDSHAKES) };
         let cut = CancellationToken::new();
         let _cut_at_the_end = cut.clone().drop_guard();
         loop {
@@ -73,13 +86,31 @@ impl Connections {
             let peer = Peer::at(address.ip());
             match self.shares.take(&peer, 1) {
                 Ok(share) => {
-                    let connection = serve(stream, peer, self.front.clone(), leaving.clone());
+                    let (door, front, leaving) = (door.clone(), self.front.clone(), leaving.clone());
+                    let connection = async move {
+                        match leaving.run_until_cancelled(door.enter(stream, &peer)).await.flatten() {
+                            Some(Entered::Plain(stream)) => serve(stream, peer, front, leaving).await,
+                            Some(Entered::Encrypted(stream)) => serve(*stream, peer, front, leaving).await,
+                            Some(Entered::NotEncrypted(stream)) => turn_away(stream, &NOT_ENCRYPTED).await,
+                            None => {}
+                        }
+                    };
                     let connection = Steady::new(Box::pin(until_cut(cut.clone(), share, connection)));
                     all.spawn(connection);
                 }
                 Err(_) => {
                     if let Ok(share) = turned_away.take(&Peer::default(), 1) {
-                        all.spawn(until_cut(cut.clone(), share, turn_away(stream)));
+                        let door = door.clone();
+                        let connection = async move {
+                            match door.enter(stream, &peer).await {
+                                Some(Entered::Encrypted(stream)) => turn_away(*stream, &NO_ROOM).await,
+                                Some(Entered::Plain(stream) | Entered::NotEncrypted(stream)) => {
+                                    turn_away(stream, &NO_ROOM).await;
+                                }
+                                None => {}
+                            }
+                        };
+                        all.spawn(until_cut(cut.clone(), share, connection));
                     }
                 }
             }
@@ -96,14 +127,57 @@ async fn until_cut(cut: CancellationToken, _share: Share, connection: impl Futur
     let _ = cut.run_until_cancelled(connection).await;
 }
 
-async fn serve(stream: TcpStream, peer: Peer, front: Front, leaving: CancellationToken) {
+/// How a connection becomes a client's.
+#[derive(Clone)]
+struct Door {
+    tls: Option<Arc<Tls>>,
+    handshakes: Shares,
+}
+
+/// What came in.
+enum Entered {
+    /// Where no TLS is spoken.
+    Plain(Patient<TcpStream>),
+    /// After a handshake.
+    Encrypted(Box<TlsStream<Patient<TcpStream>>>),
+    /// Where TLS is spoken, and somebody speaks http.
+    NotEncrypted(Patient<TcpStream>),
+}
+
+impl Door {
+    /// `None` if it did not come to a handshake, in time or at all.
+    async fn enter(&self, stream: TcpStream, peer: &Peer) -> Option<Entered> {
+        let Some(tls) = &self.tls else { return Some(Entered::Plain(Patient::new(stream))) };
+        let shake = async {
+            let mut first = [0];
+            match stream.peek(&mut first).await {
+                Ok(1) if first == [TLS_HANDSHAKE] => {}
+                Ok(1) => return Some(Entered::NotEncrypted(Patient::new(stream))),
+                Ok(_) | Err(_) => return None,
+            }
+            // Whoever says nothing takes no part of what those need who do.
+            let _share = self.handshakes.take(peer, 1).ok()?;
+            // Patience is about bytes that are taken, so it is below what makes bytes out of answers.
+            let stream = tls.shake(Patient::new(stream)).await.ok()?;
+            Some(Entered::Encrypted(Box::new(stream)))
+        };
+        tokio::time::timeout(HANDSHAKE_WITHIN, shake).await.ok().flatten()
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    front: Front,
+    leaving: CancellationToken,
+) {
     let service = service_fn(move |request| front.clone().serve(request, peer.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_header_size(LARGEST_HEAD)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(Patient::new(stream)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     // How a connection ended is its client's business; what became of the requests is told elsewhere.
     tokio::select! {
@@ -113,14 +187,33 @@ async fn serve(stream: TcpStream, peer: Peer, front: Front, leaving: Cancellatio
     let _ = connection.await;
 }
 
-/// Answers one request with the news that there is no room, and hangs up.
-async fn turn_away(stream: TcpStream) {
-    let service = service_fn(|_: Request<Incoming>| async {
-        let mut response =
-            Response::new(Body::from("too many connections are open; try again in a moment\n"));
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+/// What is said to those who are not served.
+struct No {
+    status: StatusCode,
+    text: &'static str,
+    retry_after: Option<HeaderValue>,
+}
+
+static NO_ROOM: No = No {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    text: "too many connections are open; try again in a moment\n",
+    retry_after: Some(HeaderValue::from_static("1")),
+};
+static NOT_ENCRYPTED: No = No {
+    status: StatusCode::BAD_REQUEST,
+    text: "this gateway speaks https: begin the address with `https://`\n",
+    retry_after: None,
+};
+
+/// Answers one request with a no, and hangs up.
+async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin, no: &'static No) {
+    let service = service_fn(async |_: Request<Incoming>| {
+        let mut response = Response::new(Body::from(no.text));
+        *response.status_mut() = no.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.extend(no.retry_after.clone().map(|after| (RETRY_AFTER, after)));
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
         Ok::<_, Infallible>(response)
     });
     let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
@@ -224,5 +317,48 @@ mod tests {
         };
         let (written, ()) = tokio::join!(ours.write_all(&[0; 160]), reading);
         written.unwrap();
+    }
+
+    /// Both ends of a connection.
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (theirs, ours) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let theirs = theirs.unwrap();
+        theirs.writable().await.unwrap();
+        (theirs, ours.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn g05_one_address_and_all_of_them_shake_so_many_hands_at_a_time_and_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cert, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(&cert, params.self_signed(&pair).unwrap().pem()).unwrap();
+        std::fs::write(&key, pair.serialize_pem()).unwrap();
+        let tls = Tls::of(&gripfast::config::ListenerTls { cert, key }).unwrap();
+        let door = Door { tls: Some(Arc::new(tls)), handshakes: Shares::new(1, 2) };
+        let mut kept = Vec::new();
+        // Somebody whose handshake has begun and does not go on.
+        let mut begin = |(theirs, ours): (TcpStream, TcpStream), address: [u8; 4]| {
+            assert_eq!(theirs.try_write(&[TLS_HANDSHAKE]).unwrap(), 1);
+            kept.push(theirs);
+            let door = door.clone();
+            tokio::spawn(async move { door.enter(ours, &Peer::at(address.into())).await.is_none() })
+        };
+        let first = begin(connected().await, [192, 0, 2, 1]);
+        while door.handshakes.taken() < 1 {
+            tokio::task::yield_now().await;
+        }
+        assert!(begin(connected().await, [192, 0, 2, 1]).await.unwrap(), "one address has one");
+        let second = begin(connected().await, [192, 0, 2, 2]);
+        while door.handshakes.taken() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(begin(connected().await, [192, 0, 2, 3]).await.unwrap(), "all have two");
+        drop(kept);
+        assert!(first.await.unwrap() && second.await.unwrap(), "nobody got in");
+        assert_eq!(door.handshakes.taken(), 0);
     }
 }

@@ -14,3 +14,4 @@ pub mod server;
 mod shares;
 mod steady;
 pub mod telemetry;
+pub mod tls;

@@ -10,6 +10,7 @@ use crate::metrics::Meter;
 use crate::reload::Reloader;
 use crate::shares::Shares;
 use crate::telemetry::Telemetry;
+use crate::tls::{BadCertificate, Tls};
 use axum::middleware::from_fn_with_state;
 use gripfast::Host;
 use gripfast::config::AccessConfig;
@@ -35,11 +36,19 @@ pub struct Settings {
     pub access: AccessConfig,
 }
 
+impl Settings {
+    /// What its address begins with.
+    pub fn scheme(&self) -> &'static str {
+        if self.access.tls.is_some() { "https" } else { "http" }
+    }
+}
+
 /// A gateway that listens and does not serve yet.
 pub struct Server {
     host: Host,
     listener: TcpListener,
     connections: Connections,
+    tls: Option<Arc<Tls>>,
     gateway: Arc<Gateway>,
     admin: Arc<Admin>,
     meter: Arc<Meter>,
@@ -63,6 +72,9 @@ pub enum CannotListen {
     /// Nobody could show who they are.
     #[error("clients cannot be told apart")]
     Access(#[source] io::Error),
+    /// There is nothing to prove itself with.
+    #[error("the listener has no certificate that can be used")]
+    Tls(#[source] BadCertificate),
     /// Neither key nor token can be kept or made.
     #[error("the state directory cannot be used")]
     State(#[source] io::Error),
@@ -82,6 +94,8 @@ impl Server {
         if !settings.access.asks() && !address.ip().is_loopback() {
             return Err(CannotListen::NotLoopback(address));
         }
+        let tls = settings.access.tls.as_ref().map(Tls::of).transpose().map_err(CannotListen::Tls)?;
+        let tls = tls.map(Arc::new);
         let refused = |source| CannotListen::Refused { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
@@ -89,7 +103,7 @@ impl Server {
             .access
             .public_url
             .as_ref()
-            .map_or_else(|| format!("http://{bound}"), ToString::to_string);
+            .map_or_else(|| format!("{}://{bound}", settings.scheme()), ToString::to_string);
         let access = Access::of(&settings.access, state_dir, &base).map_err(CannotListen::Access)?;
         let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         let limits = settings.terms.limits;
@@ -105,7 +119,10 @@ impl Server {
             let gateway = Arc::clone(&gateway);
             move |most| gateway.sessions.list(most)
         });
-        let admin = Arc::new(admin);
+        let admin = Arc::new(match &tls {
+            Some(tls) => admin.proving(Arc::clone(tls)),
+            None => admin,
+        });
         let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
         let guard = Guard::new(bound, public);
         let endpoint = match &access {
@@ -124,7 +141,15 @@ impl Server {
             .merge(endpoint)
             .layer(guard.clone().layer());
         let front = Front::new(guard, access, Arc::clone(&gateway), router);
-        Ok(Self { host, listener, connections: Connections { front, shares }, gateway, admin, meter })
+        Ok(Self {
+            host,
+            listener,
+            connections: Connections { front, shares, tls: tls.clone() },
+            tls,
+            gateway,
+            admin,
+            meter,
+        })
     }
 
     /// Where it listens.
@@ -159,12 +184,19 @@ impl Server {
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         // Whoever measures may ask to the very end.
-        let Self { host, listener, connections, gateway, admin, meter: _meter } = self;
+        let Self { host, listener, connections, tls, gateway, admin, meter: _meter } = self;
         admin.set_serving();
         let leaving = CancellationToken::new();
         let mut serving = pin!(connections.serve(listener, leaving.clone()));
+        let keep_certificate = async {
+            match &tls {
+                Some(tls) => tls.watch().await,
+                None => std::future::pending().await,
+            }
+        };
         let served = tokio::select! {
             served = &mut serving => served,
+            () = keep_certificate => Ok(()),
             () = stop => {
                 // Streams that only listen end now; they would outlast any patience.
                 admin.set_leaving();

@@ -29,6 +29,7 @@ pub use token::TOKEN_FILE;
 use crate::downstream::SessionFacts;
 use crate::reload::Reloader;
 use crate::shares::Peer;
+use crate::tls::Tls;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -59,6 +60,7 @@ pub struct Admin {
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
     sessions: Option<Box<dyn Fn(usize) -> Vec<SessionFacts> + Send + Sync>>,
     logins: login::Underway,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Admin {
@@ -83,6 +85,7 @@ impl Admin {
             clients: None,
             sessions: None,
             logins: login::Underway::default(),
+            tls: None,
         })
     }
 
@@ -110,6 +113,12 @@ impl Admin {
         list: impl Fn(usize) -> Vec<SessionFacts> + Send + Sync + 'static,
     ) -> Self {
         self.sessions = Some(Box::new(list));
+        self
+    }
+
+    /// Tells in the status how the listener's certificate does.
+    pub(crate) fn proving(mut self, tls: Arc<Tls>) -> Self {
+        self.tls = Some(tls);
         self
     }
 

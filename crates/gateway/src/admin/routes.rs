@@ -5,7 +5,7 @@ use super::calls::LedgerView;
 use super::journal::Follower;
 use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, UpstreamView, millis};
+use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, TlsView, UpstreamView, millis};
 use super::{Admin, guard};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -71,6 +71,7 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         budgets: admin.host.budgets().into_iter().map(BudgetView::from).collect(),
         clients: admin.clients.as_ref().map(|count| count()),
         config: admin.reloader.get().map(|reloader| ConfigView::of(reloader)),
+        tls: admin.tls.as_deref().map(TlsView::of),
     };
     json(StatusCode::OK, &fleet)
 }

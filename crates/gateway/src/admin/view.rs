@@ -5,6 +5,7 @@
 use super::calls::LedgerView;
 use super::words;
 use crate::reload::Reloader;
+use crate::tls::Tls;
 use gripfast::transport::StderrLines;
 use gripfast::{
     AuditStatus, BudgetUse, CacheCounts, Event, NextAction, Restored, ServerStatus, SpareState, UpstreamEvent,
@@ -28,6 +29,9 @@ pub(super) struct FleetView {
     /// Where the gateway goes by a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) config: Option<ConfigView>,
+    /// Where clients speak https.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tls: Option<TlsView>,
     pub(super) cache: CacheView,
     pub(super) budgets: Vec<BudgetView>,
     pub(super) audit: AuditView,
@@ -60,6 +64,20 @@ pub(super) struct ConfigView {
 impl ConfigView {
     pub(super) fn of(reloader: &Reloader) -> Self {
         Self { path: reloader.path().display().to_string(), error: reloader.refused() }
+    }
+}
+
+/// The certificate of the listener.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TlsView {
+    cert: String,
+    /// Why what is in the files at present is not what is in use.
+    error: Option<String>,
+}
+
+impl TlsView {
+    pub(super) fn of(tls: &Tls) -> Self {
+        Self { cert: tls.cert().display().to_string(), error: tls.refused() }
     }
 }
 

@@ -45,7 +45,8 @@ stdout is data, stderr is talk. Exit codes:
   1  general, or usage    4  unreachable, or no answer
   2  config invalid       5  the tool or its server reported an error
 
-$GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is honoured.";
+$GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is honoured. $GRIPFAST_CA \
+names a file with certificates to believe, for gateways that speak https.";
 
 const SCHEMA: &str = "\
 For TOML, editors with Taplo or Even Better TOML look at a first line `#:schema PATH`. In JSON it is the key \

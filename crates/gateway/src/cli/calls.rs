@@ -71,7 +71,7 @@ pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Res
 
 fn asked(url: &GatewayUrl, args: &CallsArgs) -> Result<(String, Told), Failure> {
     super::fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(url);
+        let gateway = Gateway::at(url)?;
         let reply = gateway.get(&path(args)).await?;
         match reply.refusal() {
             Some(refusal) => Err(refusal.into()),

@@ -7,10 +7,12 @@ use super::render::{Screen, plural};
 use super::stop::Stop;
 use super::surroundings;
 use gripfast::config::{
-    Config, ConfigError, Diagnostic, Position, ProcessEnvironment, ServerEntry, ServerSpec, Severity, Target,
-    UrlTransport,
+    Config, ConfigError, Diagnostic, Position, ProcessEnvironment, ServerEntry, ServerSpec, SettingFrom,
+    Severity, Target, UrlTransport,
 };
+use gripfast_gateway::tls::{self, BadCertificate};
 use serde::Serialize;
+use std::error::Error;
 use std::path::Path;
 
 /// What was found, in the shape that `-o json` prints.
@@ -75,6 +77,7 @@ impl Report {
     fn of(path: &Path, config: &Config) -> Self {
         let mut findings: Vec<Finding> =
             config.warnings.iter().map(|found| Finding::of(found, None)).collect();
+        findings.extend(certificate(path, config));
         for entry in &config.servers {
             match &entry.spec {
                 Ok(spec) if spec.disabled => {}
@@ -152,6 +155,32 @@ impl Finding {
             rendered: found.render(),
         }
     }
+}
+
+/// What is wrong with the certificate of the listener. One that is not there may be when the gateway starts; one that
+/// is of no use is a mistake.
+fn certificate(path: &Path, config: &Config) -> Option<Finding> {
+    let bad = tls::check(config.gateway.access.tls.as_ref()?).err()?;
+    let is_absent = matches!(bad, BadCertificate::Unreadable { .. });
+    let key = match &bad {
+        BadCertificate::Unreadable { path, .. } if *path != config.gateway.access.tls.as_ref()?.cert => "key",
+        BadCertificate::NoKey { .. } | BadCertificate::DoNotMatch { .. } => "key",
+        BadCertificate::Unreadable { .. } | BadCertificate::NoCertificate { .. } => "cert",
+    };
+    let key = format!("gateway.tls.{key}");
+    let place = config.settings().into_iter().find(|setting| setting.path == key).map(|setting| setting.from);
+    let Position { line, column } = match place {
+        Some(SettingFrom::File(at)) => at,
+        Some(SettingFrom::Default) | None => Position::START,
+    };
+    let severity = if is_absent { "warning" } else { "error" };
+    let causes = std::iter::successors(bad.source(), |&cause| cause.source());
+    let message = causes.fold(bad.to_string(), |text, cause| format!("{text}: {cause}"));
+    let hint = "`gripfast serve` does not start without it".to_owned();
+    let margin = " ".repeat(line.to_string().len());
+    let place = format!("{margin}--> {}:{line}:{column} ({key})", path.display());
+    let rendered = format!("{severity}: {message}\n{place}\n{margin} hint: {hint}");
+    Some(Finding { severity, server: None, key, line, column, message, hint: Some(hint), rendered })
 }
 
 /// What a sound server misses outside the config, as warnings: it may be there when the gateway starts.

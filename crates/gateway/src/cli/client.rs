@@ -53,7 +53,7 @@ impl Asked {
 }
 
 async fn fleet(url: &GatewayUrl) -> Result<Fleet, Failure> {
-    let gateway = Gateway::at(url);
+    let gateway = Gateway::at(url)?;
     let reply = gateway.get("/api/v1/status").await?;
     gateway.read(&reply)
 }
@@ -126,7 +126,7 @@ const MOST_PAGES: usize = 1000;
 
 impl<'u> Client<'u> {
     /// Needs a runtime.
-    pub(crate) fn of(url: &'u GatewayUrl) -> Self {
+    pub(crate) fn of(url: &'u GatewayUrl) -> Result<Self, Failure> {
         let context = RequestContext {
             version: ProtocolVersion::MODERN,
             client_info: Some(raw(&json!({ "name": "gripfast-cli", "version": env!("CARGO_PKG_VERSION") }))),
@@ -134,7 +134,7 @@ impl<'u> Client<'u> {
             capabilities: raw(&json!({})),
             log_level: None,
         };
-        Self { gateway: Gateway::at(url), context }
+        Ok(Self { gateway: Gateway::at(url)?, context })
     }
 
     /// Every tool of every server.

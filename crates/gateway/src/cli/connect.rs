@@ -145,7 +145,8 @@ fn place(client: &Client) -> Result<PathBuf, Failure> {
 /// How the client reaches gripfast.
 fn reached(global: &Global, args: &ConnectArgs) -> Result<entry::Way, Stop> {
     if args.client.entry != Entry::Command {
-        return Ok(entry::Way::Url(format!("{}/mcp", GatewayUrl::meant(global, args.url.as_ref())?)));
+        let url = GatewayUrl::meant(global, args.url.as_ref())?;
+        return Ok(entry::Way::Url(format!("{}/mcp", url.for_clients())));
     }
     let program =
         std::env::current_exe().map_or_else(|_| "gripfast".into(), |path| path.display().to_string());

@@ -122,7 +122,7 @@ fn witness(global: &Global, args: &DoctorArgs) -> Result<Witness, Stop> {
     }
     let url = GatewayUrl::meant(global, args.url.as_ref())?;
     runtime()?.block_on(async {
-        let gateway = Gateway::at(&url);
+        let gateway = Gateway::at(&url)?;
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
             Ok(_) => Witness::Gateway(url.clone()),
@@ -135,7 +135,7 @@ fn witness(global: &Global, args: &DoctorArgs) -> Result<Witness, Stop> {
 
 /// What the gateway saw of its servers.
 async fn asked(url: &GatewayUrl) -> Result<HashMap<String, Seen>, Failure> {
-    let gateway = Gateway::at(url);
+    let gateway = Gateway::at(url)?;
     let fleet: Fleet = gateway.read(&gateway.get("/api/v1/status").await?)?;
     let mut seen = HashMap::new();
     for name in fleet.names() {

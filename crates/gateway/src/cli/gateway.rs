@@ -3,6 +3,7 @@
 use super::address::GatewayUrl;
 use super::exit::Exit;
 use super::stop::Failure;
+use super::trust;
 use bytes::Bytes;
 use gripfast::Code;
 use gripfast::wire::envelope::Message;
@@ -10,6 +11,7 @@ use gripfast::wire::sse;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
@@ -22,7 +24,7 @@ use std::time::Duration;
 /// A gateway that can be asked.
 pub(crate) struct Gateway<'u> {
     url: &'u GatewayUrl,
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 /// What it answered.
@@ -76,10 +78,13 @@ const LARGEST_ANSWER: usize = 1 << 30;
 
 impl<'u> Gateway<'u> {
     /// Needs a runtime.
-    pub(crate) fn at(url: &'u GatewayUrl) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_WITHIN));
-        Self { url, client: Client::builder(TokioExecutor::new()).build(connector) }
+    ///
+    /// # Errors
+    /// Nobody could tell who it is.
+    pub(crate) fn at(url: &'u GatewayUrl) -> Result<Self, Failure> {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+        Ok(Self { url, client: Client::builder(TokioExecutor::new()).build(trust::connector(url, tcp)?) })
     }
 
     pub(crate) fn url(&self) -> &GatewayUrl {
@@ -190,13 +195,24 @@ impl<'u> Gateway<'u> {
 
     /// The answer as it should look. Whatever else listens there is not a gateway.
     pub(crate) fn read<'r, T: Deserialize<'r>>(&self, reply: &'r Reply) -> Result<T, Failure> {
-        serde_json::from_slice(&reply.body)
-            .map_err(|_| self.no_gateway(&format!("HTTP {}", reply.status.as_u16())))
+        serde_json::from_slice(&reply.body).map_err(|_| self.no_gateway(&reply.summary()))
     }
 
     fn unreachable(&self, error: &Error) -> Failure {
         if !error.is_connect() {
             return self.no_gateway(&innermost(error));
+        }
+        match trust::objection(causes(error)) {
+            Some(rustls::Error::InvalidMessage(_)) => return self.no_gateway("it does not speak https"),
+            Some(objection) => {
+                let text = format!("what listens at {} is not believed: {objection}", self.url);
+                let hint = format!(
+                    "${} names a file with certificates to believe, of an authority or of the gateway itself",
+                    trust::VARIABLE
+                );
+                return Failure::new(Exit::Unreachable, text).with_hint(hint);
+            }
+            None => {}
         }
         let refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
         let why = match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
@@ -219,6 +235,17 @@ impl<'u> Gateway<'u> {
 }
 
 impl Reply {
+    /// The status, and a plain word about it if there is one.
+    fn summary(&self) -> String {
+        let status = format!("HTTP {}", self.status.as_u16());
+        match str::from_utf8(&self.body).map(str::trim) {
+            Ok(said) if !said.is_empty() && said.len() <= 200 && !said.contains(char::is_control) => {
+                format!("{status}: {said}")
+            }
+            Ok(_) | Err(_) => status,
+        }
+    }
+
     /// The no, if it is one.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         if self.status.is_success() {

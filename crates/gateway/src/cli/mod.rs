@@ -39,6 +39,7 @@ mod stop;
 mod surroundings;
 mod token;
 mod tools;
+mod trust;
 
 use args::{Cli, Verb};
 use clap::Parser;

@@ -60,7 +60,7 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
     let url = GatewayUrl::meant(global, url.as_ref())?;
     let token = Token::of(global)?;
     let (reply, done): (Reply, Reloaded) = fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(&url);
+        let gateway = Gateway::at(&url)?;
         let reply = gateway.post("/api/v1/reload", token.value()).await?;
         match reply.refusal() {
             Some(refusal) if reply.is_unauthorized() => Err(token.refused(&url, refusal)),
@@ -84,7 +84,7 @@ async fn tell(
     url: &GatewayUrl,
     token: &Token,
 ) -> Result<(Reply, Upstream), Failure> {
-    let gateway = Gateway::at(url);
+    let gateway = Gateway::at(url)?;
     let path = format!("/api/v1/upstreams/{}/{}", piece(name), action.word());
     let reply = gateway.post(&path, token.value()).await?;
     match reply.refusal() {

@@ -138,7 +138,7 @@ fn asked(
 ) -> Result<Option<Reply>, Failure> {
     let url = GatewayUrl::meant(global, named)?;
     let asked = runtime()?.block_on(async {
-        let gateway = Gateway::at(&url);
+        let gateway = Gateway::at(&url)?;
         let reply = ask(&gateway, &url).await?;
         match reply.refusal() {
             Some(refusal) => Err(Failure::from(refusal)),

@@ -159,12 +159,13 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     // Before anybody knows of us: an unheard hangup would end the process.
     let hangups = Hangups::listen();
     let host = plan.host();
-    let server =
-        Server::bind(host.clone(), &plan.settings(args.listen)).await.map_err(|error| cannot(&error))?;
+    let settings = plan.settings(args.listen);
+    let server = Server::bind(host.clone(), &settings).await.map_err(|error| cannot(&error))?;
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
     if let Some(telemetry) = telemetry() {
         server.tells(telemetry);
     }
+    let base = format!("{}://{address}", settings.scheme());
     let reloader = plan.reloader(&host);
     if let Some(reloader) = &reloader {
         server.goes_by(Arc::clone(reloader));
@@ -172,7 +173,7 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         server.was_told(plan.typed_state_dir.clone().into_iter().chain(listen).collect());
     }
     screen.line(&format!(
-        "gripfast {} serves MCP at http://{address}/mcp (legacy SSE: http://{address}/sse, dashboard: http://{address}/, status: http://{address}/api/v1/status)",
+        "gripfast {} serves MCP at {base}/mcp (legacy SSE: {base}/sse, dashboard: {base}/, status: {base}/api/v1/status)",
         env!("CARGO_PKG_VERSION")
     ))?;
     if let (true, Some(state)) = (args.demo, &plan.state_dir) {
@@ -241,16 +242,15 @@ pub(crate) async fn keep_up(reloader: Option<&Reloader>, mut hangups: Hangups) {
 }
 
 fn cannot(error: &CannotListen) -> Failure {
-    let text = match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    };
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
     let failure = Failure::new(Exit::General, text);
     match error {
         CannotListen::NotLoopback(_) => failure.with_hint(
             "`gripfast keys add NAME` makes a key, and `auth = { keys = true }` in the table `gateway` asks for one; \
              or listen on 127.0.0.1 or [::1]",
         ),
+        CannotListen::Tls(_) => failure.with_hint("see `tls` in the table `gateway` of the config"),
         CannotListen::Access(_) => failure.with_hint("see `auth` in the table `gateway` of the config"),
         CannotListen::Refused { .. } => failure.with_hint(
             "another gateway may listen there: `gripfast status` asks it; `--listen` takes another port",

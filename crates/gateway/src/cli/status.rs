@@ -22,7 +22,7 @@ pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Re
     let url = GatewayUrl::meant(global, args.url.as_ref())?;
     let runtime = super::fleet::runtime()?;
     runtime.block_on(async {
-        let gateway = Gateway::at(&url);
+        let gateway = Gateway::at(&url)?;
         if args.watch {
             return watch::run(&gateway, args, screen).await;
         }

@@ -76,7 +76,7 @@ fn served<'f>(
     args: &ToolsArgs,
     screen: &mut Screen,
 ) -> Result<Vec<Row<'f>>, Stop> {
-    let asked = async { Client::of(url).offers().await };
+    let asked = async { Client::of(url)?.offers().await };
     let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asked))?;
     let wanted = fleet.upstreams().iter().filter(|upstream| match &args.server {
         Some(name) => upstream.name == *name,

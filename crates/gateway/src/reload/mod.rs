@@ -25,19 +25,19 @@ pub struct Reloader {
     refused: Mutex<Option<String>>,
 }
 
-/// What was seen of a file, look by look.
-struct Looks<T> {
+/// What was seen of a file, or of several, look by look.
+pub(crate) struct Looks<T> {
     taken: T,
     before: T,
 }
 
 impl<T: PartialEq + Clone> Looks<T> {
-    fn beginning_with(text: T) -> Self {
+    pub(crate) fn beginning_with(text: T) -> Self {
         Self { taken: text.clone(), before: text }
     }
 
     /// Whether what the file says is news, and was the same at the look before.
-    fn has_settled(&mut self, now: T) -> bool {
+    pub(crate) fn has_settled(&mut self, now: T) -> bool {
         let news = now == self.before && now != self.taken;
         if news {
             self.taken = now.clone();

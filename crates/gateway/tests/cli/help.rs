@@ -83,7 +83,7 @@ fn overview() {
       2  config invalid       5  the tool or its server reported an error
 
     $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is
-    honoured.
+    honoured. $GRIPFAST_CA names a file with certificates to believe, for gateways that speak https.
     "#);
 }
 

@@ -36,5 +36,6 @@ mod signals;
 mod state_dir;
 mod status;
 mod through;
+mod tls;
 mod tools;
 mod usage;

@@ -201,10 +201,10 @@ fn something_else_listens() {
 
 #[test]
 fn an_address_that_is_none() {
-    assert_snapshot!(Sandbox::empty().run(&["status", "--url", "https://example.com"]), @"
+    assert_snapshot!(Sandbox::empty().run(&["status", "--url", "ftp://example.com"]), @"
     exit 1
     --- stderr
-    error: invalid value 'https://example.com' for '--url <URL>': a gateway speaks http, not https
+    error: invalid value 'ftp://example.com' for '--url <URL>': expected http://ADDR:PORT or https://NAME
 
     For more information, try '--help'.
     ");

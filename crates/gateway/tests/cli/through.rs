@@ -233,9 +233,9 @@ fn a_config_that_picks_its_port_cannot_say_where_the_gateway_is() {
 
 #[test]
 fn a_variable_that_names_nothing() {
-    assert_snapshot!(Sandbox::empty().run_with(&["tools"], &[("GRIPFAST_URL", "https://x")]), @"
+    assert_snapshot!(Sandbox::empty().run_with(&["tools"], &[("GRIPFAST_URL", "ftp://x")]), @"
     exit 1
     --- stderr
-    error: $GRIPFAST_URL is `https://x`: a gateway speaks http, not https
+    error: $GRIPFAST_URL is `ftp://x`: expected http://ADDR:PORT or https://NAME
     ");
 }

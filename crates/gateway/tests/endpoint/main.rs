@@ -33,5 +33,6 @@ mod script;
 mod seen;
 mod subscriptions;
 mod tasks;
+mod tls;
 mod trace;
 mod unknown;

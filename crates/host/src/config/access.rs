@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use url::Url;
 
-/// Who may use the gateway: the keys `public_url` and `auth` of the table `gateway`.
+/// Who may use the gateway, and by which way: the keys `public_url`, `auth` and `tls` of the table `gateway`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessConfig {
     /// What clients call the gateway, if that is not the address it listens on: behind a proxy, or by a name. Its
@@ -14,6 +14,9 @@ pub struct AccessConfig {
     pub keys: bool,
     /// Whose tokens clients may show. Default: nobody's.
     pub jwt: Option<JwtConfig>,
+    /// What the listener proves itself with. With it, clients speak `https` and nothing else; without it, `http`.
+    /// Default: none.
+    pub tls: Option<ListenerTls>,
 }
 
 impl AccessConfig {
@@ -21,6 +24,17 @@ impl AccessConfig {
     pub fn asks(&self) -> bool {
         self.keys || self.jwt.is_some()
     }
+}
+
+/// The table `gateway.tls`: the listener's certificate. Both files are looked at every second and taken when they
+/// have changed, for new connections; if they cannot be used, the certificate in use stays, and `status` says why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerTls {
+    /// A file in PEM form: the certificate, and behind it those that vouch for it, up to but not including the
+    /// authority that clients know.
+    pub cert: PathBuf,
+    /// A file in PEM form: the private key of the certificate.
+    pub key: PathBuf,
 }
 
 /// The table `gateway.auth.jwt`: whose signed tokens are good here.

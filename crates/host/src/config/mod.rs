@@ -23,7 +23,7 @@ mod template;
 mod tree;
 mod units;
 
-pub use access::{AccessConfig, Jwks, JwtConfig};
+pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
 pub use diagnostic::{Diagnostic, Severity};
 pub use effective::{Setting, SettingFrom};
 pub use keys::{manual, schema};

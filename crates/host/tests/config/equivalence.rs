@@ -18,6 +18,7 @@ ledger = "arguments"
 ledger_size = "1MiB"
 public_url = "https://mcp.example.com"
 auth = { keys = true, jwt = { issuer = "https://i.example", audience = "a", jwks = "/etc/jwks.json", scopes = ["mcp"] } }
+tls = { cert = "/etc/cert.pem", key = "/etc/key.pem" }
 
 [servers.github]
 command = "npx"
@@ -62,7 +63,7 @@ const IN_JSON: &str = r#"{
     "session_idle_timeout": "30m", "limits": { "sessions": 500 },
     "ledger": "arguments", "ledger_size": "1MiB",
     "public_url": "https://mcp.example.com", "auth": { "keys": true, "jwt": { "issuer": "https://i.example", "audience": "a", "jwks": "/etc/jwks.json",
-      "scopes": ["mcp"] } } },
+      "scopes": ["mcp"] } }, "tls": { "cert": "/etc/cert.pem", "key": "/etc/key.pem" } },
   "mcpServers": {
     "github": {
       "command": "npx",
@@ -110,7 +111,7 @@ const IN_YAML: &str = r#"
 gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
   limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB,
   public_url: "https://mcp.example.com", auth: { keys: true, jwt: { issuer: "https://i.example", audience: a,
-  jwks: /etc/jwks.json, scopes: [mcp] } } }
+  jwks: /etc/jwks.json, scopes: [mcp] } }, tls: { cert: /etc/cert.pem, key: /etc/key.pem } }
 mcp_servers:
   github:
     command: npx
@@ -178,6 +179,8 @@ fn every_key_arrives_where_it_belongs() {
     let jwt = access.jwt.as_ref().unwrap();
     assert_eq!((&*jwt.issuer, &*jwt.audience, &*jwt.name), ("https://i.example", "a", "sub"));
     assert_eq!((&jwt.jwks, &*jwt.scopes), (&Jwks::File("/etc/jwks.json".into()), &["mcp".to_owned()][..]));
+    let tls = access.tls.as_ref().unwrap();
+    assert_eq!((&*tls.cert, &*tls.key), (Path::new("/etc/cert.pem"), Path::new("/etc/key.pem")));
     let github = config.servers[0].spec.as_ref().unwrap();
     assert!(github.supervision.spare);
     assert_eq!(github.supervision.recycle.max_rss, Some(512 << 20));

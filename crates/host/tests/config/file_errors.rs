@@ -446,3 +446,25 @@ jwks = "/etc/jwks.json"
           hint: who issues the tokens (`iss`), whom they are for (`aud`), and the URL or file of the issuer's keys
     "#);
 }
+
+#[test]
+fn a_certificate_without_its_key() {
+    let text = r#"[gateway]
+tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: unknown key `keys`
+         --> gripfast.toml:2:33 (gateway.tls.keys)
+          |
+        2 | tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }
+          |                                 ^^^^
+          hint: did you mean `key`?
+
+        error: expected `cert` and `key`
+         --> gripfast.toml:2:7 (gateway.tls)
+          |
+        2 | tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }
+          |       ^
+          hint: the files of the certificate, with those that vouch for it, and of its private key
+    "#);
+}

@@ -1,6 +1,6 @@
 //! The fleet at a glance: a verdict, and a line per server.
 
-use super::model::{Fleet, Upstream};
+use super::model::{Fleet, Upstream, Watched};
 use super::words::{NOTHING, latency, span};
 use crate::cli::render::{Table, plural};
 
@@ -29,7 +29,7 @@ pub(super) fn shown(fleet: &Fleet) -> String {
 
 /// The answer to "is everything all right?" in one line.
 fn verdict(fleet: &Fleet) -> String {
-    let Fleet { version, uptime_ms, upstreams, ledger, config } = fleet;
+    let Fleet { version, uptime_ms, upstreams, ledger, config, tls } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
     for word in upstreams.iter().map(Upstream::state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
@@ -46,10 +46,13 @@ fn verdict(fleet: &Fleet) -> String {
         Some(cause) => format!(" · the ledger cannot be written: {cause}"),
         None => String::new(),
     };
-    let config = match config.as_ref().and_then(|config| config.error.as_deref()) {
-        Some(error) => format!("\nthe config was refused, and the one before it is in use: {error}"),
-        None => String::new(),
-    };
+    let refused =
+        |what: &str, watched: &Option<Watched>| match watched.as_ref().and_then(|file| file.error.as_deref())
+        {
+            Some(error) => format!("\nthe {what} was refused, and the one before it is in use: {error}"),
+            None => String::new(),
+        };
+    let (config, tls) = (refused("config", config), refused("certificate", tls));
     let (up, states) = (span(*uptime_ms), states.join(", "));
-    format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}")
+    format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}")
 }

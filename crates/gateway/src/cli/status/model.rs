@@ -13,13 +13,15 @@ pub(crate) struct Fleet {
     #[serde(default)]
     pub(super) ledger: Ledger,
     #[serde(default)]
-    pub(super) config: Option<ConfigFile>,
+    pub(super) config: Option<Watched>,
+    #[serde(default)]
+    pub(super) tls: Option<Watched>,
 }
 
-/// The config file that the gateway goes by.
+/// Files that the gateway goes by, and takes when they change: its config, the certificate of its listener.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ConfigFile {
-    /// Why what is in the file at present is not what is in use.
+pub(crate) struct Watched {
+    /// Why what is in them at present is not what is in use.
     #[serde(default)]
     pub(super) error: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The keys of the table `gateway` about who may use it.
 
 use super::fields::{Field, Fields, Problems};
-use crate::config::access::{AccessConfig, Jwks, JwtConfig};
+use crate::config::access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
 use crate::config::keys;
 use std::path::PathBuf;
 use url::Url;
@@ -27,7 +27,26 @@ pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> Access
         }
         auth.finish(problems);
     }
+    if let Some(field) = fields.take("tls") {
+        access.tls = tls(&field, problems);
+    }
     access
+}
+
+fn tls(field: &Field<'_>, problems: &mut Problems) -> Option<ListenerTls> {
+    let mut table = Fields::open(field, &keys::TLS, problems)?;
+    let cert = some_text(&mut table, "cert", problems);
+    let key = some_text(&mut table, "key", problems);
+    table.finish(problems);
+    let (Some(cert), Some(key)) = (cert, key) else {
+        problems.error(
+            field.error("expected `cert` and `key`").with_hint(
+                "the files of the certificate, with those that vouch for it, and of its private key",
+            ),
+        );
+        return None;
+    };
+    Some(ListenerTls { cert: PathBuf::from(cert), key: PathBuf::from(key) })
 }
 
 fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {

@@ -27,6 +27,12 @@ const LISTENING: &[Row] = &[
     },
     Row { name: "auth", kind: Kind::Table(&AUTH), usual: Usual::Nothing, about: "Who may use it." },
     Row {
+        name: "tls",
+        kind: Kind::Table(&TLS),
+        usual: Usual::Nothing,
+        about: "What the listener proves itself with. With it clients speak https and nothing else, without it http.",
+    },
+    Row {
         name: "startup_wait",
         kind: Kind::Duration(Span::between(Duration::ZERO, Duration::from_secs(600))),
         usual: Usual::Gateway(|gateway| show(gateway.startup_wait)),
@@ -128,6 +134,26 @@ static AUTH: Table = Table {
             kind: Kind::Table(&JWT),
             usual: Usual::Nothing,
             about: "Whose signed tokens clients may show.",
+        },
+    ]],
+};
+
+pub(in crate::config) static TLS: Table = Table {
+    about: "The certificate of the listener. Both files are looked at every second and taken for new connections when \
+            they have changed; if they cannot be used, the certificate in use stays, and `status` says why.",
+    groups: &[&[
+        Row {
+            name: "cert",
+            kind: Kind::Text,
+            usual: Usual::Needed,
+            about: "A file in PEM form: the certificate, and behind it those that vouch for it, up to but not including \
+                    the authority that clients know.",
+        },
+        Row {
+            name: "key",
+            kind: Kind::Text,
+            usual: Usual::Needed,
+            about: "A file in PEM form: the private key of the certificate.",
         },
     ]],
 };

@@ -13,7 +13,7 @@ mod supervision;
 pub(super) mod words;
 
 pub(super) use file::FILE;
-pub(super) use gateway::{GATEWAY, JWT};
+pub(super) use gateway::{GATEWAY, JWT, TLS};
 pub use page::manual;
 pub(super) use rules::{BUDGET, CLIENT, LISTS, RESTORED};
 pub use schema::schema;

@@ -1,0 +1,267 @@
+//! What the listener proves itself with: a certificate and its key, from two files that are looked at now and then.
+//! Changed files are taken for new connections; files that cannot be used are refused, and what is in use stays.
+
+use crate::reload::{Looks, Reloader};
+use gripfast::config::ListenerTls;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// The listener's side of TLS.
+pub(crate) struct Tls {
+    files: ListenerTls,
+    /// What the files held at first.
+    begun_with: Texts,
+    acceptor: TlsAcceptor,
+    shown: Arc<Shown>,
+    refused: Mutex<Option<String>>,
+}
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCertificate {
+    /// One of the files cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file of the certificate holds something else.
+    #[error("`{}` is no certificate in PEM form: {why}", path.display())]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file of the key holds something else. What exactly is not repeated: it may be a secret.
+    #[error("`{}` is no private key in PEM form", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Each is fine, together they are not.
+    #[error("the key in `{}` is not that of the certificate in `{}`", key.display(), cert.display())]
+    DoNotMatch {
+        /// The file of the certificate.
+        cert: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
+}
+
+/// Whether the listener could prove itself with these files.
+///
+/// # Errors
+/// See [`BadCertificate`].
+pub fn check(files: &ListenerTls) -> Result<(), BadCertificate> {
+    Texts::read(files)?.certified(files, &rustls::crypto::ring::default_provider()).map(drop)
+}
+
+impl Tls {
+    /// With what the files hold now.
+    pub(crate) fn of(files: &ListenerTls) -> Result<Self, BadCertificate> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let begun_with = Texts::read(files)?;
+        let shown = Arc::new(Shown(RwLock::new(begun_with.certified(files, &provider)?)));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
+            .expect("the provider has ciphers for the usual versions")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Self { files: files.clone(), begun_with, acceptor, shown, refused: Mutex::default() })
+    }
+
+    /// The file of the certificate.
+    pub(crate) fn cert(&self) -> &Path {
+        &self.files.cert
+    }
+
+    /// Why what is in the files at present is not what is in use.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shakes hands with a client. However long that takes.
+    pub(crate) async fn shake<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
+        self.acceptor.accept(stream).await
+    }
+
+    /// Looks at the files for as long as it is polled, and takes what they hold when that has changed. Two files
+    /// cannot be replaced at once, so a pair that does not match may be followed by one that does.
+    pub(crate) async fn watch(&self) {
+        let mut looks = Looks::beginning_with(Ok(self.begun_with.clone()));
+        let mut tick = tokio::time::interval(Reloader::LOOKS_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let now = self.look().await;
+            if looks.has_settled(now.clone()) {
+                self.take(now);
+            }
+        }
+    }
+
+    async fn look(&self) -> Look {
+        let files = self.files.clone();
+        let read = move || Texts::read(&files).map_err(|error| told(&error));
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    fn take(&self, look: Look) {
+        let provider = self.acceptor.config().crypto_provider();
+        let taken = look
+            .and_then(|texts| texts.certified(&self.files, provider).map_err(|error| told(&error)))
+            .map(|certified| *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = certified);
+        let cert = self.files.cert.display();
+        match &taken {
+            Ok(()) => tracing::info!(%cert, "the listener has a new certificate"),
+            Err(error) => {
+                tracing::warn!(%cert, %error, "the new certificate was refused; the one in use stays");
+            }
+        }
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = taken.err();
+    }
+}
+
+/// What is shown to whoever connects next.
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// What the two files hold, or why that cannot be known.
+type Look = Result<Texts, String>;
+
+#[derive(Clone, PartialEq, Eq)]
+struct Texts {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Texts {
+    /// A certificate with everything that vouches for it fits many times.
+    const LARGEST: u64 = 1 << 20;
+
+    fn read(files: &ListenerTls) -> Result<Self, BadCertificate> {
+        Ok(Self { cert: Self::text(&files.cert)?, key: Self::text(&files.key)? })
+    }
+
+    fn text(path: &Path) -> Result<Vec<u8>, BadCertificate> {
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(Self::LARGEST).read_to_end(&mut text));
+        match read {
+            Ok(_) => Ok(text),
+            Err(source) => Err(BadCertificate::Unreadable { path: path.to_owned(), source }),
+        }
+    }
+
+    fn certified(
+        &self,
+        files: &ListenerTls,
+        provider: &CryptoProvider,
+    ) -> Result<Arc<CertifiedKey>, BadCertificate> {
+        let no_certificate = |why: String| BadCertificate::NoCertificate { path: files.cert.clone(), why };
+        let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&self.cert).collect();
+        let chain = chain.map_err(|error| no_certificate(error.to_string()))?;
+        if chain.is_empty() {
+            return Err(no_certificate("there is none in it".to_owned()));
+        }
+        let no_key = || BadCertificate::NoKey { path: files.key.clone() };
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| no_key())?;
+        let key = provider.key_provider.load_private_key(key).map_err(|_| no_key())?;
+        let certified = CertifiedKey::new(chain, key);
+        match certified.keys_match() {
+            Ok(()) => Ok(Arc::new(certified)),
+            Err(rustls::Error::InvalidCertificate(error)) => Err(no_certificate(format!("{error:?}"))),
+            Err(_) => Err(BadCertificate::DoNotMatch { cert: files.cert.clone(), key: files.key.clone() }),
+        }
+    }
+}
+
+fn told(error: &BadCertificate) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    /// A certificate of its own, and its key, in PEM form.
+    fn pair() -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_a_certificate_names_the_file_and_repeats_no_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let files =
+            ListenerTls { cert: directory.path().join("cert.pem"), key: directory.path().join("key.pem") };
+        let ((cert, key), (_, another)) = (pair(), pair());
+        let damaged = cert.replacen("MII", "!!!", 1);
+        let hollow = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let cases = [
+            (Some(&*cert), Some(&*key), None),
+            (None, Some(&*key), Some("cannot read `CERT`")),
+            (Some(&*cert), None, Some("cannot read `KEY`")),
+            (Some(""), Some(&*key), Some("`CERT` is no certificate in PEM form: there is none in it")),
+            (Some(&*key), Some(&*key), Some("`CERT` is no certificate in PEM form")),
+            (Some(&*damaged), Some(&*key), Some("`CERT` is no certificate in PEM form")),
+            (Some(hollow), Some(&*key), Some("`CERT` is no certificate in PEM form")),
+            (Some(&*cert), Some(&*cert), Some("`KEY` is no private key in PEM form")),
+            (Some(&*cert), Some("hunter22"), Some("`KEY` is no private key in PEM form")),
+            (
+                Some(&*cert),
+                Some(&*another),
+                Some("the key in `KEY` is not that of the certificate in `CERT`"),
+            ),
+        ];
+        for (cert, key, expected) in cases {
+            for (path, text) in [(&files.cert, cert), (&files.key, key)] {
+                match text {
+                    Some(text) => std::fs::write(path, text).unwrap(),
+                    None => std::fs::remove_file(path).unwrap(),
+                }
+            }
+            let told = check(&files).map_err(|error| told(&error));
+            let Some(expected) = expected else {
+                assert_eq!(told, Ok(()));
+                continue;
+            };
+            let expected = expected.replace("CERT`", &format!("{}`", files.cert.display()));
+            let expected = expected.replace("KEY`", &format!("{}`", files.key.display()));
+            let told = told.unwrap_err();
+            assert!(told.starts_with(&expected), "{told}\n{expected}");
+            assert!(!told.contains("hunter22"), "{told}");
+        }
+    }
+}

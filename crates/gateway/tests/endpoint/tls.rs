@@ -1,0 +1,247 @@
+//! A listener that proves itself: what a client of rustls sees of it, what becomes of its certificate when the files
+//! change under open connections, and those who speak http, or nothing at all.
+
+use crate::client::{Answered, LEGACY, initialize, spoken};
+use crate::scene::{Scene, at, demo, pass, within};
+use bytes::Bytes;
+use gripfast::config::{AccessConfig, ListenerTls};
+use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::server::{CannotListen, Server, Settings};
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// An authority, and a certificate of it with its key in files.
+struct Papers {
+    files: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    /// What is in the file.
+    cert: CertificateDer<'static>,
+}
+
+impl Papers {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let mut papers =
+            Self { files: TempDir::new().unwrap(), issuer, cert: CertificateDer::from_slice(&[]) };
+        papers.renew();
+        papers
+    }
+
+    /// Another certificate, and another key.
+    fn renew(&mut self) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        self.write("cert.pem", &certificate.pem());
+        self.write("key.pem", &key.serialize_pem());
+        self.cert = certificate.der().clone();
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.files.path().join(name), text).unwrap();
+    }
+
+    fn listener(&self) -> ListenerTls {
+        ListenerTls { cert: self.files.path().join("cert.pem"), key: self.files.path().join("key.pem") }
+    }
+
+    /// The lines of a config, in front of a server's table.
+    fn config(&self, server: &str) -> String {
+        let ListenerTls { cert, key } = self.listener();
+        format!("[gateway.tls]\ncert = {cert:?}\nkey = {key:?}\n\n{server}")
+    }
+
+    /// Connects and shakes hands, offering these protocols.
+    async fn connect(&self, scene: &Scene, protocols: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let stream = TcpStream::connect(&scene.http.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+    }
+
+    /// A client on a connection of its own, and the certificate that it was shown.
+    async fn client(&self, scene: &Scene) -> (Client, CertificateDer<'static>) {
+        let stream = self.connect(scene, &["h2", "http/1.1"]).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+        let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        (Client { sender, address: scene.http.address.clone() }, shown)
+    }
+
+    /// Until a client is shown what is in the file.
+    async fn until_shown(&self, scene: &Scene) {
+        within("the new certificate", async {
+            while self.client(scene).await.1 != self.cert {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+}
+
+struct Client {
+    sender: http1::SendRequest<Full<Bytes>>,
+    address: String,
+}
+
+impl Client {
+    async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: String) -> Answered {
+        let mut request = Request::builder().method(method).uri(path).header("host", &self.address);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::from(body)).unwrap();
+        let response = within("a response", self.sender.send_request(request)).await.unwrap();
+        let (head, body) = response.into_parts();
+        let text = within("a body", body.collect()).await.unwrap().to_bytes();
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        Answered { status: head.status.as_u16(), headers: head.headers, text }
+    }
+
+    async fn post(&mut self, headers: &[(&str, &str)], body: String) -> Answered {
+        let usual = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+        self.send(Method::POST, "/mcp", &[&usual, headers].concat(), body).await
+    }
+
+    async fn status(&mut self) -> Value {
+        self.send(Method::GET, "/api/v1/status", &[], String::new()).await.message()
+    }
+}
+
+async fn encrypted() -> (gripfast_demo::RunningServer, Papers, Scene) {
+    let (demo, papers) = (demo().await, Papers::new());
+    let scene = Scene::with(&papers.config(&at("demo", &demo.url(), "legacy", &[]))).await;
+    (demo, papers, scene)
+}
+
+#[tokio::test]
+async fn g05_a_listener_with_a_certificate_serves_both_eras_over_https() {
+    let (_demo, papers, scene) = encrypted().await;
+    let (mut client, shown) = papers.client(&scene).await;
+    assert_eq!(shown, papers.cert);
+    let hello = client.post(&[], initialize(LEGACY).to_string()).await;
+    assert_eq!(hello.status, 200, "{hello:?}");
+    assert!(hello.headers.contains_key("mcp-session-id"));
+    let (headers, message) = spoken(json!(1), "tools/list", json!({}));
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let listed = client.post(&headers, message).await;
+    assert!(
+        listed.message()["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
+        "{listed:?}"
+    );
+    assert_eq!(client.status().await["tls"]["error"], Value::Null);
+    assert!(papers.connect(&scene, &["h2"]).await.is_err(), "nothing else is spoken");
+}
+
+#[tokio::test]
+async fn g05_whoever_trusts_another_authority_does_not_get_through() {
+    let (_demo, _papers, scene) = encrypted().await;
+    let refused = Papers::new().connect(&scene, &["http/1.1"]).await.unwrap_err();
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_to_those_who_connect_and_open_connections_go_on() {
+    let (_demo, mut papers, scene) = encrypted().await;
+    let (mut before, shown) = papers.client(&scene).await;
+    papers.renew();
+    assert_ne!(shown, papers.cert);
+    papers.until_shown(&scene).await;
+    assert_eq!(before.status().await["tls"]["error"], Value::Null);
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_refused_and_the_certificate_in_use_stays_until_they_can() {
+    let (_demo, mut papers, scene) = encrypted().await;
+    let (mut client, first) = papers.client(&scene).await;
+    // A key that is not of this certificate, as if only one of the two files had been replaced yet.
+    papers.write("key.pem", &KeyPair::generate().unwrap().serialize_pem());
+    let until_refused = async |client: &mut Client, why: &str| {
+        within(why, async {
+            while !client.status().await["tls"]["error"].as_str().is_some_and(|error| error.contains(why)) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    };
+    until_refused(&mut client, "is not that of the certificate").await;
+    papers.write("cert.pem", "-----BEGIN CERTIFICATE-----\n");
+    until_refused(&mut client, "cert.pem` is no certificate in PEM form").await;
+    std::fs::remove_file(papers.listener().key).unwrap();
+    until_refused(&mut client, "cannot read").await;
+    assert_eq!(papers.client(&scene).await.1, first, "it is still shown");
+    papers.renew();
+    papers.until_shown(&scene).await;
+    assert_eq!(client.status().await["tls"]["error"], Value::Null);
+}
+
+#[tokio::test]
+async fn whoever_speaks_http_where_https_is_spoken_is_told_so() {
+    let (_demo, _papers, scene) = encrypted().await;
+    let told = scene.http.post(&[], initialize(LEGACY).to_string()).await;
+    assert_eq!(told.status, 400);
+    assert!(told.text.contains("speaks https"), "{told:?}");
+}
+
+#[tokio::test]
+async fn g05_a_handshake_that_is_not_finished_ends_and_costs_nobody_anything() {
+    let (_demo, papers, scene) = encrypted().await;
+    let mut silent = TcpStream::connect(&scene.http.address).await.unwrap();
+    let mut slow = TcpStream::connect(&scene.http.address).await.unwrap();
+    // The beginning of a record whose rest never comes.
+    slow.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
+    let (mut client, _) = papers.client(&scene).await;
+    while client.status().await["clients"]["connections"] != 3 {
+        tokio::task::yield_now().await;
+    }
+    pass(Duration::from_secs(11)).await;
+    for stream in [&mut silent, &mut slow] {
+        let mut rest = Vec::new();
+        // Whether it is closed or reset depends on what was left unread.
+        let _ = within("the end of the connection", stream.read_to_end(&mut rest)).await;
+    }
+    assert_eq!(client.status().await["upstreams"][0]["name"], "demo", "others are served");
+}
+
+#[tokio::test]
+async fn g05_a_certificate_does_not_tell_clients_apart() {
+    let (_demo, papers, scene) = encrypted().await;
+    let access = AccessConfig { tls: Some(papers.listener()), ..AccessConfig::default() };
+    let mut settings = Settings {
+        listen: ([0, 0, 0, 0], 0).into(),
+        state_dir: Some(scene.state_dir().to_owned()),
+        terms: Terms::default(),
+        access,
+    };
+    let refused = Server::bind(scene.host.clone(), &settings).await.err();
+    assert!(matches!(refused, Some(CannotListen::NotLoopback(_))), "{refused:?}");
+    settings.access.keys = true;
+    assert!(Server::bind(scene.host.clone(), &settings).await.is_ok());
+    papers.write("cert.pem", "");
+    let refused = Server::bind(scene.host.clone(), &settings).await.err();
+    assert!(matches!(refused, Some(CannotListen::Tls(_))), "{refused:?}");
+}
