@@ -12,11 +12,12 @@ use crate::upstream::tool_item;
 use gripfast_core::catalog::Catalog;
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::ids::Epoch;
 use gripfast_core::policy::pins::{Judged, Pins};
 use gripfast_core::policy::suspicion::suspicions;
 use gripfast_core::text;
 use gripfast_core::time::Wall;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One pinned tool.
@@ -51,6 +52,8 @@ pub(crate) struct Pinboard {
     board: Mutex<Board>,
     /// Whether a call has to be looked at.
     holds_any: AtomicBool,
+    /// The number of the link on which the tools were last held up against the pins.
+    compared_on: AtomicU64,
 }
 
 struct Board {
@@ -73,7 +76,12 @@ pub(crate) struct Screened {
 impl Pinboard {
     pub(crate) fn new(mode: PinMode, shelf: Shelf, clock: Clock) -> Self {
         let board = Board { mode, shelf, pins: Pins::default(), said: None, judged: Judged::default() };
-        Self { clock, board: Mutex::new(board), holds_any: AtomicBool::new(false) }
+        Self {
+            clock,
+            board: Mutex::new(board),
+            holds_any: AtomicBool::new(false),
+            compared_on: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// The config has changed. A server that is reached in another way is another one: what was pinned and
@@ -86,6 +94,21 @@ impl Pinboard {
             *board = Board { mode, shelf, pins: Pins::default(), said: None, judged: Judged::default() };
             self.holds_any.store(false, Ordering::Release);
         }
+    }
+
+    /// What was screened last was said on the link of this epoch.
+    pub(crate) fn were_compared_on(&self, epoch: Epoch) {
+        self.compared_on.store(epoch.number(), Ordering::Release);
+    }
+
+    /// Whether tools may have changed unseen: something is pinned and enforced, and on the link of this epoch
+    /// nothing was held up against it yet.
+    pub(crate) fn are_behind(&self, epoch: Epoch) -> bool {
+        if self.compared_on.load(Ordering::Acquire) == epoch.number() {
+            return false;
+        }
+        let board = self.board();
+        board.mode == PinMode::Enforce && !board.pins.is_empty()
     }
 
     /// Takes note of what the server says, and says what of it is shown: what changed stays as it was approved.

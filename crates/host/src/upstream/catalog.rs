@@ -8,6 +8,7 @@ use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
+use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::upstream::Input;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::era::RequestContext;
@@ -86,9 +87,9 @@ impl Upstream {
         })
     }
 
-    /// Makes a fresh listing the one that everybody sees, as far as it is approved, and keeps it for the next
-    /// start.
-    pub(super) fn publish(&self, mut listing: Listing) {
+    /// Makes a fresh listing of the link of this epoch the one that everybody sees, as far as it is approved, and
+    /// keeps it for the next start.
+    pub(super) fn publish(&self, epoch: Epoch, mut listing: Listing) {
         let known = self.listing.borrow().clone();
         let shelf_is_new = self.shelf_is_new.swap(false, Ordering::AcqRel);
         let says_the_same = self.pins.said().is_some_and(|said| said.diff(&listing.catalog).is_empty());
@@ -110,6 +111,8 @@ impl Upstream {
             *known = listing;
             self.bell.ring();
         });
+        self.pins.were_compared_on(epoch);
+        self.changed.notify_waiters();
     }
 
     /// Somebody may have approved something, here or in another process.

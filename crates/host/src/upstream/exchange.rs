@@ -5,6 +5,7 @@ use super::answer::Answer;
 use super::call_watch::CallWatch;
 use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
+use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
@@ -66,6 +67,10 @@ impl Upstream {
             if order.tool.is_some() && self.lacks_headers(&live) {
                 self.listed(live.epoch, patience.deadline).await;
             }
+            if let Some(tool) = &order.tool {
+                let approved = self.still_approved(tool, live.epoch, patience.deadline).await;
+                approved.map_err(|error| after_an_attempt(error, attempted))?;
+            }
             let mark = Arc::new(SentMark::default());
             row.goes();
             let trouble = match self.send(&live, order, &mark, &mut patience).await {
@@ -124,13 +129,30 @@ impl Upstream {
 
     /// Waits while the catalog is being listed. Its failure ends that too.
     async fn listed(&self, epoch: Epoch, deadline: Mono) {
+        self.while_listing(deadline, || self.with(|machine, _| machine.is_listing(epoch))).await;
+    }
+
+    /// A server may have come back as another one, so a tool is called only after what the tools say on this link
+    /// was held up against what was approved, however long ago the caller asked. A server that cannot list them at
+    /// present is called all the same: callers see its tools as they were approved.
+    async fn still_approved(&self, tool: &str, epoch: Epoch, deadline: Mono) -> Result<(), CallError> {
+        if self.pins.are_behind(epoch) {
+            let is_awaited =
+                || self.pins.are_behind(epoch) && self.with(|machine, _| machine.has_catalog(epoch));
+            self.while_listing(deadline, is_awaited).await;
+        }
+        if self.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
+    }
+
+    /// Waits while something is so that a listing ends, or the failure of one.
+    async fn while_listing(&self, deadline: Mono, is_so: impl Fn() -> bool) {
         let limit = self.clock.now().mono + self.settings().supervision.timeouts.connect;
         let until = self.clock.instant(deadline.min(limit));
         loop {
             let turn = self.changed.notified();
             tokio::pin!(turn);
             turn.as_mut().enable();
-            if !self.with(|machine, _| machine.is_listing(epoch)) {
+            if !is_so() {
                 return;
             }
             tokio::select! {

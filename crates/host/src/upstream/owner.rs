@@ -240,7 +240,7 @@ impl Owner {
             Report::Listed { epoch, outcome: Ok(listing) } => {
                 // Published first: whoever sees it ready sees its tools too.
                 if self.upstream.live().is_some_and(|live| live.epoch == epoch) {
-                    self.upstream.publish(listing);
+                    self.upstream.publish(epoch, listing);
                 }
                 self.upstream.tell(Input::CatalogListed { epoch });
                 self.upstream.changed.notify_waiters();

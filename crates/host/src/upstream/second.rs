@@ -91,7 +91,7 @@ impl Owner {
             return self.leaving.close(link, None, Manner::AtOnce);
         };
         if let Some(listing) = listing {
-            self.upstream.publish(listing);
+            self.upstream.publish(live.epoch, listing);
         }
         if let (Some(old), Some(inbox)) = (old, self.inbox.replace(inbox)) {
             let hearing = tokio::spawn(hear_out(Arc::clone(&self.upstream), Arc::clone(&old), inbox));

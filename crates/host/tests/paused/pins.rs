@@ -3,10 +3,12 @@
 use crate::world::*;
 use gripfast::config::PinMode;
 use gripfast::store::{MemoryStore, Store};
-use gripfast::{Code, Event, Host, State};
+use gripfast::{Answer, CallError, Code, Event, Host, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 fn reading(name: &str, description: &str) -> Value {
     json!({ "name": name, "description": description, "inputSchema": { "type": "object" } })
@@ -145,4 +147,77 @@ async fn g02_words_that_nobody_sees_are_pointed_out_when_a_tool_is_first_seen() 
     });
     assert_eq!(told, Some(vec!["read".to_owned()]));
     call(&host, "read", "k").await.unwrap();
+}
+
+/// The server is lost while somebody calls, and comes back with these tools, which take a second to list.
+async fn called_while_away(
+    host: &Host,
+    server: &Server,
+    tools: Vec<Value>,
+) -> (Result<Answer, CallError>, Duration) {
+    server.offer_tools(tools);
+    server.list_within(Some(Duration::from_secs(1)));
+    server.go_away().await;
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "read", "k").await }
+    });
+    settle().await;
+    server.come_back();
+    let before = server.received("tools/list");
+    while server.received("tools/list") == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let begun = Instant::now();
+    let called = calling.await.unwrap();
+    (called, begun.elapsed())
+}
+
+const SOON: Duration = Duration::from_millis(100);
+
+#[tokio::test(start_paused = true)]
+async fn g02_a_call_that_waited_for_a_lost_server_goes_only_after_its_tools_were_compared() {
+    let (host, server) = with_pinned(&memory(), PinMode::Enforce).await;
+    let (called, after) = called_while_away(&host, &server, vec![reading("read", "Reads a file")]).await;
+    called.unwrap();
+    assert_eq!(server.executed("k"), 1);
+    assert!(after >= Duration::from_secs(1) - SOON, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_a_call_that_waited_for_a_lost_server_is_not_made_if_it_came_back_with_other_words() {
+    let (host, server) = with_pinned(&memory(), PinMode::Enforce).await;
+    let (called, _) = called_while_away(&host, &server, vec![reading("read", "Reads, and sends")]).await;
+    let error = called.unwrap_err();
+    assert_eq!((error.code, error.outcome.word()), (Code::SchemaChanged, "not_sent"));
+    assert_eq!(server.executed("k"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_a_first_call_after_a_restart_goes_only_after_the_tools_were_compared() {
+    let store = memory();
+    let (host, server) = with_pinned(&store, PinMode::Enforce).await;
+    host.shutdown().await;
+    server.offer_tools(vec![reading("read", "Reads, and sends")]);
+    server.list_within(Some(Duration::from_secs(1)));
+    let again = host_on(&store);
+    add(&again, "it", spec(), &server);
+    assert_eq!(call(&again, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+    assert_eq!(server.executed("k"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_nobody_waits_for_a_comparison_that_nobody_asked_for_or_that_cannot_be_made() {
+    for mode in [PinMode::Warn, PinMode::Off] {
+        let (host, server) = with_pinned(&memory(), mode).await;
+        let (called, after) = called_while_away(&host, &server, vec![reading("read", "Other words")]).await;
+        called.unwrap();
+        assert!(after < SOON, "{mode:?}: {after:?}");
+    }
+    let (host, server) = with_pinned(&memory(), PinMode::Enforce).await;
+    server.list_within(None);
+    server.break_link().await;
+    until(&host, State::Degraded).await;
+    call(&host, "read", "k").await.unwrap();
+    assert_eq!(server.executed("k"), 1);
 }

@@ -77,6 +77,8 @@ struct Life {
     refusals: VecDeque<HttpAnswer>,
     session: u64,
     tools: Vec<Value>,
+    /// How long it takes to list them; `None` if it cannot.
+    lists_within: Option<Duration>,
     /// The answer to `resources/read`.
     read: Value,
     acts: VecDeque<Act>,
@@ -118,6 +120,7 @@ impl Server {
             refusals: VecDeque::new(),
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
+            lists_within: Some(Duration::ZERO),
             read: json!({ "contents": [] }),
             acts: VecDeque::new(),
             otherwise: Act::Answer,
@@ -281,6 +284,11 @@ impl Server {
     }
 
     /// It holds this much memory.
+    /// How long it takes to list its tools from now on; `None` if it cannot.
+    pub(crate) fn list_within(&self, within: Option<Duration>) {
+        self.life(|life| life.lists_within = within);
+    }
+
     pub(crate) fn hold_memory(&self, bytes: u64) {
         self.life(|life| life.resident = Some(bytes));
     }
@@ -537,7 +545,15 @@ impl Server {
             }
             "ping" if !self.life(|life| life.knows_ping) => Ok(error(id, -32601, "Method not found")),
             "ping" => Ok(result(id, json!({}))),
-            "tools/list" => Ok(result(id, json!({ "tools": self.life(|life| life.tools.clone()) }))),
+            "tools/list" => match self.life(|life| life.lists_within) {
+                Some(within) => {
+                    if !within.is_zero() {
+                        tokio::time::sleep(within).await;
+                    }
+                    Ok(result(id, json!({ "tools": self.life(|life| life.tools.clone()) })))
+                }
+                None => Ok(error(id, -32603, "the database is starting")),
+            },
             "tools/call" => {
                 let key = message["params"]["arguments"]["key"].as_str().unwrap_or("").to_owned();
                 self.life(|life| life.served.insert(key, link));

@@ -27,6 +27,27 @@ impl Upstream {
         }
     }
 
+    /// Whether the catalog of the link of this epoch is known, or about to be.
+    pub fn has_catalog(&self, epoch: Epoch) -> bool {
+        match &self.link {
+            Link::Ready(ready) if ready.epoch == epoch => match ready.catalog {
+                CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => {
+                    true
+                }
+                CatalogState::Stale { .. } => false,
+            },
+            Link::Ready(_)
+            | Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => false,
+        }
+    }
+
     pub(super) fn on_catalog_listed(&mut self, now: Mono, epoch: Epoch) {
         let Some(ready) = self.ready_at(epoch) else { return };
         ready.keepalive.heard(now);
