@@ -189,19 +189,6 @@ impl Budgets {
         }
     }
 
-    /// What is left to somebody, by the name of the budget: calls spent, the limit, when it is reset.
-    pub fn spent(&self, now: Mono, call: Call<'_>) -> Vec<(String, u32, u32, Option<Duration>)> {
-        let mut spent = Vec::new();
-        for key in self.concerned(call) {
-            let spec = &self.specs[key.budget];
-            let Some((limit, window)) = spec.calls else { continue };
-            let calls = self.counters.get(&key).map(|counter| counter.within(now, window));
-            let (count, reset_after) = calls.unwrap_or((0, None));
-            spent.push((spec.name.clone(), count, limit, reset_after));
-        }
-        spent
-    }
-
     /// What is spent, of whatever has a counter. At most [`Budgets::MOST_ROWS`] of them.
     pub fn usage(&self, now: Mono) -> Vec<BudgetUse> {
         let rows = self.counters.iter().take(Self::MOST_ROWS).map(|(key, counter)| {
@@ -375,8 +362,8 @@ mod tests {
             let reservation = budgets.reserve(at(0), by("a")).unwrap();
             budgets.settle(reservation, Spending::Refunded);
         }
-        let spent = budgets.spent(at(0), by("a"));
-        assert_eq!((spent[0].1, spent[0].2), (0, 1));
+        let spent = &budgets.usage(at(0))[0];
+        assert_eq!((spent.calls, spent.most_calls, spent.in_flight), (0, Some(1), 0));
     }
 
     #[test]
@@ -401,7 +388,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(budgets.reserve(at(1), by("a")).unwrap_err().budget, "narrow");
         }
-        assert_eq!(budgets.spent(at(1), by("a"))[0].1, 1);
+        assert_eq!(budgets.usage(at(1)).iter().map(|spent| spent.calls).collect::<Vec<_>>(), [1, 1]);
     }
 
     #[test]
