@@ -12,6 +12,7 @@ mod batches;
 mod bounds;
 mod client;
 mod crowd;
+mod depth;
 mod eras;
 mod failure;
 mod fidelity;
