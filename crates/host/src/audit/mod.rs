@@ -97,6 +97,7 @@ pub(crate) struct Open<'a> {
     item: Option<String>,
     sha256: Option<String>,
     arguments: Option<Value>,
+    cached: bool,
     ended: bool,
 }
 
@@ -117,6 +118,9 @@ struct Line<'a> {
     outcome: Option<&'static str>,
     code: Option<&'static str>,
     took_ms: f64,
+    /// Whether it was answered from the cache, so that no server had a part in it.
+    #[serde(skip_serializing_if = "is_false")]
+    cached: bool,
     sha256: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<&'a Value>,
@@ -180,6 +184,7 @@ impl Audit {
                 AuditKeeps::Arguments => arguments.and_then(redacted::arguments),
                 AuditKeeps::Nothing | AuditKeeps::Digest => None,
             },
+            cached: false,
             ended: false,
         }))
     }
@@ -214,6 +219,7 @@ impl Audit {
 impl Open<'_> {
     /// It ended.
     pub(crate) fn end(mut self, outcome: &Result<Answer, CallError>) {
+        self.cached = outcome.as_ref().is_ok_and(Answer::was_given_before);
         match outcome {
             Ok(answer) if answer.is_error() => self.write("allowed", None, Some(Fate::Failed), None),
             Ok(_) => self.write("allowed", None, Some(Fate::Done), None),
@@ -261,6 +267,7 @@ impl Open<'_> {
             outcome: outcome.map(Fate::word),
             code: code.map(Code::word),
             took_ms: ((now.mono - self.begun.mono).as_secs_f64() * 10_000.0).round() / 10.0,
+            cached: self.cached,
             sha256: self.sha256.as_deref(),
             arguments: self.arguments.as_ref(),
         };
@@ -275,6 +282,10 @@ impl Drop for Open<'_> {
             self.write("allowed", None, None, Some(Code::Cancelled));
         }
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn refused(server: &str) -> CallError {

@@ -14,6 +14,8 @@ pub struct Answer {
     said: Arc<Said>,
     era: Era,
     shared: bool,
+    /// It was kept, and is given again.
+    given_before: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,7 @@ impl Answer {
             Outcome::Result(result) => Said::Result((*result).to_owned(), Members::of(result)),
             Outcome::Error(error) => Said::Error(error.raw.to_owned()),
         };
-        Self { said: Arc::new(said), era, shared: true }
+        Self { said: Arc::new(said), era, shared: true, given_before: false }
     }
 
     /// The outcome in the server's own bytes.
@@ -95,12 +97,18 @@ impl Answer {
     /// The same answer, given again when it is good for this much longer. It says so itself, if it said how
     /// long at first.
     pub(crate) fn with_ttl(&self, ttl: Duration) -> Self {
-        let Said::Result(result, members) = &*self.said else { return self.clone() };
+        let again = Self { given_before: true, ..self.clone() };
+        let Said::Result(result, members) = &*self.said else { return again };
         let result = Object::parse(result).ok().filter(|result| result.get("ttlMs").is_some());
-        let Some(result) = result else { return self.clone() };
+        let Some(result) = result else { return again };
         let left = RawValue::from_string(ttl.as_millis().to_string()).expect("a number is JSON");
         let said = Said::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
-        Self { said: Arc::new(said), era: self.era, shared: self.shared }
+        Self { said: Arc::new(said), ..again }
+    }
+
+    /// Whether it was made for an earlier request, and no server had a part in this one.
+    pub fn was_given_before(&self) -> bool {
+        self.given_before
     }
 
     /// Whether the instance gave it that all clients share.

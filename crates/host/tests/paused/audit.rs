@@ -2,11 +2,13 @@
 
 use crate::world::*;
 use gripfast::{
-    AuditKeeps, AuditOptions, CallOptions, Client, ClientKey, Code, Host, Principal, State, Verdict,
+    AuditKeeps, AuditOptions, BudgetSpec, CallOptions, Client, ClientKey, Code, Host, Pattern, Per,
+    Principal, State, ToolRule, Verdict, Window,
 };
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 async fn host(directory: &Path, keeps: AuditKeeps, fail_closed: bool) -> (Host, Server) {
     let options = AuditOptions { keeps, fail_closed, ..AuditOptions::default() };
@@ -68,6 +70,59 @@ async fn g05_every_request_is_written_down_with_what_was_decided_and_no_argument
     assert_eq!(lines[1]["reason"], "tool `act` of upstream `it` is denied by the program: never");
     assert_eq!(lines[0]["sha256"].as_str().unwrap().len(), 64);
     assert!(!format!("{lines:?}").contains("private words"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_what_the_cache_a_budget_or_a_pin_decided_has_a_line_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = AuditOptions { keeps: AuditKeeps::Digest, ..AuditOptions::default() };
+    let any = || Pattern::new("*");
+    let budget = BudgetSpec {
+        name: "few".to_owned(),
+        client: any(),
+        server: any(),
+        tool: any(),
+        per: Per::default(),
+        calls: Some((1, Window::Fixed(Duration::from_secs(60)))),
+        in_flight: None,
+    };
+    let host = Host::builder()
+        .state_dir(Some(directory.path().to_owned()))
+        .audit(options)
+        .budgets(vec![budget])
+        .build();
+    let server = Server::new(LinkKind::Process);
+    let mut spec = spec();
+    spec.cache.tools = vec![("read".to_owned(), ToolRule::For(Duration::from_secs(60)))];
+    add(&host, "it", spec, &server);
+    until(&host, State::Ready).await;
+    calls(&host, "read", json!({ "key": "k" })).await.unwrap();
+    calls(&host, "read", json!({ "key": "k" })).await.unwrap();
+    assert_eq!(calls(&host, "read", json!({ "key": "other" })).await.unwrap_err().code, Code::BudgetExceeded);
+    server.offer_tools(vec![json!({ "name": "read", "description": "other words", "inputSchema": {} })]);
+    server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
+    until(&host, State::NeedsApproval).await;
+    assert_eq!(calls(&host, "read", json!({ "key": "k" })).await.unwrap_err().code, Code::SchemaChanged);
+    host.approve("it", None).unwrap();
+    host.shutdown().await;
+    let shape: Vec<_> = lines(directory.path())
+        .iter()
+        .map(|line| {
+            let word = |member: &str| line[member].as_str().unwrap_or("-").to_owned();
+            let cached = line["cached"].as_bool().unwrap_or(false);
+            format!("{} {} {} {} {cached}", word("event"), word("decision"), word("outcome"), word("code"))
+        })
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            "request allowed done - false",
+            "request allowed done - true",
+            "request denied not_sent budget_exceeded false",
+            "request denied not_sent schema_changed false",
+            "approved - - - false",
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
