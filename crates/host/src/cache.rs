@@ -27,11 +27,18 @@ pub struct CacheSpec {
     /// Tools whose results may be given again, by pattern, and for how long. Only tools that say that they change
     /// nothing are kept, whatever is written here. The first pattern that fits counts. Default: none.
     pub tools: Vec<(String, ToolRule)>,
+    /// For how long clients may keep the lists of a server that says nothing about it, as no server of the legacy era
+    /// does, but tells when they change. Too long, and a client that does not listen works with old lists. Default
+    /// 0 s: no longer than they are looked at.
+    pub lists: Duration,
+    /// For how long a list that the library was asked for, and whose time is over, is given all the same if the server
+    /// fails. Default 0 s: then its failure is the answer.
+    pub stale_lists: Duration,
 }
 
 impl Default for CacheSpec {
     fn default() -> Self {
-        Self { reads: true, tools: Vec::new() }
+        Self { reads: true, tools: Vec::new(), lists: Duration::ZERO, stale_lists: Duration::ZERO }
     }
 }
 
@@ -79,6 +86,8 @@ pub(crate) struct Request {
     pub(crate) public: CacheKey,
     pub(crate) label: Label,
     pub(crate) source: Source,
+    /// For how long after its time an answer may be given in place of a failure.
+    pub(crate) stale_for: Duration,
     /// How often something of its server had been dropped when it was made.
     pub(crate) dropped: u64,
 }
@@ -129,6 +138,19 @@ impl AnswerCache {
         Looked::Missing { expected }
     }
 
+    /// An answer whose time is over, but not for so long that a failure would be better.
+    pub(crate) fn look_for_stale(&self, request: &Request) -> Option<Answer> {
+        if request.stale_for.is_zero() {
+            return None;
+        }
+        let now = self.clock.now().mono;
+        let mut kept = self.kept();
+        [&request.private, &request.public].into_iter().find_map(|key| match kept.cache.peek(now, key) {
+            Found::Fresh { value, .. } | Found::Stale(value) => Some(value.with_ttl(Duration::ZERO)),
+            Found::Nothing => None,
+        })
+    }
+
     /// Makes the request for all, or waits for whoever does; then there is something to look at.
     pub(crate) async fn fly(&self, request: &Request) -> Option<Flight<'_>> {
         let under_way = {
@@ -159,7 +181,7 @@ impl AnswerCache {
             label: request.label.clone(),
             size: answer.size(),
             ttl,
-            stale_for: ttl.min(Self::REMEMBERED),
+            stale_for: request.stale_for.max(ttl.min(Self::REMEMBERED)),
         };
         let mut kept = self.kept();
         if kept.of(&request.label.server).dropped == request.dropped {
@@ -222,13 +244,16 @@ fn keeps_for(source: Source, answer: &Answer) -> Option<Freshness> {
         return None;
     }
     let object = Object::parse(result).ok()?;
-    let said = results::Freshness::read(&object);
-    let hint = (!said.ttl.is_zero() || object.get("cacheScope").is_some()).then_some(Hint {
-        ttl: said.ttl,
-        scope: match said.scope {
-            results::CacheScope::Public => CacheScope::Public,
-            results::CacheScope::Private => CacheScope::Private,
-        },
-    });
+    let Freshness { ttl, scope } = said(results::Freshness::read(&object));
+    let hint = (!ttl.is_zero() || object.get("cacheScope").is_some()).then_some(Hint { ttl, scope });
     freshness(source, hint)
+}
+
+/// What a server says on the wire, as it is decided on.
+pub(crate) fn said(wire: results::Freshness) -> Freshness {
+    let scope = match wire.scope {
+        results::CacheScope::Public => CacheScope::Public,
+        results::CacheScope::Private => CacheScope::Private,
+    };
+    Freshness { ttl: wire.ttl, scope }
 }

@@ -527,6 +527,11 @@ impl Host {
         self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).concerning(principal)
     }
 
+    /// Whether there are lists of clients, so that not all clients see and may use the same.
+    pub fn tells_clients_apart(&self) -> bool {
+        !self.inner.clients.read().unwrap_or_else(PoisonError::into_inner).are_none()
+    }
+
     pub(crate) fn audit(&self) -> &Audit {
         &self.inner.audit
     }

@@ -58,6 +58,7 @@ pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
 pub use call::{BudgetSpec, BudgetUse, CallOptions, Per, Window};
 pub use client::{Client, Principal};
 pub use fetch::{exchange, fetch};
+pub use gripfast_core::cache::{CacheScope, Freshness};
 pub use gripfast_core::catalog::merge::{Destination, Menu, Renamed};
 pub use gripfast_core::catalog::{Catalog, Item};
 pub use gripfast_core::event::{Event, ReplaceCause};

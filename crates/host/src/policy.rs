@@ -77,6 +77,11 @@ impl ClientLists {
         Self(policies.into_iter().map(|lists| (Pattern::new(lists.clients), lists.policy)).collect())
     }
 
+    /// Whether there are none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The lists that have a say about what this principal does. The program itself has no lists.
     pub(crate) fn concerning(self: &Arc<Self>, principal: Option<&Principal>) -> Audience {
         if self.0.is_empty() {

@@ -52,6 +52,33 @@ pub struct Freshness {
     pub scope: Scope,
 }
 
+impl Freshness {
+    /// What nobody said anything about is good for nothing but the one who asked.
+    pub const UNSAID: Self = Self { ttl: Duration::ZERO, scope: Scope::Private };
+
+    /// What is left of it after a while.
+    #[must_use]
+    pub fn after(self, age: Duration) -> Self {
+        Self { ttl: self.ttl.saturating_sub(age), ..self }
+    }
+
+    /// What is put together from several answers is good for no longer than the first of them to end, and private if
+    /// one of them is. What is put together from nothing is [`Self::UNSAID`].
+    #[must_use]
+    pub fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
+        let both = |one: Self, other: Self| Self {
+            ttl: one.ttl.min(other.ttl),
+            scope: match (one.scope, other.scope) {
+                (Scope::Public, Scope::Public) => Scope::Public,
+                (Scope::Private, Scope::Public | Scope::Private) | (Scope::Public, Scope::Private) => {
+                    Scope::Private
+                }
+            },
+        };
+        parts.into_iter().reduce(both).unwrap_or(Self::UNSAID)
+    }
+}
+
 /// No answer is kept longer than this, whatever a server says.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -92,6 +119,20 @@ mod tests {
         assert_eq!(freshness(Source::ListOrRead, Some(zero)), None);
         let years = Hint { ttl: Duration::MAX, scope: Scope::Public };
         assert_eq!(freshness(Source::ListOrRead, Some(years)).unwrap().ttl, LONGEST);
+    }
+
+    #[test]
+    fn g04_what_is_merged_lives_as_long_as_its_shortest_part_and_is_private_if_one_is() {
+        let part = |seconds, scope| Freshness { ttl: Duration::from_secs(seconds), scope };
+        let (public, private) =
+            (|seconds| part(seconds, Scope::Public), |seconds| part(seconds, Scope::Private));
+        assert_eq!(Freshness::of_all([public(60), public(20), public(40)]), public(20));
+        assert_eq!(Freshness::of_all([public(60), private(90)]), private(60));
+        assert_eq!(Freshness::of_all([private(60), public(90)]), private(60));
+        assert_eq!(Freshness::of_all([public(60), Freshness::UNSAID]), private(0));
+        assert_eq!(Freshness::of_all([]), Freshness::UNSAID);
+        assert_eq!(public(60).after(Duration::from_secs(45)), public(15));
+        assert_eq!(public(60).after(Duration::from_secs(61)), public(0));
     }
 
     #[test]

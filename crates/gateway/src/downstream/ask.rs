@@ -14,9 +14,12 @@ use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope, tasks};
-use gripfast::{CallError, Code, Destination, Kind, Principal, RawValue, Rendered, Served, Wanted};
+use gripfast::{
+    CacheScope, CallError, Code, Destination, Freshness, Kind, Principal, RawValue, Rendered, Served, Wanted,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A request of a client, as far as the answer depends on it.
 pub(crate) struct Asked<'a> {
@@ -145,10 +148,11 @@ impl Gateway {
             "supportedVersions": era::spoken(),
             "capabilities": self.capabilities(Era::Modern, asked.principal()),
             "resultType": "complete",
-            "ttlMs": 0,
-            "cacheScope": "private",
             "_meta": who_answers(),
         });
+        let Freshness { ttl, scope } = self.host.facts_freshness();
+        answer["ttlMs"] = millis(ttl).into();
+        answer["cacheScope"] = word(scope).into();
         if let Some(instructions) = self.instructions() {
             answer["instructions"] = instructions.into();
         }
@@ -225,7 +229,11 @@ impl Gateway {
                 }
             },
         };
-        Told::Page(Page::of(menu, list, edition, from, asked.era))
+        let fresh = match asked.era {
+            Era::Modern => Some(self.host.list_freshness(list)),
+            Era::Legacy => None,
+        };
+        Told::Page(Page::of(menu, list, edition, from, fresh))
     }
 
     async fn call_tool(&self, asked: &Asked<'_>) -> Told {
@@ -288,8 +296,11 @@ impl Gateway {
             Err(told) => return told,
         };
         let params = patch_payload(asked.params, &Patch::new().set_text("uri", &key), &Patch::new());
-        let told = self.forward(asked, &server, params).await;
-        told.unless_denied(|| unknown("resource", Wanted::Uri(&uri)))
+        match self.forward(asked, &server, params).await {
+            // Whoever keeps it must not give it to those who may not read it.
+            Told::Answer(read) if self.host.tells_clients_apart() => Told::Answer(read.for_this_client()),
+            told => told.unless_denied(|| unknown("resource", Wanted::Uri(&uri))),
+        }
     }
 
     /// Whose a prompt is, and what its server calls it.
@@ -382,16 +393,20 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    fn of(menu: Arc<Served>, list: List, edition: Edition, from: usize, era: Era) -> Self {
+    /// For how long it is good is said in the modern era only.
+    fn of(menu: Arc<Served>, list: List, edition: Edition, from: usize, fresh: Option<Freshness>) -> Self {
+        let era = if fresh.is_some() { Era::Modern } else { Era::Legacy };
         let mut rest = "]".to_owned();
         if let (_, Some(from)) = rendered(&menu, list, era).page(from, PAGE) {
             rest.push_str(",\"nextCursor\":\"");
             rest.push_str(&edition.cursor(from));
             rest.push('"');
         }
-        if era == Era::Modern {
-            rest.push_str(",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\",\"_meta\":");
-            rest.push_str(&who_answers().to_string());
+        if let Some(Freshness { ttl, scope }) = fresh {
+            let (ttl, scope, meta) = (millis(ttl), word(scope), who_answers());
+            rest.push_str(&format!(
+                ",\"resultType\":\"complete\",\"ttlMs\":{ttl},\"cacheScope\":\"{scope}\",\"_meta\":{meta}"
+            ));
         }
         rest.push('}');
         Self { menu, list, era, from, rest }
@@ -401,6 +416,17 @@ impl Page {
     pub(super) fn response(&self, id: Id<'_>) -> Vec<u8> {
         let (items, _) = rendered(&self.menu, self.list, self.era).page(self.from, PAGE);
         envelope::response_of(id, &["{\"", self.list.member(), "\":[", items, &self.rest])
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn word(scope: CacheScope) -> &'static str {
+    match scope {
+        CacheScope::Public => "public",
+        CacheScope::Private => "private",
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct PassedOn {
     pub(super) output: Output,
     /// The task that it is about: what its server calls it, and what the client does.
     pub(super) task: Option<(String, String)>,
+    /// Whether it must not reach other clients, whatever its server says.
+    pub(super) private: bool,
 }
 
 /// What a client was told about the output of a tool.
@@ -33,11 +35,16 @@ pub(super) enum Output {
 
 impl PassedOn {
     pub(super) fn as_it_is(answer: Answer, server: String) -> Self {
-        Self { answer, server, output: Output::AsItIs, task: None }
+        Self { answer, server, output: Output::AsItIs, task: None, private: false }
     }
 
     pub(super) fn with_wrapped_output(self) -> Self {
         Self { output: Output::Wrapped, ..self }
+    }
+
+    /// An answer that other clients may not be allowed to have.
+    pub(super) fn for_this_client(self) -> Self {
+        Self { private: true, ..self }
     }
 
     /// An answer about a task, which the client may know by another name than the server.

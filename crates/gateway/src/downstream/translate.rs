@@ -26,7 +26,7 @@ pub(super) fn result(
     }
     let Ok(object) = Object::parse(result) else { return Ok(None) };
     let patch = match era {
-        Era::Modern => renamed_task(&object, passed_on, with_modern_members(method, &object)),
+        Era::Modern => renamed_task(&object, passed_on, with_modern_members(method, &object, passed_on)),
         Era::Legacy => {
             if has.input_required {
                 let text =
@@ -85,13 +85,15 @@ fn renamed_task(result: &Object<'_>, passed_on: &PassedOn, patch: Patch<'static>
     }
 }
 
-fn with_modern_members(method: &str, result: &Object<'_>) -> Patch<'static> {
+fn with_modern_members(method: &str, result: &Object<'_>, passed_on: &PassedOn) -> Patch<'static> {
     let mut patch = Patch::new();
     if result.get("resultType").is_none() {
         patch = patch.set_text("resultType", "complete");
     }
     if method == "resources/read" && result.get("ttlMs").is_none() {
         patch = patch.set_owned("ttlMs", raw(&json!(0))).set_text("cacheScope", "private");
+    } else if passed_on.private && result.text("cacheScope").is_some_and(|scope| scope == "public") {
+        patch = patch.set_text("cacheScope", "private");
     }
     patch
 }

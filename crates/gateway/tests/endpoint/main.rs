@@ -17,6 +17,7 @@ mod eras;
 mod failure;
 mod fidelity;
 mod flight;
+mod freshness;
 mod isolation;
 mod legacy;
 mod limits;

@@ -199,7 +199,10 @@ impl Host {
             self.cache().keep(request, answer);
         }
         self.count(&resolved, begun, &outcome);
-        outcome
+        match (&cacheable, outcome) {
+            (Some(request), Err(error)) => self.cache().look_for_stale(request).ok_or(error),
+            (_, outcome) => outcome,
+        }
     }
 
     /// Which tool this is, and whether it may be replayed.

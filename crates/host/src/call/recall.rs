@@ -10,6 +10,7 @@ use gripfast_core::cache::{CacheCounts, CacheKey, Label, Source, Topic};
 use gripfast_core::time::Mono;
 use gripfast_wire::Era;
 use gripfast_wire::patch::Object;
+use std::time::Duration;
 
 /// What came of looking.
 pub(super) enum Recalled<'h> {
@@ -47,6 +48,7 @@ impl Host {
             }
             (_, None) => return None,
         };
+        let stale_for = if topic == Topic::Lists { entry.cache.stale_lists } else { Duration::ZERO };
         let params = order.params.as_deref().map(gripfast_wire::RawValue::get);
         let key = |principal| CacheKey::of(principal, &entry.name, &order.method, params);
         Some(Request {
@@ -54,6 +56,7 @@ impl Host {
             public: key(None)?,
             label: Label { server: entry.name.clone(), topic },
             source,
+            stale_for,
             dropped: self.cache().dropped(&entry.name),
         })
     }

@@ -185,7 +185,7 @@ pub struct ServerSpec {
     /// Default `enforce`.
     pub pins: PinMode,
     /// Which of its answers may be given again: `cache = { reads = true, tools = { "search_*" = "60s", "get_*" =
-    /// "hinted" } }`. `"hinted"` is for as long as the server says.
+    /// "hinted" }, lists = "0s", stale_lists = "0s" }`. `"hinted"` is for as long as the server says.
     pub cache: CacheSpec,
     /// Which of its tools may be sent again after a lost link.
     pub replay: ReplayRules,

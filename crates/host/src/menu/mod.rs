@@ -3,6 +3,7 @@
 //! Each item is the server's own bytes with its public name in place of its own, and a note in `_meta` of
 //! where it comes from. The menu is made anew when a catalog has changed and somebody asks.
 
+mod freshness;
 mod hidden;
 mod render;
 mod views;

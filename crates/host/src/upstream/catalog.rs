@@ -1,8 +1,10 @@
 //! Listing what an upstream offers: every page of every list it has, diffed against what was known,
 //! stored, published.
 
+use super::good_for::SaidOfLists;
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Trouble};
+use gripfast_core::cache::Freshness;
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
@@ -30,6 +32,8 @@ pub(crate) struct Listing {
     pub(crate) era: Era,
     /// Tools whose arguments are repeated in headers, in the modern era.
     pub(crate) param_headers: Arc<BTreeMap<String, ParamHeaders>>,
+    /// For how long its lists are good.
+    pub(crate) said: SaidOfLists,
 }
 
 /// Where a listing comes from.
@@ -48,9 +52,12 @@ impl Listing {
     pub(crate) fn stored(catalog: Option<Arc<Catalog>>, era: Era) -> Self {
         let origin = if catalog.is_some() { Origin::Stored } else { Origin::Nothing };
         let catalog = catalog.unwrap_or_default();
-        Self { catalog, origin, era, param_headers: Arc::default() }
+        Self { catalog, origin, era, param_headers: Arc::default(), said: SaidOfLists::default() }
     }
 }
+
+/// The items of a list, and for how long it is good; nothing about a list that the server does not have.
+type Listed = (Vec<Item>, Option<Freshness>);
 
 /// More pages than this are a server that lost count.
 const MOST_PAGES: usize = 1000;
@@ -65,15 +72,21 @@ impl Upstream {
         let offers = live.server.capabilities;
         let wanted = |offered: bool| offered || offers.unsaid;
         let known = Arc::clone(&self.listing.borrow().catalog);
-        let tools = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
-        let resources =
-            or_known(self.list_one(live, List::Resources, wanted(offers.resources)).await, &known.resources)?;
-        let templates = or_known(
-            self.list_one(live, List::ResourceTemplates, wanted(offers.resources)).await,
-            &known.templates,
-        )?;
-        let prompts =
-            or_known(self.list_one(live, List::Prompts, wanted(offers.prompts)).await, &known.prompts)?;
+        let at = self.clock.now().mono;
+        let (tools, of_tools) = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
+        let listed = self.list_one(live, List::Resources, wanted(offers.resources)).await;
+        let (resources, of_resources) = or_known(listed, &known.resources)?;
+        let listed = self.list_one(live, List::ResourceTemplates, wanted(offers.resources)).await;
+        let (templates, of_templates) = or_known(listed, &known.templates)?;
+        let listed = self.list_one(live, List::Prompts, wanted(offers.prompts)).await;
+        let (prompts, of_prompts) = or_known(listed, &known.prompts)?;
+        let said = SaidOfLists {
+            at,
+            tools: of_tools,
+            resources: of_resources,
+            templates: of_templates,
+            prompts: of_prompts,
+        };
         let (tools, param_headers) = match live.session.era {
             Era::Modern => with_param_headers(tools),
             Era::Legacy => (tools, BTreeMap::new()),
@@ -84,6 +97,7 @@ impl Upstream {
             origin: Origin::Server,
             era: live.session.era,
             param_headers: Arc::new(param_headers),
+            said,
         })
     }
 
@@ -144,22 +158,22 @@ impl Upstream {
         self.tell(Input::HeldBack { cause });
     }
 
-    async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Vec<Item>, Failure> {
+    /// Every page of a list, and for how long it is good.
+    async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Listed, Failure> {
         let mut items = Vec::new();
         let mut seen_keys = BTreeSet::new();
         let mut seen_cursors = BTreeSet::new();
         let mut cursor: Option<String> = None;
         if !wanted {
-            return Ok(items);
+            return Ok((items, None));
         }
-        let mut bytes = 0;
+        let (mut bytes, mut said) = (0, Vec::new());
         for _ in 0..MOST_PAGES {
             let known = items.len();
-            let Some(next) =
-                self.list_page(live, list, cursor.as_deref(), &mut items, &mut seen_keys).await?
-            else {
-                return Ok(items);
-            };
+            let page = self.list_page(live, list, cursor.as_deref(), &mut items, &mut seen_keys).await?;
+            let (next, good) = page.unwrap_or((None, Freshness::UNSAID));
+            said.push(good);
+            let Some(next) = next else { return Ok((items, Some(Freshness::of_all(said)))) };
             if items.len() > MOST_ITEMS {
                 return Err(Failure::Nonsense(format!(
                     "`{}` has more than {MOST_ITEMS} items",
@@ -182,7 +196,8 @@ impl Upstream {
         Err(Failure::Nonsense(format!("`{}` has more than {MOST_PAGES} pages", list.method())))
     }
 
-    /// One page; answers with the next cursor.
+    /// One page; answers with the next cursor, and for how long the page is good. `None` from a server that does not
+    /// know the list.
     async fn list_page(
         &self,
         live: &Live,
@@ -190,11 +205,11 @@ impl Upstream {
         cursor: Option<&str>,
         items: &mut Vec<Item>,
         seen: &mut BTreeSet<String>,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<(Option<String>, Freshness)>, Failure> {
         let params = cursor.map(|cursor| Patch::new().set_text("cursor", cursor).to_object());
         let message = match self.own_request(live, list.method(), params.as_deref(), During::Call).await {
             Ok(message) => message,
-            Err(trouble) => return absent_or(classify(&trouble.evidence), &trouble),
+            Err(trouble) => return absent_or(classify(&trouble.evidence), &trouble).map(|()| None),
         };
         let nonsense = |what: &str| Failure::Nonsense(format!("its answer to `{}` {what}", list.method()));
         let Ok(Message::Response(response)) = Message::parse(&message) else {
@@ -205,7 +220,7 @@ impl Upstream {
             Outcome::Error(error) => {
                 let said = RpcError { code: error.code, message: error.message.into_owned() };
                 let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
-                return absent_or(classify(&trouble.evidence), &trouble);
+                return absent_or(classify(&trouble.evidence), &trouble).map(|()| None);
             }
         };
         let page = Page::read(result, list).map_err(|_| nonsense("is not a list"))?;
@@ -216,7 +231,7 @@ impl Upstream {
                 items.push(item);
             }
         }
-        Ok(page.next_cursor.map(Into::into))
+        Ok(Some((page.next_cursor.map(Into::into), crate::cache::said(page.freshness))))
     }
 
     /// A request of our own on the present link: not admitted, not counted, but bounded.
@@ -271,22 +286,22 @@ fn own_name(live: &Live, method: &str, params: Option<&RawValue>) -> Option<Stri
 }
 
 /// A server that does not know a list has none.
-fn absent_or(failure: Failure, trouble: &Trouble) -> Result<Option<String>, Failure> {
+fn absent_or(failure: Failure, trouble: &Trouble) -> Result<(), Failure> {
     let code = match &trouble.evidence.observed {
         Observed::Rpc(rpc) => Some(rpc.code),
         Observed::Http(answer) => answer.rpc.as_ref().map(|rpc| rpc.code),
         _ => None,
     };
     match failure {
-        Failure::Declined(_) if code == Some(codes::METHOD_NOT_FOUND) => Ok(None),
+        Failure::Declined(_) if code == Some(codes::METHOD_NOT_FOUND) => Ok(()),
         failure => Err(failure),
     }
 }
 
 /// Whoever declines a list for a reason of its own keeps what is known of it, and its tools.
-fn or_known(listed: Result<Vec<Item>, Failure>, known: &[Item]) -> Result<Vec<Item>, Failure> {
+fn or_known(listed: Result<Listed, Failure>, known: &[Item]) -> Result<Listed, Failure> {
     match listed {
-        Err(Failure::Declined(_)) => Ok(known.to_vec()),
+        Err(Failure::Declined(_)) => Ok((known.to_vec(), Some(Freshness::UNSAID))),
         listed => listed,
     }
 }
@@ -347,12 +362,12 @@ mod tests {
     #[test]
     fn b05_a_server_that_does_not_know_a_list_has_none_and_a_passing_error_empties_nothing() {
         let (failure, trouble) = declined(codes::METHOD_NOT_FOUND);
-        assert_eq!(absent_or(failure, &trouble), Ok(None));
+        assert_eq!(absent_or(failure, &trouble), Ok(()));
         let (failure, trouble) = declined(codes::INTERNAL_ERROR);
         let failure = absent_or(failure, &trouble).unwrap_err();
         let raw = RawValue::from_string("{}".to_owned()).unwrap();
         let known = [Item { key: "kept".to_owned(), hints: ToolHints::default(), raw }];
-        assert_eq!(or_known(Err(failure), &known).unwrap()[0].key, "kept");
+        assert_eq!(or_known(Err(failure), &known).unwrap().0[0].key, "kept");
         let lost = Failure::Lost("reset".to_owned());
         assert!(or_known(Err(lost), &known).is_err(), "a lost link is no answer");
     }

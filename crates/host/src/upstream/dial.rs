@@ -387,6 +387,7 @@ impl Upstream {
             instructions: discovered.instructions.map(Into::into),
             capabilities: capabilities(&discovered.capabilities),
             extensions: extensions(&discovered.capabilities),
+            freshness: Some(crate::cache::said(discovered.freshness)),
         };
         Ok((session, facts))
     }
@@ -426,6 +427,7 @@ impl Upstream {
             instructions: initialized.instructions.map(Into::into),
             capabilities: capabilities(&initialized.capabilities),
             extensions: extensions(&initialized.capabilities),
+            freshness: None,
         };
         let ready = envelope::notification("notifications/initialized", None);
         link.send(&session, ready)

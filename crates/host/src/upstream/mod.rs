@@ -11,6 +11,7 @@ mod catalog;
 mod dial;
 mod errands;
 mod exchange;
+mod good_for;
 mod home;
 mod level;
 mod listen;
@@ -36,6 +37,7 @@ use crate::overheard::Earshot;
 use crate::pins::{PinMode, Pinboard};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
+use gripfast_core::cache::Freshness;
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
@@ -157,6 +159,8 @@ pub(crate) struct ServerFacts {
     pub(crate) capabilities: ServerCapabilities,
     /// Its extensions of the protocol, as it declared them.
     pub(crate) extensions: Option<Box<RawValue>>,
+    /// For how long all of this is good, if it said so.
+    pub(crate) freshness: Option<Freshness>,
 }
 
 impl ServerFacts {

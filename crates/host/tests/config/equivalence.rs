@@ -47,6 +47,7 @@ max_in_flight = 65
 max_waiting = 7
 recycle = { max_lifetime = "12h" }
 max_message = "1MiB"
+cache = { lists = "90s", tools = { "get_*" = "hinted" } }
 prefix = ""
 isolation = "per_client"
 max_instances = 65
@@ -92,6 +93,7 @@ const IN_JSON: &str = r#"{
       "max_waiting": 7,
       "recycle": { "max_lifetime": "12h" },
       "max_message": 1048576,
+      "cache": { "lists": "90s", "tools": { "get_*": "hinted" } },
       "prefix": "",
       "isolation": "per_client",
       "max_instances": 65,
@@ -141,6 +143,7 @@ mcp_servers:
     max_waiting: 7
     recycle: { max_lifetime: 12h }
     max_message: 1 MiB
+    cache: { lists: 90s, tools: { "get_*": hinted } }
     prefix: ""
     isolation: per_client
     max_instances: 65
@@ -290,7 +293,14 @@ fn every_key_arrives_where_it_belongs() {
             pins: Enforce,
             cache: CacheSpec {
                 reads: true,
-                tools: [],
+                tools: [
+                    (
+                        "get_*",
+                        AsHinted,
+                    ),
+                ],
+                lists: 90s,
+                stale_lists: 0ns,
             },
             replay: ReplayRules {
                 safe: [

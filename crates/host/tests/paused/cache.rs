@@ -110,6 +110,41 @@ async fn g04_what_changed_is_dropped() {
     host.start_again("it").unwrap();
     until(&host, State::Ready).await;
     again("it was stopped", 4).await;
+    host.reload("it").unwrap();
+    let listed = server.received("tools/list");
+    while server.received("tools/list") == listed {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    until(&host, State::Ready).await;
+    settle().await;
+    again("it was reloaded", 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_a_list_whose_time_is_over_is_given_in_place_of_a_failure_only_if_the_operator_says_so() {
+    for (stale_for, after, given) in [(0, 30, false), (60, 30, true), (60, 90, false)] {
+        let server = Server::new(LinkKind::Process).modern();
+        server.lists_are_good_for(Duration::from_secs(10));
+        let host = Host::builder().build();
+        let mut spec = spec();
+        spec.cache.stale_lists = Duration::from_secs(stale_for);
+        spec.supervision.timeouts.reconnect_wait = Duration::from_millis(1);
+        add(&host, "it", spec, &server);
+        until(&host, State::Ready).await;
+        let lists = async || asks(&host, "ann", "tools/list", json!({})).await;
+        lists().await.unwrap();
+        server.go_away().await;
+        assert!(lists().await.is_ok(), "its time is not over");
+        tokio::time::sleep(Duration::from_secs(10 + after)).await;
+        let told = lists().await;
+        assert_eq!(told.is_ok(), given, "{stale_for} {after}: {told:?}");
+        if let Ok(told) = told {
+            assert!(told.result().unwrap().get().contains("\"ttlMs\":0"), "{told:?}");
+        }
+        server.come_back();
+        until(&host, State::Ready).await;
+        lists().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -79,6 +79,8 @@ struct Life {
     tools: Vec<Value>,
     /// How long it takes to list them; `None` if it cannot.
     lists_within: Option<Duration>,
+    /// For how long it says that they are good.
+    lists_good_for: Option<Duration>,
     /// The answer to `resources/read`.
     read: Value,
     acts: VecDeque<Act>,
@@ -121,6 +123,7 @@ impl Server {
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
             lists_within: Some(Duration::ZERO),
+            lists_good_for: None,
             read: json!({ "contents": [] }),
             acts: VecDeque::new(),
             otherwise: Act::Answer,
@@ -287,6 +290,11 @@ impl Server {
     /// How long it takes to list its tools from now on; `None` if it cannot.
     pub(crate) fn list_within(&self, within: Option<Duration>) {
         self.life(|life| life.lists_within = within);
+    }
+
+    /// For how long it says that its lists are good.
+    pub(crate) fn lists_are_good_for(&self, time: Duration) {
+        self.life(|life| life.lists_good_for = Some(time));
     }
 
     pub(crate) fn hold_memory(&self, bytes: u64) {
@@ -550,7 +558,11 @@ impl Server {
                     if !within.is_zero() {
                         tokio::time::sleep(within).await;
                     }
-                    Ok(result(id, json!({ "tools": self.life(|life| life.tools.clone()) })))
+                    let mut listed = json!({ "tools": self.life(|life| life.tools.clone()) });
+                    if let Some(good_for) = self.life(|life| life.lists_good_for) {
+                        listed["ttlMs"] = (good_for.as_millis() as u64).into();
+                    }
+                    Ok(result(id, listed))
                 }
                 None => Ok(error(id, -32603, "the database is starting")),
             },

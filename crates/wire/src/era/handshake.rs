@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::{ProtocolVersion, meta};
 use crate::patch::{NotAnObject, Object, Patch};
 use crate::raw;
+use crate::results::Freshness;
 
 /// The parameters of a legacy `initialize`.
 pub fn initialize_params(
@@ -143,6 +144,8 @@ pub struct DiscoverResult<'a> {
     pub server_version: Option<Cow<'a, str>>,
     /// What the server wants its users to know.
     pub instructions: Option<Cow<'a, str>>,
+    /// How long all of this may be kept.
+    pub freshness: Freshness,
 }
 
 impl<'a> DiscoverResult<'a> {
@@ -164,6 +167,7 @@ impl<'a> DiscoverResult<'a> {
             server_name: info.as_ref().and_then(|info| info.text("name")),
             server_version: info.as_ref().and_then(|info| info.text("version")),
             instructions: object.text("instructions"),
+            freshness: Freshness::read(&object),
         })
     }
 }

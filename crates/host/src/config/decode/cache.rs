@@ -15,6 +15,8 @@ pub(super) fn cache(fields: &mut Fields<'_>, problems: &mut Problems) -> CacheSp
             spec.tools.extend(rule(&field, span, problems).map(|rule| (pattern.name.clone(), rule)));
         }
     }
+    table.duration("lists", &mut spec.lists, problems);
+    table.duration("stale_lists", &mut spec.stale_lists, problems);
     table.finish(problems);
     spec
 }

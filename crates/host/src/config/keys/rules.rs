@@ -1,7 +1,7 @@
 //! The keys that say who may use what, how often, and what may be repeated.
 
 use super::words::{COUNTINGS, SUBJECTS};
-use super::{Kind, Row, Span, Table, Usual, words};
+use super::{Kind, Row, Span, Table, Usual, show, words};
 use gripfast_core::policy::budget::Budgets;
 use std::time::Duration;
 
@@ -122,6 +122,21 @@ pub(super) static CACHE: Table = Table {
             about: "Tools whose results may be given again, by pattern, and for how long; `hinted` is as long as the \
                     server says. Only tools that say that they change nothing are kept, whatever is written here. The \
                     first pattern that fits counts.",
+        },
+        Row {
+            name: "lists",
+            kind: Kind::Duration(Span::between(Duration::ZERO, Duration::from_secs(24 * 3600))),
+            usual: Usual::Server(|spec| show(spec.cache.lists)),
+            about: "For how long clients may keep the lists of a server that says nothing about it, as no server of the \
+                    legacy era does, but tells when they change. Too long, and a client that does not listen works with \
+                    old lists.",
+        },
+        Row {
+            name: "stale_lists",
+            kind: Kind::Duration(Span::between(Duration::ZERO, Duration::from_secs(24 * 3600))),
+            usual: Usual::Server(|spec| show(spec.cache.stale_lists)),
+            about: "For how long a list that a program asked the library for, and whose time is over, is given all the \
+                    same if the server fails. At `0s` its failure is the answer.",
         },
     ]],
 };
