@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A gateway that serves, and what a scraper sees of it.
 struct Scene {
     host: Host,
-    url: String,
+    base: String,
     _state: tempfile::TempDir,
 }
 
@@ -32,23 +32,27 @@ impl Scene {
             access: AccessConfig::default(),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
-        let url = format!("http://{}/metrics", server.address().unwrap());
+        let base = format!("http://{}", server.address().unwrap());
         // It ends with the test's runtime.
         tokio::spawn(server.serve(std::future::pending()));
-        Self { host, url, _state: state }
+        Self { host, base, _state: state }
     }
 
     /// The lines of one scrape.
     async fn scrape(&self) -> Vec<String> {
+        let (kind, text) = self.get("/metrics").await;
+        assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// What is there: its type, and its text.
+    async fn get(&self, path: &str) -> (String, String) {
         let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
-        let answer =
-            tokio::time::timeout(PATIENCE, client.get(self.url.parse().unwrap())).await.unwrap().unwrap();
-        assert_eq!(
-            answer.headers()["content-type"],
-            "application/openmetrics-text; version=1.0.0; charset=utf-8"
-        );
+        let url = format!("{}{path}", self.base).parse().unwrap();
+        let answer = tokio::time::timeout(PATIENCE, client.get(url)).await.unwrap().unwrap();
+        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        String::from_utf8(body.to_vec()).unwrap().lines().map(str::to_owned).collect()
+        (kind, String::from_utf8(body.to_vec()).unwrap())
     }
 }
 
@@ -86,6 +90,31 @@ async fn f04_calls_are_counted_by_what_became_of_them() {
         ],
     );
     assert_eq!(lines.last().unwrap(), "# EOF");
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
+async fn g04_what_the_cache_does_is_counted_in_metrics_and_in_status() {
+    let scene = Scene::with(&format!("{}cache = {{ tools = {{ echo = '10m' }} }}\n", demo())).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    for text in ["a", "a", "a", "b"] {
+        let arguments = serde_json::value::to_raw_value(&serde_json::json!({ "text": text })).unwrap();
+        scene.host.call("demo", "echo", Some(arguments)).await.unwrap();
+    }
+    assert_has(
+        &scene.scrape().await,
+        &[
+            r#"gripfast_upstream_cache_hits_total{server="demo"} 2"#,
+            r#"gripfast_upstream_cache_misses_total{server="demo"} 2"#,
+            "gripfast_cache_entries 2",
+        ],
+    );
+    let status: serde_json::Value = serde_json::from_str(&scene.get("/api/v1/status").await.1).unwrap();
+    let cache = |what: &str| status["cache"][what].as_u64().unwrap();
+    assert_eq!((cache("hits"), cache("misses"), cache("entries")), (2, 2, 2));
+    assert!(cache("bytes") > 0);
+    let demo = &status["upstreams"][0];
+    assert_eq!((&demo["cache_hits"], &demo["cache_misses"]), (&2.into(), &2.into()), "{demo}");
     scene.host.shutdown().await;
 }
 
