@@ -2,8 +2,9 @@
 //!
 //! A test carries the number of its behaviour as a word of its name (`b07_…`, `…_c05_…`) or in its doc comment (`B07`).
 //! A test that is `#[ignore]`d proves nothing and does not count. What crosses between the eras has a table of its own, which
-//! names its tests itself; that they exist is checked here.
+//! names its tests itself, and so have the boundaries in `SECURITY.md`; that they exist is checked here.
 
+mod boundaries;
 mod crossings;
 mod list;
 
@@ -28,6 +29,9 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<String, String> {
     let mut problems = evidence.problems();
     problems
         .extend(crossings::problems(&read(&workspace.root.join("docs").join(crossings::PAGE))?, &sources));
+    let tests: Vec<TestFn> = sources.iter().flat_map(|(_, text)| tests_in(text)).collect();
+    let names: Vec<&str> = tests.iter().filter(|test| !test.ignored).map(|test| test.name.as_str()).collect();
+    problems.extend(boundaries::problems(&read(&workspace.root.join("SECURITY.md"))?, &names));
     match mode {
         Mode::Write => std::fs::create_dir_all(workspace.root.join("docs"))
             .and_then(|()| std::fs::write(&path, &table))
