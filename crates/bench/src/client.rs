@@ -9,7 +9,7 @@ use memchr::memmem;
 use tokio::net::TcpStream;
 
 use crate::echo::{GIVE, STREAM};
-use crate::http1::{Connection, header, status};
+use crate::http1::{Connection, Message, header, status};
 use crate::{Cannot, Result};
 
 /// The protocol era that a client speaks.
@@ -47,6 +47,8 @@ pub(crate) struct Client {
     era: Era,
     session: Option<String>,
     connection: Connection,
+    /// When the last answer came.
+    answered: Instant,
     asked: u64,
 }
 
@@ -59,6 +61,8 @@ pub(crate) struct Ready {
     at_least: usize,
 }
 
+/// Servers close connections that are idle, some after a few seconds; their clients make new ones.
+const MAY_BE_CLOSED_AFTER: Duration = Duration::from_secs(1);
 /// All ids have as many digits, so that one fits where another was.
 const FIRST_ID: u64 = 1_000_000_000;
 const DIGITS: usize = 10;
@@ -67,7 +71,14 @@ impl Client {
     /// Connects, and shakes hands where the era wants that.
     pub(crate) async fn connect(address: &Address, era: Era) -> Result<Self> {
         let connection = dial(address).await?;
-        let mut client = Self { address: address.clone(), era, session: None, connection, asked: FIRST_ID };
+        let mut client = Self {
+            address: address.clone(),
+            era,
+            session: None,
+            connection,
+            answered: Instant::now(),
+            asked: FIRST_ID,
+        };
         if era == Era::Legacy {
             client.begin_session().await?;
         }
@@ -77,7 +88,14 @@ impl Client {
     /// Connects without a word.
     pub(crate) async fn silent(address: &Address) -> Result<Self> {
         let connection = dial(address).await?;
-        Ok(Self { address: address.clone(), era: Era::Modern, session: None, connection, asked: FIRST_ID })
+        Ok(Self {
+            address: address.clone(),
+            era: Era::Modern,
+            session: None,
+            connection,
+            answered: Instant::now(),
+            asked: FIRST_ID,
+        })
     }
 
     /// Begins a session, and forgets the one before.
@@ -183,10 +201,16 @@ impl Client {
         if let Some(at) = ready.id {
             ready.bytes[at..at + DIGITS].copy_from_slice(&digits);
         }
-        let begun = Instant::now();
-        self.connection.write(&ready.bytes).await?;
-        let answer = self.connection.read().await?;
-        let took = begun.elapsed();
+        let rested = self.answered.elapsed() > MAY_BE_CLOSED_AFTER;
+        let mut begun = Instant::now();
+        let mut answer = self.exchange(&ready.bytes).await;
+        if rested && !matches!(answer, Ok(Some(_))) {
+            self.connection = dial(&self.address).await?;
+            begun = Instant::now();
+            answer = self.exchange(&ready.bytes).await;
+        }
+        let (answer, took) = (answer?, begun.elapsed());
+        self.answered = Instant::now();
         let answer = answer.ok_or_else(|| Cannot::because("a call", &"the connection was closed"))?;
         let body = self.connection.body(&answer);
         // The id is near one of the ends, wherever its member stands.
@@ -200,6 +224,11 @@ impl Client {
             return Err(Cannot::because("a call", &format!("status {status}: {text}")));
         }
         Ok((took, body.len()))
+    }
+
+    async fn exchange(&mut self, request: &[u8]) -> Result<Option<Message>> {
+        self.connection.write(request).await?;
+        Ok(self.connection.read().await?)
     }
 
     fn post(&self, body: &str, method: &str, name: Option<&str>) -> Vec<u8> {
