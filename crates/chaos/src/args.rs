@@ -25,8 +25,8 @@ for more than five minutes (the column `times` says how often it struck), and a 
 
 With --against the same faults strike another gateway too, after ours. COMMAND is run by a shell for each of them; \
 `{config}` in it stands for a file with `mcpServers`, in which the one server is called `demo`, and `{port}`, in the \
-URL too, for a free port. Without `{port}` one row runs at a time. A gateway whose tools are not back after 20 s is \
-not struck again by that fault:
+URL too, for a free port. It is called ten times a second and has the machine to itself in each row; tools that are \
+not back after 20 s are given up for that fault:
   cargo xtask chaos --against 'mcp-proxy --port {port} --named-server-config {config}' \\
       --url http://127.0.0.1:{port}/servers/demo/mcp --fault killed-idle --fault killed-in-call
 

@@ -36,12 +36,6 @@ pub struct Peer {
 const PORT: &str = "{port}";
 
 impl Peer {
-    /// Whether several can run side by side.
-    #[must_use]
-    pub fn has_free_port(&self) -> bool {
-        self.command.contains(PORT) && self.url.contains(PORT)
-    }
-
     /// The same at a port that nobody has.
     fn at_free_port(&self) -> Result<Self> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();

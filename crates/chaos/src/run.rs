@@ -72,10 +72,9 @@ impl<'a> Run<'a> {
             self.figures().await?;
         }
         if let Some(peer) = peer {
-            let lanes = if peer.has_free_port() { LANES } else { 1 };
             self.report.other = Some(Other { command: peer.command.clone(), rows: Vec::new() });
             let subject = Subject { peer: Some(peer), ..self.order.subject.clone() };
-            self.rows_of_other(&of_peer, &Order { subject, ..self.order.clone() }, lanes).await?;
+            self.rows_of_other(&of_peer, &Order { subject, ..self.order.clone() }).await?;
         }
         match self.args.output {
             Output::Text => print!("{}", self.report.to_text()),
@@ -110,10 +109,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What another gateway does is told, and nobody complains of it.
-    async fn rows_of_other(&mut self, plan: &[Part], order: &Order, lanes: usize) -> Result<()> {
+    /// What another gateway does is told, and nobody complains of it. It has the machine to itself in each row.
+    async fn rows_of_other(&mut self, plan: &[Part], order: &Order) -> Result<()> {
         eprintln!("the other gateway:");
-        let mut rows = Rows::of(plan, order, lanes);
+        let mut rows = Rows::of(plan, order, 1);
         let mut found: Vec<Option<Row>> = plan.iter().map(|_| None).collect();
         while let Some(done) = next(&mut rows, order).await {
             let place = done.place;

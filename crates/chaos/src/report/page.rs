@@ -128,15 +128,16 @@ cargo xtask chaos --against 'COMMAND --port {port} --config {config}' --url http
 ```
 
 `{config}` stands for a file that the command gets for each fault; the one server in it is called `demo`. `{port}` stands
-for a free port; without it one row runs at a time. Tools are found under whatever prefix. What only gripfast says, such
-as the outcome of a failed call, is then not known: an error is lost or refused. A fault after which tools are not back
-within 20 s is not repeated. `--fault` and `--transport` choose.
+for a free port. Tools are found under whatever prefix. What only gripfast says, such as the outcome of a failed call, is
+then not known: an error is lost or refused. It is called ten times a second in all, ours more often, and has the
+machine to itself in each row. A fault after which tools are not back within 20 s is not repeated. `--fault` and
+`--transport` choose.
 ";
     match &report.other {
         None => how.to_owned(),
         Some(Other { command, rows }) => format!(
             "\
-The gateway that `{command}` starts, in the same run, with the same servers, clients and faults. Left out is what only
+The gateway that `{command}` starts, in the same run, with the same servers and faults. Left out is what only
 gripfast has (a spare) or says (the names of tools before their server was ever there).
 
 {}
