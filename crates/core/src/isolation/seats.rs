@@ -132,8 +132,8 @@ impl Seats {
             Some(taken) => taken.calls == 0 && is_quiet(holder),
             None => true,
         };
-        let holders = (0..=self.taken.len()).map(|nth| Holder { client: client.clone(), nth });
-        holders.into_iter().find(is_free).expect("there are more places than instances")
+        let mut holders = (0..=self.taken.len()).map(|nth| Holder { client: client.clone(), nth });
+        holders.find(is_free).expect("there are more places than instances")
     }
 
     /// A call on this own instance has ended. What an earlier instance is told too late changes nothing.
