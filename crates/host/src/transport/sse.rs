@@ -1,7 +1,9 @@
 //! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries everything the server says,
 //! its first event names the address for our POSTs.
 
-use super::http::{Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, kind_of, refusal, without_secrets};
+use super::http::{
+    Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, Taken, kind_of, refusal, without_secrets,
+};
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::{FrameFate, Pending};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
@@ -149,7 +151,8 @@ impl Link for LegacySseLink {
             let fate = Arc::new(FrameFate::marking(request.sent));
             let answer =
                 self.pending.join(request.id, request.during, request.listener, Arc::clone(&fate))?;
-            let mut goodbye = Goodbye { link: self, id: request.id, during: request.during, due: true };
+            let (id, during) = (request.id, request.during);
+            let mut goodbye = Goodbye { link: self, id, during, due: true, taken: Taken::Perhaps };
             // From here on the server may have seen it.
             fate.begin();
             let delivering = self.deliver(request.message, request.during);
@@ -161,7 +164,10 @@ impl Link for LegacySseLink {
                     biased;
                     outcome = &mut answer => break outcome,
                     result = &mut delivering, if !delivered => match result {
-                        Ok(()) => delivered = true,
+                        Ok(()) => {
+                            delivered = true;
+                            goodbye.taken = Taken::Surely;
+                        }
                         Err(trouble) => {
                             goodbye.due = false;
                             self.pending.forget(goodbye.id);
@@ -214,6 +220,7 @@ struct Goodbye<'a> {
     id: u64,
     during: During,
     due: bool,
+    taken: Taken,
 }
 
 impl Drop for Goodbye<'_> {
@@ -223,15 +230,10 @@ impl Drop for Goodbye<'_> {
         }
         self.link.pending.forget(self.id);
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
-        let (Ok(id), Ok(runtime)) = (Id::from_raw(&raw), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
+        let Ok(id) = Id::from_raw(&raw) else { return };
         // The specification forbids cancelling a handshake.
         if self.during != During::Handshake {
-            let (client, ask) = (self.link.client.clone(), self.link.post(results::cancelled(id, None)));
-            runtime.spawn(async move {
-                let _ = tokio::time::timeout(POST_WITHIN, client.send(ask, During::Call)).await;
-            });
+            self.link.client.withdraw(self.link.post(results::cancelled(id, None)), self.taken);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Progress, side by side, and changing one's mind.
 
+use crate::script::{Act, Script, response};
 use crate::stage::{
     NAME, call, echo, eventually, legacy, modern, promptly, raw, ready_host, serve, spec_over, status,
 };
@@ -8,7 +9,9 @@ use gripfast::transport::Listener;
 use gripfast::{Answer, CallError, CallOptions, Host};
 use gripfast_demo::{Options, RunningServer};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 struct Recorder(Arc<Mutex<Vec<Value>>>);
 
@@ -87,7 +90,7 @@ async fn two_calls_with_the_same_token_hear_their_own_progress_only() {
 #[tokio::test]
 async fn a_call_without_a_token_is_not_given_one() {
     let server = serve(modern()).await;
-    let tap = crate::script::Script::in_front_of(server.addr()).await;
+    let tap = Script::in_front_of(server.addr()).await;
     let host = ready_host(crate::stage::spec(&tap.url())).await;
     echo(&host, "hi").await.unwrap();
     assert!(tap.calls_of("tools/call")[0].json()["params"]["_meta"].get("progressToken").is_none());
@@ -141,6 +144,60 @@ async fn c07_a_dropped_call_reaches_the_server_and_no_other_call() {
         assert_eq!((after.epoch, after.restarts), (before.epoch, before.restarts), "C08: no reconnect");
         assert_eq!(after.consecutive_failures, 0, "B12: not counted");
         assert_eq!(echo(&host, "next").await.as_deref(), Ok("next"));
+    }
+}
+
+#[tokio::test]
+async fn c07_a_cancel_that_gets_lost_on_the_way_is_said_again() {
+    for transport in [UrlTransport::Http, UrlTransport::Sse] {
+        let server = serve(legacy()).await;
+        let (addr, lost) = (server.addr(), Arc::new(AtomicUsize::new(0)));
+        let tap = Script::new({
+            let lost = Arc::clone(&lost);
+            move |heard| match heard.rpc().as_str() {
+                "notifications/cancelled" if lost.fetch_add(1, Ordering::Relaxed) < 2 => Act::Say(Vec::new()),
+                _ => Act::PassOn(addr),
+            }
+        })
+        .await;
+        let url = if transport == UrlTransport::Sse { tap.at("/sse") } else { tap.url() };
+        let host = ready_host(spec_over(&url, transport)).await;
+        let calling = {
+            let host = host.clone();
+            tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 60_000 })).await })
+        };
+        eventually("it is there", || server.in_flight() == 1).await;
+        calling.abort();
+        eventually("the server has let go of it", || server.in_flight() == 0).await;
+        assert!(lost.load(Ordering::Relaxed) >= 3);
+    }
+}
+
+#[tokio::test]
+async fn c07_a_cancel_that_overtakes_its_call_is_said_again() {
+    for transport in [UrlTransport::Http, UrlTransport::Sse] {
+        let server = serve(legacy()).await;
+        let (addr, cancelled, cancels) = (server.addr(), Arc::new(Notify::new()), AtomicUsize::new(0));
+        let tap = Script::new(move |heard| match heard.rpc().as_str() {
+            "tools/call" => Act::PassOnOnce(Arc::clone(&cancelled), addr),
+            // What a server says to the cancelling of a call that it does not know yet.
+            "notifications/cancelled" if cancels.fetch_add(1, Ordering::Relaxed) == 0 => {
+                cancelled.notify_one();
+                Act::Say(response(202, &[], ""))
+            }
+            _ => Act::PassOn(addr),
+        })
+        .await;
+        let url = if transport == UrlTransport::Sse { tap.at("/sse") } else { tap.url() };
+        let host = ready_host(spec_over(&url, transport)).await;
+        let calling = {
+            let host = host.clone();
+            tokio::spawn(async move { call(&host, "sleep", json!({ "ms": 60_000 })).await })
+        };
+        eventually("it is on its way", || tap.calls_of("tools/call").len() == 1).await;
+        calling.abort();
+        eventually("it has been there", || server.calls() == 1).await;
+        eventually("the server has let go of it", || server.in_flight() == 0).await;
     }
 }
 

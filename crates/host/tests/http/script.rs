@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// A request as it came.
@@ -45,6 +46,8 @@ pub(crate) enum Act {
     PassOn(SocketAddr),
     /// Pass it on under another path, and the answer back.
     PassOnAs(SocketAddr, &'static str),
+    /// Pass it on, and the answer back, but not before this is so.
+    PassOnOnce(Arc<Notify>, SocketAddr),
     /// Pass it on, and keep the answer to ourselves.
     PassOnAndHang(SocketAddr),
     /// Pass it on, wait for the whole answer, and reset the connection instead of giving it back.
@@ -146,6 +149,10 @@ async fn serve(mut stream: TcpStream, notes: &Mutex<Vec<Heard>>, play: &Play) {
         }
         Act::PassOn(addr) => pass_on(&mut stream, &heard, &heard.target, addr).await,
         Act::PassOnAs(addr, path) => pass_on(&mut stream, &heard, path, addr).await,
+        Act::PassOnOnce(so, addr) => {
+            so.notified().await;
+            pass_on(&mut stream, &heard, &heard.target, addr).await;
+        }
         Act::PassOnAndHang(addr) => {
             swallow(&heard, addr).await;
             until_closed(&mut stream).await;

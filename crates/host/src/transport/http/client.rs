@@ -4,6 +4,7 @@
 use super::answer::text_of;
 use super::connect::{Connector, mark_sensitive, trouble_in};
 use super::pool::{Body, Failed, Pool};
+use super::withdraw;
 use crate::auth::Credential;
 use crate::transport::target::TlsFiles;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use std::fmt;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use url::Url;
 
 /// The HTTP client of one upstream. Cloning it is cheap.
@@ -23,6 +25,8 @@ pub(crate) struct HttpClient {
     headers: Arc<HeaderMap>,
     /// What is shown to it besides, which may change while the client lives.
     credential: Option<Arc<Credential>>,
+    /// Room for those who withdraw a request.
+    pub(super) withdrawals: Arc<Semaphore>,
 }
 
 /// Where requests go, with all that can be known of it before there is one.
@@ -38,6 +42,7 @@ pub(crate) struct Address {
 }
 
 /// One request, before the upstream's own headers.
+#[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) to: Arc<Address>,
@@ -57,7 +62,12 @@ impl HttpClient {
     ) -> Result<Self, Observed> {
         let connector = Connector::new(&uri_of(url)?, tls)?;
         mark_sensitive(&mut headers);
-        Ok(Self { pool: Pool::new(connector), headers: Arc::new(headers), credential })
+        Ok(Self {
+            pool: Pool::new(connector),
+            headers: Arc::new(headers),
+            credential,
+            withdrawals: Arc::new(Semaphore::new(withdraw::MOST)),
+        })
     }
 
     /// An address for many requests.

@@ -7,12 +7,14 @@ mod connect;
 mod fetch;
 mod pool;
 mod stream;
+mod withdraw;
 
 pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
 pub(crate) use client::{Address, Ask, HttpClient};
 
 pub(crate) use fetch::{get, send};
+pub(super) use withdraw::Taken;
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::{
@@ -89,9 +91,15 @@ impl HttpLink {
         self.client.send(ask, request.during).await
     }
 
-    async fn exchange(&self, session: &Session, mut request: Outgoing) -> Result<Reply, Box<Trouble>> {
+    async fn exchange(
+        &self,
+        session: &Session,
+        mut request: Outgoing,
+        goodbye: &mut Goodbye<'_>,
+    ) -> Result<Reply, Box<Trouble>> {
         let during = request.during;
         let response = self.post(session, &mut request).await?;
+        goodbye.taken = Taken::Surely;
         if !response.status().is_success() {
             let (evidence, answer) = refusal(response, Asked::with(session), during).await;
             return Err(Box::new(Trouble { evidence, answer }));
@@ -240,7 +248,7 @@ impl Link for HttpLink {
     ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
         Box::pin(async move {
             let mut goodbye = Goodbye::owed_by(self, session, &request);
-            let outcome = self.exchange(session, request).await;
+            let outcome = self.exchange(session, request, &mut goodbye).await;
             goodbye.settled();
             outcome
         })
@@ -287,13 +295,14 @@ struct Goodbye<'a> {
     session: &'a Session,
     id: u64,
     owed: bool,
+    taken: Taken,
 }
 
 impl<'a> Goodbye<'a> {
     fn owed_by(link: &'a HttpLink, session: &'a Session, request: &Outgoing) -> Self {
         // The specification forbids cancelling a handshake.
         let owed = session.era == Era::Legacy && request.during != During::Handshake;
-        Self { link, session, id: request.id, owed }
+        Self { link, session, id: request.id, owed, taken: Taken::Perhaps }
     }
 
     fn settled(&mut self) {
@@ -307,16 +316,10 @@ impl Drop for Goodbye<'_> {
             return;
         }
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
-        // A runtime that is shutting down has nobody left to tell it.
-        let (Ok(id), Ok(runtime)) = (Id::from_raw(&raw), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
+        let Ok(id) = Id::from_raw(&raw) else { return };
         let message = results::cancelled(id, None);
         let ask = self.link.ask(Method::POST, self.session, JSON_OR_EVENTS, message);
-        let client = self.link.client.clone();
-        runtime.spawn(async move {
-            let _ = tokio::time::timeout(FAREWELL_WITHIN, client.send(ask, During::Call)).await;
-        });
+        self.link.client.withdraw(ask, self.taken);
     }
 }
 
