@@ -126,7 +126,7 @@ impl Gateway {
         principal: &Principal,
     ) -> (ProtocolVersion, Box<RawValue>) {
         self.settle().await;
-        self.herald.catch_up(&self.host);
+        self.herald.catch_up(principal);
         let version = match wanted.era() {
             Era::Legacy if wanted.is_known() => wanted.clone(),
             Era::Legacy | Era::Modern => ProtocolVersion::LATEST_LEGACY,

@@ -309,8 +309,9 @@ impl Conversation {
         if self.herald.is_some() {
             return;
         }
-        let (out, mut marks) = (self.out.clone(), self.gateway.herald.follow());
-        let mut told = self.gateway.herald.marks();
+        let (out, principal) = (self.out.clone(), self.client.at_servers.principal());
+        let mut marks = self.gateway.herald.follow(principal);
+        let mut told = *marks.borrow();
         let follows = Arc::clone(&self.client.follows);
         let task = tokio::spawn(async move {
             loop {

@@ -1,7 +1,9 @@
 //! Tells clients that lists have changed: once per change, however many servers changed at once, and also
 //! to those who were not listening when it happened.
 
-use gripfast::{Host, Served};
+use gripfast::{Host, Principal, Served};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -42,14 +44,24 @@ impl Marks {
     }
 }
 
-/// Watches the menu on behalf of all clients.
+/// Watches the menu on behalf of all clients. Clients of one principal see the same of it, so they are told of
+/// the same changes: of those of its servers, and of those of what it may see.
 pub(crate) struct Herald {
-    post: Arc<Post>,
+    posts: Arc<Posts>,
     watcher: AbortHandle,
 }
 
-/// The marks, and the menu that they stand for.
+/// What each principal is told of.
+struct Posts {
+    host: Host,
+    by_principal: Mutex<HashMap<Principal, Arc<Post>>>,
+}
+
+/// The marks of one principal, and the menu that they stand for.
 struct Post {
+    principal: Principal,
+    /// Where its marks began. Another post's, and another process's, began elsewhere.
+    origin: u64,
     marks: watch::Sender<Marks>,
     known: Mutex<Arc<Served>>,
 }
@@ -60,25 +72,34 @@ impl Herald {
 
     pub(crate) fn of(host: &Host) -> Self {
         let changes = host.menu_changes();
-        let known = Mutex::new(host.menu());
-        let post = Arc::new(Post { marks: watch::Sender::new(Marks::default()), known });
-        let watcher = tokio::spawn(watch_menu(host.clone(), changes, Arc::clone(&post))).abort_handle();
-        Self { post, watcher }
+        let posts = Arc::new(Posts { host: host.clone(), by_principal: Mutex::default() });
+        let watcher = tokio::spawn(watch_menu(changes, Arc::clone(&posts))).abort_handle();
+        Self { posts, watcher }
     }
 
-    /// The present marks.
-    pub(crate) fn marks(&self) -> Marks {
-        *self.post.marks.borrow()
+    /// The present marks of a principal.
+    pub(crate) fn marks(&self, principal: &Principal) -> Marks {
+        *self.posts.of(principal).marks.borrow()
+    }
+
+    /// Whether these were marks of the principal in this process.
+    pub(crate) fn gave(&self, principal: &Principal, marks: Marks) -> bool {
+        let post = self.posts.of(principal);
+        let now = *post.marks.borrow();
+        let between = |mark: u64, now: u64| (post.origin..=now).contains(&mark);
+        between(marks.tools, now.tools)
+            && between(marks.resources, now.resources)
+            && between(marks.prompts, now.prompts)
     }
 
     /// Takes note of the menu as it is, at once: who is shown it now need not be told of it in a moment.
-    pub(crate) fn catch_up(&self, host: &Host) {
-        self.post.take_note(host);
+    pub(crate) fn catch_up(&self, principal: &Principal) {
+        self.posts.of(principal).take_note(&self.posts.host);
     }
 
-    /// Follows the marks.
-    pub(crate) fn follow(&self) -> watch::Receiver<Marks> {
-        self.post.marks.subscribe()
+    /// Follows the marks of a principal.
+    pub(crate) fn follow(&self, principal: &Principal) -> watch::Receiver<Marks> {
+        self.posts.of(principal).marks.subscribe()
     }
 }
 
@@ -88,10 +109,51 @@ impl Drop for Herald {
     }
 }
 
+impl Posts {
+    /// Principals that are remembered without anybody listening for them. Clients of one that was forgotten are
+    /// told once to look again.
+    const MOST: usize = 4096;
+
+    fn of(&self, principal: &Principal) -> Arc<Post> {
+        let mut posts = self.lock();
+        if let Some(post) = posts.get(principal) {
+            return Arc::clone(post);
+        }
+        if posts.len() >= Self::MOST {
+            posts.retain(|_, post| post.marks.receiver_count() > 0);
+        }
+        let post = Arc::new(Post::new(principal.clone(), &self.host));
+        posts.insert(principal.clone(), Arc::clone(&post));
+        post
+    }
+
+    fn take_note(&self) {
+        let posts: Vec<Arc<Post>> = self.lock().values().cloned().collect();
+        for post in posts {
+            post.take_note(&self.host);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Principal, Arc<Post>>> {
+        self.by_principal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Post {
+    fn new(principal: Principal, host: &Host) -> Self {
+        // Far enough from any other's, and from the mark that no list ever has.
+        let origin = RandomState::new().build_hasher().finish() >> 1;
+        let marks = Marks { tools: origin, resources: origin, prompts: origin };
+        let known = Mutex::new(host.menu_for(&principal));
+        Self { principal, origin, marks: watch::Sender::new(marks), known }
+    }
+
     fn take_note(&self, host: &Host) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let menu = host.menu();
+        let menu = host.menu_for(&self.principal);
+        if Arc::ptr_eq(&known, &menu) {
+            return;
+        }
         self.marks.send_if_modified(|marks| {
             let before = *marks;
             advance(marks, &known, &menu);
@@ -101,11 +163,11 @@ impl Post {
     }
 }
 
-async fn watch_menu(host: Host, mut changes: watch::Receiver<u64>, post: Arc<Post>) {
+async fn watch_menu(mut changes: watch::Receiver<u64>, posts: Arc<Posts>) {
     while changes.changed().await.is_ok() {
         tokio::time::sleep(Herald::DEBOUNCE).await;
         changes.borrow_and_update();
-        post.take_note(&host);
+        posts.take_note();
     }
 }
 

@@ -160,7 +160,7 @@ async fn post_legacy(
         Message::Request(request) => {
             let outbox = Arc::new(Outbox::default());
             // What is listed from here on is at least as new as these.
-            let marks = gateway.herald.marks();
+            let marks = gateway.herald.marks(&session.peer.principal());
             let mut call =
                 match begin_legacy(gateway, session, session.client.clone(), request.id, body, &outbox) {
                     Ok(call) => call,
@@ -285,7 +285,8 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
     };
     let (version, result) = gateway.initialize(&wanted.version, &peer.principal()).await;
     let abilities = Abilities::read(wanted.capabilities);
-    let session = match gateway.sessions.begin(&version, abilities, peer, gateway.herald.marks()) {
+    let told = gateway.herald.marks(&peer.principal());
+    let session = match gateway.sessions.begin(&version, abilities, peer, told) {
         Ok(session) => session,
         Err(error) => return *no_session(&error, Some(id)),
     };
@@ -313,7 +314,8 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
         };
     }
     if let Some((marks, changes)) = last.and_then(|last| news_place(gateway, last)) {
-        *session.heard() = Heard::of(marks);
+        let ours = gateway.herald.gave(&peer.principal(), marks);
+        *session.heard() = Heard::of(if ours { marks } else { told_before_us(gateway, peer) });
         if let Some(changes) = changes {
             session.client.follows.heard(changes);
         }
@@ -332,7 +334,8 @@ fn news(
 ) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
     session.session().take_back();
     let get_stream = session.session().get_streams.open();
-    let begin = (gateway.herald.follow(), Telling { session, get_stream }, Arc::clone(gateway));
+    let marks = gateway.herald.follow(&session.session().peer.principal());
+    let begin = (marks, Telling { session, get_stream }, Arc::clone(gateway));
     futures_util::stream::unfold(begin, |(mut marks, telling, gateway)| async move {
         loop {
             let (session, get_stream) = (telling.session.session(), &telling.get_stream);
@@ -425,7 +428,7 @@ async fn find_session(gateway: &Gateway, headers: &HeaderMap, peer: &Peer) -> Re
         let text = format!("Bad Request: Unsupported protocol version: {version}");
         return Err(refuse(StatusCode::BAD_REQUEST, &text));
     }
-    match gateway.sessions.find(id, peer, || told_before_us(gateway)).await {
+    match gateway.sessions.find(id, peer, || told_before_us(gateway, peer)).await {
         Ok(session) => Ok(session.in_use()),
         Err(error) => Err(no_session(&error, None)),
     }
@@ -447,8 +450,9 @@ fn no_session(error: &NoSession, id: Option<Id<'_>>) -> Box<Response> {
 
 /// What a client was told whose session is older than we are: we cannot know. It is told once to look again
 /// at whatever there is; a change that happened in between would otherwise never reach it.
-fn told_before_us(gateway: &Gateway) -> Marks {
-    let (menu, now) = (gateway.host.menu(), gateway.herald.marks());
+fn told_before_us(gateway: &Gateway, peer: &Peer) -> Marks {
+    let principal = peer.principal();
+    let (menu, now) = (gateway.host.menu_for(&principal), gateway.herald.marks(&principal));
     let unless = |nothing: bool, mark| if nothing { mark } else { Marks::UNKNOWN };
     Marks {
         tools: unless(menu.tools.is_empty(), now.tools),

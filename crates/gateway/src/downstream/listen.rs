@@ -41,7 +41,7 @@ impl Listening {
         client: &Client,
     ) -> Self {
         let mut granted = Filter::read(params);
-        let mut marks = gateway.herald.follow();
+        let mut marks = gateway.herald.follow(client.at_servers.principal());
         // From here on no change is missed, and the acknowledgement says so.
         let told = *marks.borrow_and_update();
         let (resources, tasks) = (Follows::default(), Follows::default());

@@ -5,7 +5,7 @@ use crate::scene::{Scene, at, demo};
 use crate::script::Script;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gripfast::config::AccessConfig;
+use gripfast::config::{AccessConfig, Config};
 use gripfast_gateway::auth::keys;
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
@@ -246,4 +246,39 @@ async fn g05_a_token_gets_in_and_whoever_has_none_is_told_where_to_get_one() {
         issuer.asked.load(Ordering::SeqCst) <= 2,
         "and not asked for again by everybody who makes up a name"
     );
+}
+
+#[tokio::test]
+async fn g01_whose_lists_have_changed_is_told_to_look_again_and_nobody_else_is() {
+    let (demo, scene) = asking().await;
+    let (hers, his) = (given(&scene, "alice"), given(&scene, "bob"));
+    let listens = async |key: &str| {
+        let hello = scene.http.post(&[("authorization", key)], initialize(LEGACY).to_string()).await;
+        let session = hello.headers["mcp-session-id"].to_str().unwrap();
+        let headers = [("authorization", key), ("mcp-session-id", session)];
+        Events::of(scene.http.begin(Method::GET, "/mcp", &headers, "").await)
+    };
+    let (mut she, mut he) = (listens(&hers).await, listens(&his).await);
+    let (headers, wanted) = spoken(
+        json!("l"),
+        "subscriptions/listen",
+        json!({ "notifications": { "toolsListChanged": true, "promptsListChanged": true } }),
+    );
+    let headers = [&[("authorization", &*hers)], &borrowed(&headers)[..]].concat();
+    let mut modern = Events::of(scene.http.begin(Method::POST, "/mcp", &headers, wanted).await);
+    modern.message().await;
+    let lists = "[clients.alice]\ntools = { deny = [\"demo/counter\"] }\n";
+    let lists = Config::parse(lists, "gripfast.toml".as_ref()).unwrap().clients;
+    for lists in [lists, Vec::new()] {
+        scene.host.set_clients(lists);
+        for stream in [&mut she, &mut modern] {
+            assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+        }
+    }
+    // Whatever else was told would have come before this.
+    demo.add_tool("new").await;
+    for stream in [&mut she, &mut he, &mut modern] {
+        assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+        assert!(stream.is_silent().await);
+    }
 }
