@@ -50,7 +50,7 @@ pub(crate) struct Inner {
     clock: Clock,
     feed: Feed,
     store: Arc<dyn Store>,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     logins: Logins,
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
@@ -158,6 +158,7 @@ impl Host {
             feed: self.inner.feed.clone(),
             tally: Tally::default(),
             cache: Arc::clone(&self.inner.cache),
+            ledger: Arc::clone(&self.inner.ledger),
             bell: self.inner.bell.clone(),
             ears: self.inner.ears.clone(),
         };

@@ -35,6 +35,7 @@ pub(crate) struct Recipe {
     pub(crate) feed: Feed,
     pub(crate) tally: Tally,
     pub(crate) cache: Arc<crate::cache::AnswerCache>,
+    pub(crate) ledger: Arc<crate::ledger::Ledger>,
     pub(crate) bell: crate::menu::Bell,
     pub(crate) ears: Ears,
 }
@@ -338,6 +339,7 @@ impl Recipe {
             clock: self.clock,
             observer,
             cache: Arc::clone(&self.cache),
+            ledger: Arc::clone(&self.ledger),
             bell: self.bell.clone(),
             role,
             wishes,

@@ -123,7 +123,7 @@ impl HostBuilder {
         let kept_here = || Logins::of(self.state_dir.as_deref(), LoginKey::default());
         let logins = self.logins.unwrap_or_else(kept_here);
         let audit = Audit::open(self.state_dir.as_deref(), self.audit, clock);
-        let ledger = Ledger::open(self.state_dir.as_deref(), self.ledger, clock);
+        let ledger = Arc::new(Ledger::open(self.state_dir.as_deref(), self.ledger, clock));
         let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
         let (name, version) = self
             .client

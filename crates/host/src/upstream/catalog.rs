@@ -3,7 +3,7 @@
 
 use super::good_for::SaidOfLists;
 use super::{Live, Upstream};
-use crate::transport::{Outgoing, Trouble};
+use crate::transport::{Outgoing, Route, Trouble};
 use gripfast_core::cache::Freshness;
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
@@ -99,6 +99,14 @@ impl Upstream {
             param_headers: Arc::new(param_headers),
             said,
         })
+    }
+
+    /// Which tools want which of their arguments repeated in headers, as the server itself says at this moment.
+    /// Without its word, none do.
+    pub(super) async fn wanted_headers(&self, live: &Live) -> BTreeMap<String, ParamHeaders> {
+        let repeats = live.session.era == Era::Modern && live.route == Route::Http;
+        let (tools, _) = self.list_one(live, List::Tools, repeats).await.unwrap_or_default();
+        with_param_headers(tools).1
     }
 
     /// Makes a fresh listing of the link of this epoch the one that everybody sees, as far as it is approved, and
@@ -254,6 +262,29 @@ impl Upstream {
         params: Option<&RawValue>,
         during: During,
     ) -> Result<bytes::Bytes, Box<Trouble>> {
+        self.request_of_ours(live, context, method, params, Vec::new(), during).await
+    }
+
+    /// The same for a tool, with arguments repeated in headers.
+    pub(super) async fn own_call(
+        &self,
+        live: &Live,
+        params: &RawValue,
+        param_headers: Vec<(String, String)>,
+    ) -> Result<bytes::Bytes, Box<Trouble>> {
+        let (context, during) = (&live.context, During::Call);
+        self.request_of_ours(live, context, "tools/call", Some(params), param_headers, during).await
+    }
+
+    async fn request_of_ours(
+        &self,
+        live: &Live,
+        context: &RequestContext,
+        method: &str,
+        params: Option<&RawValue>,
+        param_headers: Vec<(String, String)>,
+        during: During,
+    ) -> Result<bytes::Bytes, Box<Trouble>> {
         let id = self.mint_id();
         let with_context = match live.session.era {
             Era::Modern => context.apply_to(params).ok(),
@@ -264,7 +295,7 @@ impl Upstream {
             method: method.to_owned(),
             message: envelope::request(id, method, with_context.as_deref().or(params)),
             name: own_name(live, method, params),
-            param_headers: Vec::new(),
+            param_headers,
             during,
             sent: Arc::default(),
             listener: None,

@@ -31,6 +31,7 @@ use self::answers::{Answers, Thinking};
 use crate::cache::{AnswerCache, CacheUse};
 use crate::clock::Clock;
 use crate::config::{ProtocolChoice, RestoreCall};
+use crate::ledger::Ledger;
 use crate::menu::Bell;
 use crate::observe::{Ends, Observer, Stats};
 use crate::overheard::Earshot;
@@ -70,6 +71,8 @@ pub(crate) struct Upstream {
     bell: Bell,
     /// Answers that are given again until it says that something changed.
     cache: Arc<AnswerCache>,
+    /// Where calls that nobody asked for are written down.
+    ledger: Arc<Ledger>,
     /// Who hears what it says about what it began earlier.
     earshot: Arc<Earshot>,
     /// What the config says; it may change.
@@ -196,6 +199,7 @@ pub(crate) struct Parts {
     pub(crate) observer: Observer,
     pub(crate) bell: Bell,
     pub(crate) cache: Arc<AnswerCache>,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) role: Role,
     pub(crate) wishes: Arc<Wishes>,
     pub(crate) earshot: Arc<Earshot>,
@@ -204,7 +208,7 @@ pub(crate) struct Parts {
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, bell, cache, role, wishes, earshot } = parts;
+        let Parts { name, settings, clock, observer, bell, cache, ledger, role, wishes, earshot } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
@@ -231,6 +235,7 @@ impl Upstream {
             wishes,
             bell,
             cache,
+            ledger,
             earshot,
             settings: RwLock::new(Arc::new(settings)),
             shelf_is_new: AtomicBool::new(false),

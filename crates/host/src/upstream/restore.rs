@@ -1,14 +1,18 @@
 //! The calls that the operator marked `restore`, made in every new session before it is put to use. What came of
 //! them is told with everything else that the session is to know.
 
+use super::answer::Answer;
 use super::exchange::judge;
 use super::{Live, Settings, Upstream};
 use crate::config::{ExpandError, ProcessEnvironment, RestoreCall};
-use crate::transport::Reply;
+use crate::ledger::OpenRow;
+use crate::transport::{Reply, Trouble};
 use gripfast_core::failure::classify::classify;
-use gripfast_core::failure::{BlockCause, During, Failure};
+use gripfast_core::failure::recovery::fate_of;
+use gripfast_core::failure::{BlockCause, CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::standing::Verdict;
-use gripfast_wire::patch::Patch;
+use gripfast_wire::headers::ParamHeaders;
+use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{CallResult, ResultType};
 use gripfast_wire::{Outcome, RawValue};
 
@@ -52,20 +56,56 @@ impl Upstream {
         let until = self.clock.now().mono + self.settings().supervision.timeouts.connect / 2;
         let until = self.clock.instant(until);
         let mut made = Vec::with_capacity(marked.len());
+        if marked.is_empty() {
+            return made;
+        }
+        let wanted = tokio::time::timeout_at(until, self.wanted_headers(live)).await.unwrap_or_default();
         for (tool, params) in marked {
-            let calling = self.own_request(live, "tools/call", Some(params), During::Call);
-            let verdict = match tokio::time::timeout_at(until, calling).await {
-                Ok(Ok(message)) => match judge(Reply { message, session_id: None }, live) {
-                    Ok(answer) => verdict(answer.outcome()),
-                    Err(trouble) => Verdict::Missed(classify(&trouble.evidence).to_string()),
-                },
-                Ok(Err(trouble)) => Verdict::Missed(classify(&trouble.evidence).to_string()),
-                Err(_) => Verdict::Missed("no answer in time".to_owned()),
+            let headers = wanted.get(tool).map(|wanted| headers_of(wanted, params)).unwrap_or_default();
+            // Its arguments are likely to hold secrets, so not even a digest of them is kept.
+            let row = self.ledger.row(Self::RESTORES, &self.name, tool, None);
+            row.goes();
+            let calling = self.own_call(live, params, headers);
+            let answered = match tokio::time::timeout_at(until, calling).await {
+                Ok(Ok(message)) => judge(Reply { message, session_id: None }, live),
+                Ok(Err(trouble)) => Err(trouble),
+                Err(_) => {
+                    row.settle(Fate::Unknown, Some(Code::Timeout));
+                    made.push((tool.clone(), Verdict::Missed("no answer in time".to_owned())));
+                    continue;
+                }
             };
-            made.push((tool.clone(), verdict));
+            made.push((tool.clone(), self.settle(row, answered)));
         }
         made
     }
+
+    /// Who makes these calls, in the ledger.
+    const RESTORES: &str = "gripfast (restore)";
+
+    /// Writes down what came of a marked call, and says it.
+    fn settle(&self, row: OpenRow, answered: Result<Answer, Box<Trouble>>) -> Verdict {
+        match answered {
+            Ok(answer) => {
+                let verdict = verdict(answer.outcome());
+                row.settle(if verdict == Verdict::Done { Fate::Done } else { Fate::Failed }, None);
+                verdict
+            }
+            Err(trouble) => {
+                let failure = classify(&trouble.evidence);
+                let fate = fate_of(&failure, trouble.evidence.sent).unwrap_or(Fate::NotSent);
+                let error = CallError::from_failure(&self.name, &failure, fate);
+                row.settle(fate, Some(error.code));
+                Verdict::Missed(failure.to_string())
+            }
+        }
+    }
+}
+
+/// The headers that repeat arguments of a call with these parameters.
+fn headers_of(wanted: &ParamHeaders, params: &RawValue) -> Vec<(String, String)> {
+    let params = Object::parse(params).ok();
+    wanted.for_arguments(params.and_then(|params| params.get("arguments"))).unwrap_or_default()
 }
 
 fn verdict(outcome: Outcome<'_>) -> Verdict {

@@ -4,9 +4,9 @@ use crate::script::Script;
 use crate::stage::{
     NAME, count, echo, host, legacy, modern, ready_host, serve, serve_at, spec, status, until, until_ready,
 };
-use gripfast::config::ProtocolChoice;
+use gripfast::config::{Argument, ProtocolChoice, RestoreCall, Template};
 use gripfast::store::MemoryStore;
-use gripfast::{Host, State};
+use gripfast::{Host, Restored, State};
 use gripfast_demo::{EraChoice, Options};
 use std::sync::Arc;
 
@@ -99,4 +99,17 @@ async fn the_modern_era_repeats_what_the_body_says_in_headers() {
     assert_eq!(calls[0].header("mcp-protocol-version"), Some("2026-07-28"));
     assert!(calls[0].header("mcp-param-region").is_some_and(|value| value.starts_with("=?base64?")));
     assert!(tap.heard().iter().all(|heard| heard.header("mcp-session-id").is_none()));
+}
+
+#[tokio::test]
+async fn d04_a_call_that_a_session_begins_with_repeats_its_arguments_in_headers() {
+    let server = serve(Options { param_headers: true, ..modern() }).await;
+    let mut spec = spec(&server.url());
+    let region = Argument::Text(Template::parse("eu").unwrap());
+    let arguments = Argument::Table(vec![("region".to_owned(), region)]);
+    spec.restore = vec![RestoreCall { tool: "route".to_owned(), arguments }];
+    let host = ready_host(spec).await;
+    let status = until(&host, |status| status.restored.is_some()).await;
+    assert_eq!(status.restored, Some(Restored::Everything));
+    assert_eq!(server.calls(), 1);
 }

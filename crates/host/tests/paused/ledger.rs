@@ -2,6 +2,7 @@
 //! a copy of its state directory: that is what is left, and nobody holds its locks.
 
 use crate::world::*;
+use gripfast::config::{Argument, RestoreCall, ServerSpec, Template};
 use gripfast::ledger::{Calls, End, Keeps, LedgerOptions, Query, Row};
 use gripfast::{CallOptions, Client, ClientKey, Host, State};
 use gripfast_core::failure::HttpAnswer;
@@ -273,4 +274,29 @@ async fn a_host_without_a_state_directory_keeps_no_ledger() {
     call(&host, "act", "").await.unwrap();
     assert_eq!(host.ledger_status().keeps, Keeps::Nothing);
     assert_eq!(host.calls(Query::default()).await.unwrap(), Calls::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn d04_calls_that_a_session_begins_with_have_rows_and_nothing_of_their_arguments() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = LedgerOptions { keeps: Keeps::Arguments, ..LedgerOptions::default() };
+    let host = Host::builder().state_dir(Some(directory.path().to_owned())).ledger(options).build();
+    let server = Server::new(LinkKind::Remote);
+    let login = RestoreCall {
+        tool: "act".to_owned(),
+        arguments: Argument::Table(vec![(
+            "key".to_owned(),
+            Argument::Text(Template::parse("hunter2").unwrap().into_secret()),
+        )]),
+    };
+    server.next_acts([Act::Slowly(Duration::ZERO), Act::ToolError, Act::Hang]);
+    add(&host, "it", ServerSpec { restore: vec![login.clone(), login.clone(), login], ..spec() }, &server);
+    until(&host, State::Ready).await;
+    let rows = rows(directory.path());
+    let told = ["unknown", "failed", "done"].map(|outcome| ("act".to_owned(), Some(outcome)));
+    assert_eq!(outcomes(&rows), told, "the newest first");
+    for row in &rows {
+        assert_eq!((&*row.subject.client, &*row.subject.server), ("gripfast (restore)", "it"));
+        assert_eq!((&row.subject.digest, &row.subject.arguments), (&None, &None), "they may be secrets");
+    }
 }
