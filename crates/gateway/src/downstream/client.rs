@@ -7,6 +7,7 @@ use gripfast::RawValue;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::era::ModernContext;
 use gripfast::wire::log::{self, LogLevel};
+use gripfast::wire::patch::Object;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -58,6 +59,15 @@ impl Client {
     pub(crate) fn wants(&self, message: &[u8]) -> bool {
         self.level.wants(message)
     }
+}
+
+/// What a client calls itself in its `clientInfo`: the beginning of it, for it goes wherever the client does.
+pub(crate) fn name_in(info: Option<&RawValue>) -> Option<String> {
+    const MOST: usize = 64;
+    let info = Object::parse(info?).ok()?;
+    let (name, version) = (info.text("name")?, info.text("version"));
+    let name = version.map_or_else(|| name.to_string(), |version| format!("{name} {version}"));
+    Some(name.chars().take(MOST).collect())
 }
 
 /// The least severe message that is wanted: [`Self::UNSAID`], [`Self::SILENT`], or one more than the place of the

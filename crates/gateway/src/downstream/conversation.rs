@@ -4,7 +4,7 @@ use super::Gateway;
 use super::aside::Aside;
 use super::ask::Fault;
 use super::body::{Admitted, Received};
-use super::client::Client;
+use super::client::{Client, name_in};
 use super::era::{self, Around};
 use super::http::answer;
 use super::listen::Listening;
@@ -197,6 +197,9 @@ impl Conversation {
             level: Arc::clone(&client.level),
             questions: Arc::clone(&self.questions),
         }));
+        if let Some(name) = name_in(wanted.client_info) {
+            client.at_servers = client.at_servers.named(name);
+        }
         self.client = client;
         // Whoever begins anew is told anew, from its `initialized` on.
         if let Some(herald) = self.herald.take() {

@@ -7,6 +7,7 @@ use super::Gateway;
 use super::ask::{Asked, Fault, Told, member, raw};
 use super::forward::PassedOn;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use gripfast::transport::Listener;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::era::meta;
@@ -14,7 +15,7 @@ use gripfast::wire::patch::{MessagePatch, Object, Patch};
 use gripfast::wire::{codes, subscriptions};
 use gripfast::{CallError, Code, SubscribeOptions, Subscribed, Subscription};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -36,6 +37,8 @@ impl std::fmt::Debug for Follows {
 struct Kept {
     /// By the URI that the client uses.
     subscriptions: BTreeMap<String, Subscription>,
+    /// What it followed before this process, and does not follow again yet.
+    owed: BTreeSet<String>,
     /// The client is gone; nothing is kept for it any more.
     over: bool,
 }
@@ -109,11 +112,23 @@ impl Follows {
         }
     }
 
+    /// What the client wants to follow, whether it does already or not.
+    pub(crate) fn wanted(&self) -> Vec<String> {
+        let kept = self.lock();
+        kept.subscriptions.keys().chain(&kept.owed).cloned().collect()
+    }
+
+    /// The client wants to follow these: it did so before this process.
+    pub(crate) fn want(&self, uris: &[String]) {
+        self.lock().owed.extend(uris.iter().take(Self::MOST).cloned());
+    }
+
     /// The client is gone.
     pub(crate) fn end(&self) {
         let subscriptions = {
             let mut kept = self.lock();
             kept.over = true;
+            kept.owed.clear();
             std::mem::take(&mut kept.subscriptions)
         };
         drop(subscriptions);
@@ -125,14 +140,36 @@ impl Follows {
             drop(kept);
             return Err(NotFollowed::TooMany);
         }
+        kept.owed.remove(uri);
         let before = kept.subscriptions.insert(uri.to_owned(), subscription);
         drop(kept);
         drop(before);
         Ok(())
     }
 
+    /// Keeps what is owed, unless the client does not want it any more. It may have missed a change of it, so it is
+    /// told of one.
+    fn keep_owed(&self, uri: &str, subscription: Subscription) {
+        let mut kept = self.lock();
+        if !kept.owed.remove(uri) {
+            drop(kept);
+            return drop(subscription);
+        }
+        kept.subscriptions.insert(uri.to_owned(), subscription);
+        drop(kept);
+        self.board.put(uri.to_owned(), subscriptions::updated(uri).into(), uri);
+    }
+
+    fn owes(&self, uri: &str) -> bool {
+        self.lock().owed.contains(uri)
+    }
+
     fn leave(&self, uri: &str) {
-        let subscription = self.lock().subscriptions.remove(uri);
+        let subscription = {
+            let mut kept = self.lock();
+            kept.owed.remove(uri);
+            kept.subscriptions.remove(uri)
+        };
         drop(subscription);
         self.board.lock().last.remove(uri);
     }
@@ -144,7 +181,9 @@ impl Follows {
 
 impl Kept {
     fn has_room_for(&self, uri: &str) -> bool {
-        self.subscriptions.contains_key(uri) || self.subscriptions.len() < Follows::MOST
+        self.subscriptions.contains_key(uri)
+            || self.owed.contains(uri)
+            || self.subscriptions.len() + self.owed.len() < Follows::MOST
     }
 }
 
@@ -227,6 +266,9 @@ pub(super) enum NotFollowed {
     Failed(CallError),
 }
 
+/// How long a server that could not be asked is left alone.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
 impl Gateway {
     /// Lets `client` follow a resource, by the URI that clients use for it.
     pub(super) async fn follow(
@@ -239,11 +281,41 @@ impl Gateway {
         if !follows.lock().has_room_for(uri) {
             return Err(NotFollowed::TooMany);
         }
+        let subscription = self.subscribe_to(client, follows, uri, patience).await?;
+        follows.keep(uri, subscription)
+    }
+
+    /// Lets a client whose session is older than we are follow again what it followed before. A server that is away
+    /// is asked until it answers, or nobody wants it any more.
+    pub(super) async fn follow_again(&self, client: &gripfast::Client, follows: &Follows) {
+        self.settle().await;
+        let owed: Vec<String> = follows.lock().owed.iter().cloned().collect();
+        let following = owed.into_iter().map(|uri| async move {
+            while follows.owes(&uri) {
+                match self.subscribe_to(client, follows, &uri, None).await {
+                    Ok(subscription) => follows.keep_owed(&uri, subscription),
+                    Err(NotFollowed::Failed(_)) => tokio::time::sleep(ASK_AGAIN).await,
+                    // Nobody has it any more, or its server does not tell of it.
+                    Err(_) => follows.leave(&uri),
+                }
+            }
+        });
+        // All at once: a server that is away keeps nobody from the others.
+        join_all(following).await;
+    }
+
+    async fn subscribe_to(
+        &self,
+        client: &gripfast::Client,
+        follows: &Follows,
+        uri: &str,
+        patience: Option<Duration>,
+    ) -> Result<Subscription, NotFollowed> {
         let (server, key) = self.home_of(uri).ok_or(NotFollowed::Unknown)?;
         let ear = Ear { board: Arc::clone(&follows.board), public: uri.to_owned(), key: key.clone() };
         let options = SubscribeOptions { patience, client: Some(client.clone()), shared: false };
         match self.host.subscribe(&server, &key, Arc::new(ear), options).await {
-            Ok(Subscribed::Following(subscription)) => follows.keep(uri, subscription),
+            Ok(Subscribed::Following(subscription)) => Ok(subscription),
             Ok(Subscribed::Unsupported) => Err(NotFollowed::Unsupported),
             Ok(Subscribed::Declined(answer)) => {
                 Err(NotFollowed::Declined(PassedOn::as_it_is(answer, server)))

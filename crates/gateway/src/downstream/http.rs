@@ -5,7 +5,7 @@ use super::Gateway;
 use super::aside::GetStream;
 use super::ask::{Asked, Fault, Told};
 use super::body::{self, Admitted, Received};
-use super::client::Client;
+use super::client::{Client, name_in};
 use super::era::{self, Around};
 use super::heard::Heard;
 use super::herald::Marks;
@@ -17,6 +17,7 @@ use super::respond::{self, Response as Wire};
 use super::running::Running;
 use super::session::{InUse, Listening, Session};
 use super::sessions::NoSession;
+use super::wishes::is_wish;
 use crate::shares::Peer;
 
 use axum::Router;
@@ -204,7 +205,8 @@ fn begin_legacy(
     let admitted = gateway.admit(body)?;
     let questions = Arc::clone(&session.questions);
     let ear = Arc::new(LegacyEar { outbox: Arc::clone(outbox), questions, client: client.clone() });
-    let (call, handle) = begin_call(gateway, Era::Legacy, admitted, Arc::clone(outbox), ear, client);
+    let kept = Some(Arc::clone(session));
+    let (call, handle) = begin_call(gateway, Era::Legacy, admitted, Arc::clone(outbox), ear, client, kept);
     session.running(id.to_request_id(), handle, outbox);
     Ok(call)
 }
@@ -286,7 +288,7 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
     let (version, result) = gateway.initialize(&wanted.version, &peer.principal()).await;
     let abilities = Abilities::read(wanted.capabilities);
     let told = gateway.herald.marks(&peer.principal());
-    let session = match gateway.sessions.begin(&version, abilities, peer, told) {
+    let session = match gateway.sessions.begin(&version, abilities, name_in(wanted.client_info), peer, told) {
         Ok(session) => session,
         Err(error) => return *no_session(&error, Some(id)),
     };
@@ -416,7 +418,11 @@ pub(super) async fn changed_or_due(
 }
 
 /// The session that a request belongs to, in use by it.
-async fn find_session(gateway: &Gateway, headers: &HeaderMap, peer: &Peer) -> Result<InUse, Box<Response>> {
+async fn find_session(
+    gateway: &Arc<Gateway>,
+    headers: &HeaderMap,
+    peer: &Peer,
+) -> Result<InUse, Box<Response>> {
     let refuse = |status, text: &str| {
         let fault = Fault::new(-32600, text);
         Box::new(wire(respond::error(Era::Legacy, None, &fault), status))
@@ -429,9 +435,27 @@ async fn find_session(gateway: &Gateway, headers: &HeaderMap, peer: &Peer) -> Re
         return Err(refuse(StatusCode::BAD_REQUEST, &text));
     }
     match gateway.sessions.find(id, peer, || told_before_us(gateway, peer)).await {
-        Ok(session) => Ok(session.in_use()),
+        Ok(session) => {
+            if session.take_owed() {
+                carry_on(gateway, &session);
+            }
+            Ok(session.in_use())
+        }
         Err(error) => Err(no_session(&error, None)),
     }
+}
+
+/// Follows again what the client of a session followed before it was in memory here, for as long as it is.
+fn carry_on(gateway: &Arc<Gateway>, session: &Session) {
+    let (gateway, client, ended) = (Arc::clone(gateway), session.client.clone(), session.ended.clone());
+    tokio::spawn(async move {
+        let leaving = gateway.leaving.clone();
+        tokio::select! {
+            () = gateway.follow_again(&client.at_servers, &client.follows) => {}
+            () = ended.cancelled() => {}
+            () = leaving.cancelled() => {}
+        }
+    });
 }
 
 /// Why there is no session for a request.
@@ -461,7 +485,8 @@ fn told_before_us(gateway: &Gateway, peer: &Peer) -> Marks {
     }
 }
 
-/// Answers one request and writes what it is told into `outbox`.
+/// Answers one request and writes what it is told into `outbox`. What the client of a session wishes for by it is
+/// remembered before it is answered.
 pub(super) fn begin_call(
     gateway: &Arc<Gateway>,
     era: Era,
@@ -469,6 +494,7 @@ pub(super) fn begin_call(
     outbox: Arc<Outbox>,
     ear: Arc<dyn Listener>,
     client: Client,
+    session: Option<Arc<Session>>,
 ) -> (Running, AbortHandle) {
     let gateway = Arc::clone(gateway);
     // Made before the call is: one that is given up before its first step has an end too.
@@ -477,6 +503,9 @@ pub(super) fn begin_call(
         let _end = end;
         let Ok(Message::Request(request)) = Message::parse(admitted.body()) else { return };
         let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
+        if let Some(session) = session.filter(|_| is_wish(&request.method)) {
+            gateway.sessions.keep_wishes(&session).await;
+        }
         outbox.finish_with_status(message.into(), status);
     })
 }

@@ -42,8 +42,8 @@ mod stdio;
 mod suspended;
 mod tasks;
 mod terms;
-
 mod translate;
+mod wishes;
 
 pub(crate) use ask::Told;
 pub use guard::Guard;

@@ -115,7 +115,7 @@ fn begin(
     let client = Client::of_request(request.params, who);
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
-    let call = begin_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client);
+    let call = begin_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client, None);
     Ok(Suspended::new(outbox, inputs, call, body.peer.principal()))
 }
 

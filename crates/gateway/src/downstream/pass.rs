@@ -26,6 +26,9 @@ pub(crate) struct Pass {
     /// Whose it is, by name. Nobody's in particular is everybody's on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     p: Option<String>,
+    /// What the client calls itself. Nothing is decided on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    m: Option<String>,
 }
 
 /// What is remembered of a session that is not in memory.
@@ -50,13 +53,24 @@ impl Pass {
         let (v, n) = (version.as_str().to_owned(), random()?);
         // A part of a second that is cut off would end a session before its time.
         let i = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
-        Some(Self { v, n, a: abilities, c: wall.as_secs(), i, p: None })
+        Some(Self { v, n, a: abilities, c: wall.as_secs(), i, p: None, m: None })
     }
 
     /// The same for a session of `principal`.
     pub(crate) fn of(mut self, principal: &Principal) -> Self {
         self.p = (*principal != Principal::local()).then(|| principal.name().to_owned());
         self
+    }
+
+    /// The same for a client that calls itself so.
+    pub(crate) fn called(mut self, name: Option<String>) -> Self {
+        self.m = name;
+        self
+    }
+
+    /// What its client calls itself.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.m.as_deref()
     }
 
     /// Whether it is a session of `principal`. Whoever got hold of another's id cannot use it.

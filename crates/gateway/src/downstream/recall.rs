@@ -1,10 +1,11 @@
 //! What is remembered of sessions beyond this process: which ones their clients ended, and when the others
-//! were last seen. It is kept in the host's store, which several processes may share, so that a session that
+//! were last seen, and what their clients wish for. It is kept in the host's store, which several processes may share, so that a session that
 //! is over in one of them is over in all, before and after a restart.
 //!
 //! Nothing secret is kept: an id cannot be made from what is written here.
 
 use super::pass::{Pass, Remembered};
+use super::wishes::Wishes;
 use gripfast::store::Store;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +39,8 @@ impl Recall {
     const ENDED: &'static str = "session-ended";
     /// Keys with the time when they were last seen to be used, and for how long that counts.
     const SEEN: &'static str = "session-seen";
+    /// Keys with the time from which on they need not be remembered, and what their clients wish for.
+    const WISHES: &'static str = "session-wishes";
     /// One key: ids from up to this time open no more.
     const FLOOR: (&'static str, &'static str) = ("session", "floor");
 
@@ -71,6 +74,21 @@ impl Recall {
         self.store.put(Self::SEEN, &pass.key(), value.into_bytes());
     }
 
+    /// Remembers what the client of a session that is in use wishes for.
+    pub(crate) fn keep_wishes(&self, pass: &Pass, wall: Duration, wishes: &Wishes) {
+        let until = (wall + pass.idle()).as_secs();
+        if let Ok(wishes) = serde_json::to_string(wishes) {
+            self.store.put(Self::WISHES, &pass.key(), format!("{until} {wishes}").into_bytes());
+        }
+    }
+
+    /// What the client of a session wished for. Reads the store, which may take a moment.
+    pub(crate) fn wishes(&self, pass: &Pass) -> Option<Wishes> {
+        let kept = String::from_utf8(self.store.get(Self::WISHES, &pass.key())?).ok()?;
+        let (_, wishes) = kept.split_once(' ')?;
+        serde_json::from_str(wishes).ok()
+    }
+
     /// The client of a session ended it. Once this was flushed, a restart does not bring it back.
     pub(crate) fn end(&self, pass: &Pass, wall: Duration) {
         let (key, until) = (pass.key(), wall + pass.idle());
@@ -89,6 +107,7 @@ impl Recall {
             self.raise_floor(wall);
         }
         self.store.put(Self::ENDED, &key, until.as_secs().to_string().into_bytes());
+        self.store.put(Self::WISHES, &key, Vec::new());
     }
 
     /// Waits until everything that was noted outlives us.
@@ -117,6 +136,8 @@ impl Recall {
             let keep = move |_: &str, value: &[u8]| last_number(value).is_some_and(|until| until > now);
             self.store.retain(space, Box::new(keep));
         }
+        let keep = move |_: &str, value: &[u8]| first_number(value).is_some_and(|until| until > now);
+        self.store.retain(Self::WISHES, Box::new(keep));
     }
 
     /// The floor goes up first: at no time is something neither below it nor remembered.

@@ -11,12 +11,13 @@ use super::pass::Pass;
 use super::presence::Presence;
 use super::questions::Questions;
 use super::refusal::Overload;
+use super::wishes::Wishes;
 use crate::shares::{Peer, Share, Shares};
 use futures_util::future::AbortHandle;
 use gripfast::Host;
 use gripfast::wire::{ProtocolVersion, RequestId};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,10 @@ pub(crate) struct Session {
     /// Once it is over: its client has ended it, or it was idle for too long.
     pub(crate) ended: CancellationToken,
     heard: Mutex<Heard>,
+    /// What is remembered of its client's wishes.
+    wishes: Mutex<Wishes>,
+    /// Some of them are to be carried out again.
+    owed: AtomicBool,
     state: Mutex<State>,
     common: Arc<Common>,
     /// When it was last used, in milliseconds of the monotonic clock.
@@ -117,6 +122,9 @@ impl Session {
         let (presence, abilities) = (Presence::begin(&common.host, peer.principal()), pass.abilities());
         let mut client = Client::with(abilities, presence.client(abilities));
         client.has_tasks = pass.version().has_tasks();
+        if let Some(name) = pass.name() {
+            client.at_servers = client.at_servers.named(name);
+        }
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
             way: Arc::clone(&get_streams),
             abilities,
@@ -133,6 +141,8 @@ impl Session {
             get_streams,
             ended: CancellationToken::new(),
             heard: Mutex::new(Heard::of(told)),
+            wishes: Mutex::default(),
+            owed: AtomicBool::new(false),
             state: Mutex::default(),
             common: Arc::clone(common),
             used: AtomicU64::new(millis(now.mono)),
@@ -141,6 +151,34 @@ impl Session {
             noted: AtomicU64::new(millis(now.mono)),
             _presence: presence,
         }
+    }
+
+    /// Its client wished for this before it was in memory here.
+    pub(crate) fn wished(self, wishes: Wishes) -> Self {
+        wishes.give_back(&self.client);
+        Self { owed: AtomicBool::new(!wishes.is_empty()), wishes: Mutex::new(wishes), ..self }
+    }
+
+    /// Whether there are wishes to carry out again, which is then up to whoever asked.
+    pub(crate) fn take_owed(&self) -> bool {
+        self.owed.load(Ordering::Acquire) && self.owed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Hands what its client wishes for to `keep` if that is not what is remembered. One at a time, so that what is
+    /// kept last is what was wished last.
+    pub(crate) fn note_wishes(&self, keep: impl FnOnce(&Wishes)) {
+        let mut known = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        let wishes = Wishes::of(&self.client);
+        if *known != wishes {
+            keep(&wishes);
+            *known = wishes;
+        }
+    }
+
+    /// What is remembered of its client's wishes, if there are any.
+    pub(crate) fn wishes(&self) -> Option<Wishes> {
+        let known = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        (!known.is_empty()).then(|| known.clone())
     }
 
     /// What there is to see of it at this moment. Its id is its client's alone.

@@ -66,17 +66,18 @@ impl Sessions {
         }
     }
 
-    /// A new session that speaks `version`.
+    /// A new session that speaks `version`, of a client that calls itself `name`.
     pub(crate) fn begin(
         &self,
         version: &ProtocolVersion,
         abilities: Abilities,
+        name: Option<String>,
         peer: &Peer,
         told: Marks,
     ) -> Result<Arc<Session>, NoSession> {
         let now = self.common.clock.now();
         let pass = Pass::new(version, abilities, now.wall, self.idle).ok_or(NoSession::NoEntropy)?;
-        let pass = pass.of(&peer.principal());
+        let pass = pass.of(&peer.principal()).called(name);
         let id = pass.seal(&self.seal).ok_or(NoSession::NoEntropy)?;
         self.keep(Session::new(id.into(), pass, peer.clone(), told, &self.common, now), now)
     }
@@ -94,13 +95,37 @@ impl Sessions {
             return self.open(id, peer, told, now).await;
         };
         if session.is_due(now, self.noted_every()) {
-            let pass = session.pass.clone();
-            if self.ask(move |recall| recall.seen(&pass, now.wall)).await == Some(false) {
+            let (pass, wishes) = (session.pass.clone(), session.wishes());
+            let seen = move |recall: &Recall| {
+                let open = recall.seen(&pass, now.wall);
+                if let Some(wishes) = wishes.filter(|_| open) {
+                    recall.keep_wishes(&pass, now.wall, &wishes);
+                }
+                open
+            };
+            if self.ask(seen).await == Some(false) {
                 self.forget(&session);
                 return Err(NoSession::Unknown);
             }
         }
         Ok(session)
+    }
+
+    /// The client has said something that is to hold until the end of its session. Returns when it outlives us.
+    pub(crate) async fn keep_wishes(&self, session: &Arc<Session>) {
+        let (session, wall) = (Arc::clone(session), self.common.clock.now().wall);
+        self.ask(move |recall| {
+            let mut kept = false;
+            session.note_wishes(|wishes| {
+                recall.keep_wishes(&session.pass, wall, wishes);
+                kept = true;
+            });
+            if kept {
+                recall.note_seen(&session.pass, wall);
+                recall.flush();
+            }
+        })
+        .await;
     }
 
     /// A number that nobody can guess, and the state under which only its client can come back with it.
@@ -147,14 +172,14 @@ impl Sessions {
     /// Notes when each session was last used, for whoever comes after us.
     pub(crate) async fn note_all(&self) {
         let now = self.common.clock.now();
-        let unnoted: Vec<(Pass, Duration)> = {
+        let unnoted: Vec<(Arc<Session>, Duration)> = {
             let roster = self.lock();
-            let used = |session: &Arc<Session>| Some((session.pass.clone(), session.unnoted_use(now)?));
+            let used = |session: &Arc<Session>| Some((Arc::clone(session), session.unnoted_use(now)?));
             roster.iter().filter_map(used).collect()
         };
         self.ask(move |recall| {
-            for (pass, used) in unnoted {
-                recall.note_seen(&pass, used);
+            for (session, used) in unnoted {
+                note(recall, &session, used);
             }
         })
         .await;
@@ -200,11 +225,11 @@ impl Sessions {
         let pass = Pass::open(id, &self.seal).filter(|pass| pass.is_of(&peer.principal()));
         let pass = pass.ok_or(NoSession::Unknown)?;
         let (asked, idle) = (pass.clone(), self.idle);
-        if self.ask(move |recall| recall.opens(&asked, now.wall, idle)).await != Some(true) {
-            return Err(NoSession::Unknown);
-        }
-        let session =
-            self.keep(Session::new(id.into(), pass, peer.clone(), told(), &self.common, now), now)?;
+        let opens =
+            move |recall: &Recall| recall.opens(&asked, now.wall, idle).then(|| recall.wishes(&asked));
+        let Some(Some(wishes)) = self.ask(opens).await else { return Err(NoSession::Unknown) };
+        let session = Session::new(id.into(), pass, peer.clone(), told(), &self.common, now);
+        let session = self.keep(session.wished(wishes.unwrap_or_default()), now)?;
         // Its client may have ended it while we asked.
         if self.recall.ended_here(&session.pass) {
             self.forget(&session);
@@ -222,7 +247,7 @@ impl Sessions {
         for session in gone {
             session.end();
             if let Some(used) = session.unnoted_use(now) {
-                self.recall.note_seen(&session.pass, used);
+                note(&self.recall, &session, used);
             }
         }
         Ok(session)
@@ -249,10 +274,19 @@ impl Sessions {
     }
 }
 
+/// Notes when a session was used, for whoever opens it next.
+fn note(recall: &Recall, session: &Session, used: Duration) {
+    recall.note_seen(&session.pass, used);
+    if let Some(wishes) = session.wishes() {
+        recall.keep_wishes(&session.pass, used, &wishes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use gripfast::store::{MemoryStore, Store};
+    use gripfast::wire::log::LogLevel;
     use tempfile::TempDir;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -284,7 +318,7 @@ mod tests {
 
     fn begin(sessions: &Sessions) -> Arc<Session> {
         let version = ProtocolVersion::V2025_06_18;
-        sessions.begin(&version, Abilities::default(), &Peer::default(), Marks::default()).unwrap()
+        sessions.begin(&version, Abilities::default(), None, &Peer::default(), Marks::default()).unwrap()
     }
 
     async fn find(sessions: &Sessions, id: &str) -> Option<Arc<Session>> {
@@ -404,5 +438,59 @@ mod tests {
         assert!(find(&process, &busy.id).await.is_some_and(|found| Arc::ptr_eq(&found, &busy)));
         assert!(first.ended.is_cancelled(), "it made room");
         assert!(find(&process, &first.id).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_said_in_its_session_comes_back_with_it_for_as_long_as_it_is_open() {
+        let state = State::new();
+        let process = state.process();
+        let (session, silent) = (begin(&process), begin(&process));
+        session.client.level.set(LogLevel::Warning);
+        session.client.follows.want(&["a:/1".to_owned()]);
+        process.keep_wishes(&session).await;
+        process.keep_wishes(&silent).await;
+        // It is used for longer than what it said is kept without use.
+        for _ in 0..200 {
+            tokio::time::advance(MINUTE).await;
+            assert!(find(&process, &session.id).await.is_some());
+            process.sweep().await;
+        }
+        drop(process);
+        let next = state.process();
+        let found = find(&next, &session.id).await.unwrap();
+        assert_eq!(found.client.level.said(), Some(LogLevel::Warning));
+        assert_eq!(found.client.follows.wanted(), ["a:/1"]);
+        assert!(found.take_owed() && !found.take_owed(), "carried out by one");
+        let (name, peer) = (Some("inspector 1".to_owned()), Peer::default());
+        let version = ProtocolVersion::V2025_06_18;
+        let new = next.begin(&version, Abilities::default(), name, &peer, Marks::default()).unwrap();
+        assert!(!new.take_owed() && new.client.follows.wanted().is_empty());
+        next.end(&found).await;
+        tokio::time::advance(2 * HOUR).await;
+        next.sweep().await;
+        let kept = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&kept);
+        state.store.retain(
+            "session-wishes",
+            Box::new(move |_, _| {
+                *count.lock().unwrap() += 1;
+                true
+            }),
+        );
+        assert_eq!(*kept.lock().unwrap(), 0, "what is over is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_had_to_make_room_has_what_its_client_said_when_it_opens_again() {
+        let limits = gripfast::config::ClientLimits { sessions_per_client: 1, ..Default::default() };
+        let process = State::new().process_with(&Terms { limits, ..Terms::default() });
+        let first = begin(&process);
+        first.client.follows.want(&["a:/1".to_owned()]);
+        process.keep_wishes(&first).await;
+        tokio::time::advance(MINUTE).await;
+        let _second = begin(&process);
+        assert!(first.ended.is_cancelled());
+        let again = find(&process, &first.id).await.unwrap();
+        assert_eq!(again.client.follows.wanted(), ["a:/1"]);
     }
 }

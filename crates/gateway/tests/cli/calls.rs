@@ -82,9 +82,9 @@ fn what_became_of_calls_at_a_glance() {
     exit 0
     --- stdout
     STARTED CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
-    ago – demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
-    ago – demo fail failed the server answered that it failed
-    ago – demo echo done answered
+    ago a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
+    ago a-script 1.2 demo fail failed the server answered that it failed
+    ago a-script 1.2 demo echo done answered
     --- stderr
     hint: an unknown call may or may not have been carried out: look at its effect before calling it again
     ");
@@ -92,7 +92,7 @@ fn what_became_of_calls_at_a_glance() {
     exit 0
     --- stdout
     STARTED CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
-    ago – demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
+    ago a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
     --- stderr
     2 older calls left out; `--limit` shows more
     hint: an unknown call may or may not have been carried out: look at its effect before calling it again

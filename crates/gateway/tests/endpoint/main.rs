@@ -19,6 +19,7 @@ mod fidelity;
 mod flight;
 mod freshness;
 mod isolation;
+mod killed;
 mod legacy;
 mod limits;
 mod logs;
