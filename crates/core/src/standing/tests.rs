@@ -1,4 +1,6 @@
 use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const EACH: Offers = Offers { level: true, follow: Way::Each };
 const STREAM: Offers =
@@ -342,5 +344,170 @@ fn a_long_list_of_what_is_missing_is_cut() {
             assert_eq!((missing.len(), &*missing[10]), (11, "and 490 more"));
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_left_while_one_stream_ends_and_another_begins_is_told_of_no_more() {
+    let mut standing = session(STREAM);
+    standing.follow(&resource("a")).unwrap();
+    assert_eq!(standing.next(at(0), first()), Some(listen(&["a"])));
+    standing.unfollow(&resource("a"));
+    standing.stream_ended(at(1), first());
+    standing.ended(at(1), first(), Ended::Listening { granted: vec![resource("a")] });
+    assert_eq!(obey(&mut standing, at(2), first()).0, [listen(&[])]);
+}
+
+/// What may happen to the wishes of one upstream.
+#[derive(Debug, Clone)]
+enum Happens {
+    Follows(u8),
+    Leaves(u8),
+    /// An errand is run, and these of its resources are missed.
+    Errand {
+        missed: u8,
+    },
+    /// An errand begins; what happens next happens before its end.
+    Begins,
+    NewSession,
+    StreamEnds,
+    Passes(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => (0..6_u8).prop_map(Happens::Follows),
+        4 => (0..6_u8).prop_map(Happens::Leaves),
+        3 => any::<u8>().prop_map(|missed| Happens::Errand { missed }),
+        2 => Just(Happens::Begins),
+        1 => Just(Happens::NewSession),
+        1 => Just(Happens::StreamEnds),
+        2 => (1..100_u64).prop_map(Happens::Passes),
+    ]
+}
+
+/// A server that does what it is told, if it hears it.
+#[derive(Default)]
+struct Obedient {
+    tells_of: BTreeSet<Subject>,
+    under_way: Option<Errand>,
+}
+
+impl Obedient {
+    /// Ends the errand under way. A bit of `missed` for each resource, by its last digit.
+    fn end(&mut self, missed: u8) -> Option<Ended> {
+        let is_missed =
+            |subject: &Subject| (0..8).any(|bit| missed >> bit & 1 == 1 && *subject == numbered(bit));
+        Some(match self.under_way.take()? {
+            Errand::SetLevel(_) => Ended::Level(Verdict::Done),
+            Errand::Follow { begin, end } => {
+                for subject in &end {
+                    self.tells_of.remove(subject);
+                }
+                Ended::Followed(
+                    begin
+                        .into_iter()
+                        .map(|subject| {
+                            if is_missed(&subject) {
+                                return (subject, Verdict::Missed("noise".to_owned()));
+                            }
+                            self.tells_of.insert(subject.clone());
+                            (subject, Verdict::Done)
+                        })
+                        .collect(),
+                )
+            }
+            Errand::Listen { .. } if missed & 1 == 1 => {
+                Ended::NotListening(Verdict::Missed("noise".to_owned()))
+            }
+            Errand::Listen { subjects } => {
+                self.tells_of = subjects.iter().cloned().collect();
+                Ended::Listening { granted: subjects }
+            }
+        })
+    }
+}
+
+/// One of a few.
+fn numbered(number: u8) -> Subject {
+    resource(&format!("a:/{number}"))
+}
+
+proptest! {
+    /// However followers come and go, whatever gets lost and whenever sessions end: once all is told, a server tells
+    /// of exactly what somebody follows.
+    #[test]
+    fn a_server_tells_in_the_end_of_what_is_followed_and_of_nothing_else(
+        is_stream in any::<bool>(),
+        history in prop::collection::vec(happens(), 1..80),
+    ) {
+        let offers = if is_stream { STREAM } else { EACH };
+        let (mut standing, mut epoch, mut now) = (session(offers), first(), 0);
+        let (mut server, mut followers) = (Obedient::default(), BTreeMap::<Subject, u32>::new());
+        for one in history {
+            match one {
+                Happens::Follows(number) => {
+                    standing.follow(&numbered(number)).unwrap();
+                    *followers.entry(numbered(number)).or_default() += 1;
+                }
+                Happens::Leaves(number) => {
+                    standing.unfollow(&numbered(number));
+                    let left = followers.entry(numbered(number)).or_default();
+                    *left = left.saturating_sub(1);
+                }
+                Happens::Begins => {
+                    if let Some(errand) = standing.next(at(now), epoch) {
+                        prop_assert!(server.under_way.replace(errand).is_none(), "one at a time");
+                    }
+                }
+                Happens::Errand { missed } => {
+                    if server.under_way.is_none() {
+                        server.under_way = standing.next(at(now), epoch);
+                    }
+                    if let Some(ended) = server.end(missed) {
+                        standing.ended(at(now), epoch, ended);
+                    }
+                }
+                Happens::NewSession => {
+                    epoch = epoch.next();
+                    server = Obedient::default();
+                    standing.begin_session(epoch, offers, Vec::new());
+                }
+                Happens::StreamEnds if is_stream => {
+                    server.tells_of.clear();
+                    standing.stream_ended(at(now), epoch);
+                }
+                Happens::StreamEnds => {}
+                Happens::Passes(seconds) => now += seconds,
+            }
+        }
+        let mut tell_all = |standing: &mut Standing, server: &mut Obedient| {
+            for _ in 0..100 {
+                // The pause after a failure is over.
+                now += 120;
+                if server.under_way.is_none() {
+                    server.under_way = standing.next(at(now), epoch);
+                }
+                match server.end(0) {
+                    Some(ended) => drop(standing.ended(at(now), epoch, ended)),
+                    None => return,
+                }
+            }
+            panic!("it is told without end");
+        };
+        tell_all(&mut standing, &mut server);
+        let followed: BTreeSet<Subject> =
+            followers.iter().filter(|(_, count)| **count > 0).map(|(subject, _)| subject.clone()).collect();
+        prop_assert_eq!(&server.tells_of, &followed);
+        for subject in followers.keys() {
+            prop_assert_eq!(standing.is_followed(subject), followed.contains(subject));
+        }
+        for (subject, count) in &followers {
+            for _ in 0..*count {
+                standing.unfollow(subject);
+            }
+        }
+        tell_all(&mut standing, &mut server);
+        prop_assert!(server.tells_of.is_empty() && standing.following.wanted(offers.follow).is_empty());
     }
 }

@@ -130,6 +130,7 @@ pub(crate) fn random() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -188,5 +189,28 @@ mod tests {
     fn a_longer_time_in_the_config_brings_nothing_back_and_a_shorter_one_holds_at_once() {
         assert!(!pass().opens(at(61), 24 * HOUR, Remembered::default()));
         assert!(!pass().opens(at(20), HOUR / 4, Remembered::default()));
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof!["[a-c]{0,2}", Just(Principal::LOCAL.to_owned()), "\\PC{0,20}"]
+    }
+
+    proptest! {
+        #[test]
+        fn an_id_says_what_its_session_is_and_is_of_nobody_but_its_principal(
+            (owner, other, called) in (name(), name(), proptest::option::of(name())),
+            (minutes, idle) in (0..10_000_u64, 1..100_000_u64),
+        ) {
+            let seal = Seal::of_this_process().unwrap();
+            let (began, idle) = (at(minutes), Duration::from_secs(idle));
+            let owner = Principal::named(owner);
+            let pass = Pass::new(&ProtocolVersion::V2025_06_18, Abilities::default(), began, idle).unwrap();
+            let pass = pass.of(&owner).called(called.clone());
+            let opened = Pass::open(&pass.seal(&seal).unwrap(), &seal).unwrap();
+            prop_assert_eq!((opened.created(), opened.idle(), opened.key()), (began, idle, pass.key()));
+            prop_assert_eq!((opened.version(), opened.name()), (ProtocolVersion::V2025_06_18, called.as_deref()));
+            prop_assert!(opened.is_of(&owner));
+            prop_assert_eq!(opened.is_of(&Principal::named(other.as_str())), other == owner.name());
+        }
     }
 }

@@ -111,6 +111,7 @@ fn create_private(path: &Path) -> io::Result<fs::File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn what_was_sealed_opens_after_a_restart_and_not_with_another_key() {
@@ -132,5 +133,27 @@ mod tests {
         }
         assert_eq!(seal.open(""), None);
         assert_eq!(seal.open("short"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sealed_opens_as_it_was_and_with_one_bit_more_less_or_other_not_at_all(
+            content in prop::collection::vec(any::<u8>(), 0..200),
+            place in any::<prop::sample::Index>(),
+        ) {
+            let seal = Seal::of_this_process().unwrap();
+            let sealed = seal.seal(&content).unwrap();
+            prop_assert_eq!(seal.open(&sealed), Some(content.clone()));
+            prop_assert_ne!(seal.seal(&content).unwrap(), sealed.clone(), "no two are alike");
+            let bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+            let bit = place.index(bytes.len() * 8);
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            let shorter = &bytes[..place.index(bytes.len())];
+            let longer = [&bytes[..], &[0]].concat();
+            for forged in [&other[..], shorter, &longer] {
+                prop_assert_eq!(seal.open(&URL_SAFE_NO_PAD.encode(forged)), None);
+            }
+        }
     }
 }

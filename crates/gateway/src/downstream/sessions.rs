@@ -441,6 +441,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_state_is_no_session_id_and_a_session_id_is_no_state() {
+        let state = State::new();
+        let (process, other) = (state.process(), State::new().process());
+        let (number, sealed) = process.seal_state().unwrap();
+        assert_eq!(process.open_state(&sealed), Some(number));
+        assert_eq!(state.process().open_state(&sealed), Some(number), "whoever has the key can read it");
+        assert_eq!(other.open_state(&sealed), None);
+        let session = begin(&process);
+        assert_eq!(process.open_state(&session.id), None);
+        assert!(find(&process, &sealed).await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_a_client_said_in_its_session_comes_back_with_it_for_as_long_as_it_is_open() {
         let state = State::new();
         let process = state.process();

@@ -277,11 +277,16 @@ mod tests {
     use super::super::presence::without_session;
     use super::super::questions::Abilities;
     use super::*;
+    use proptest::prelude::*;
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
 
     /// A call whose server has asked `ear`, and the answer that the server will get.
     fn suspended() -> (Suspended, Arc<Outbox>, BoxFuture<'static, Vec<u8>>) {
+        suspended_of(Principal::local())
+    }
+
+    fn suspended_of(whose: Principal) -> (Suspended, Arc<Outbox>, BoxFuture<'static, Vec<u8>>) {
         let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = Abilities::read(Some(&can));
@@ -296,7 +301,7 @@ mod tests {
             let _end = end;
             std::future::pending::<()>().await;
         });
-        (Suspended::new(Arc::clone(&outbox), inputs, call, Principal::local()), outbox, answer)
+        (Suspended::new(Arc::clone(&outbox), inputs, call, whose), outbox, answer)
     }
 
     #[tokio::test(start_paused = true)]
@@ -358,5 +363,38 @@ mod tests {
         };
         let (_questions, told) = tokio::join!(asking, told);
         assert_eq!(told, 2, "the third came too late");
+    }
+
+    proptest! {
+        #[test]
+        fn a_call_is_given_back_once_and_to_nobody_but_its_own_client(
+            events in prop::collection::vec((any::<bool>(), 0..6_u64, 0..3_u8), 1..60),
+        ) {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let principal = |number: u8| Principal::named(format!("client-{number}"));
+                let waiting = Waiting::default();
+                let mut model: BTreeMap<u64, (u8, Arc<Outbox>)> = BTreeMap::new();
+                for (holds, number, who) in events {
+                    if holds && !model.contains_key(&number) {
+                        let (call, outbox, _) = suspended_of(principal(who));
+                        waiting.hold(number, call);
+                        model.insert(number, (who, outbox));
+                    } else {
+                        let theirs = model.get(&number).is_some_and(|(owner, _)| *owner == who);
+                        let expected = theirs.then(|| model.remove(&number)).flatten();
+                        let given = waiting.take(number, &principal(who));
+                        let same = match (&given, &expected) {
+                            (Some(given), Some((_, outbox))) => Arc::ptr_eq(&given.outbox, outbox),
+                            (None, None) => true,
+                            (Some(_), None) | (None, Some(_)) => false,
+                        };
+                        prop_assert!(same, "client {who} came with {number}");
+                    }
+                }
+                Ok(())
+            })?;
+        }
     }
 }

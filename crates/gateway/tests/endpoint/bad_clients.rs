@@ -1,11 +1,15 @@
 //! Clients that misbehave: each gets the answer that fits, costs no more than it may, and leaves nothing behind.
 
 use crate::client::{LEGACY, Legacy, call, initialize, request};
-use crate::scene::{Clients, Scene, at, demo, pass, within};
+use crate::scene::{Clients, Scene, at, demo, pass, until, within};
+use crate::script::Script;
 use serde_json::json;
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Barrier;
 
 /// Just a socket.
 struct Raw(TcpStream);
@@ -221,3 +225,131 @@ async fn what_is_refused_begins_no_session() {
     }
     assert_eq!(scene.clients().await.sessions, 0);
 }
+
+/// A thousand handshakes that arrive at once, each on a connection of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_parallel_initialises_are_answered_and_leave_nothing_behind() {
+    let demo = demo().await;
+    let limits = "[gateway]\nsession_idle_timeout = \"10m\"\nlimits = { sessions_per_client = 600 }\n\n";
+    let scene = Scene::with(&format!("{limits}{}", at("demo", &demo.url(), "legacy", &[]))).await;
+    let other = Legacy::meets(&scene.http).await;
+    let stream = other.listens(None).await;
+    few_are_left(&scene).await;
+    let files = open_files();
+    let hello = initialize(LEGACY).to_string();
+    let hello = hello_on_the_wire(&hello);
+    let begin = Arc::new(Barrier::new(1001));
+    let clients: Vec<_> = (0..1000)
+        .map(|_| {
+            let (address, begin, hello) = (scene.http.address.clone(), Arc::clone(&begin), hello.clone());
+            tokio::spawn(async move {
+                let mut raw = Raw(TcpStream::connect(address).await.unwrap());
+                begin.wait().await;
+                raw.says(hello).await;
+                raw.hears_all().await
+            })
+        })
+        .collect();
+    within("everybody is connected", begin.wait()).await;
+    // Nobody else is kept waiting.
+    for _ in 0..20 {
+        assert_eq!(other.calls("demo__echo", json!({ "text": "still here" })).await, "still here");
+    }
+    let mut ids = HashSet::new();
+    for client in within("every answer", futures_util::future::join_all(clients)).await {
+        let heard = client.unwrap();
+        assert!(heard.starts_with("HTTP/1.1 200") && heard.contains("\"protocolVersion\""), "{heard}");
+        let id = heard.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap();
+        assert!(ids.insert(id.to_owned()), "two clients with one session");
+    }
+    few_are_left(&scene).await;
+    assert!(scene.clients().await.sessions <= 600, "{:?}", scene.clients().await);
+    // Both ends of each are in this process, and so are those toward the server.
+    assert!(open_files() <= files + 4 * FEW as usize, "{files} files before, {} after", open_files());
+    // Each of them works, those that had to make room included.
+    let some = ids.iter().step_by(97).map(|id| Legacy::resumes(&scene.http, id));
+    for client in some {
+        assert_eq!(client.asks("ping", json!({})).await["result"], json!({}));
+    }
+    drop(stream);
+}
+
+/// Nobody is connected but a stream and what this test keeps open for its next request, and nothing is under way.
+async fn few_are_left(scene: &Scene) {
+    let quiet = |clients: Clients| clients.connections <= FEW && clients.in_flight == 0;
+    scene.until_clients("quiet", quiet).await;
+}
+
+/// Connections that come and go between requests.
+const FEW: u64 = 16;
+
+/// The files that this process has open.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A request after which the other side hangs up.
+fn hello_on_the_wire(body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// Clients that were there and are not any more, without a word: their sessions, and what they follow.
+#[tokio::test]
+async fn sessions_and_subscriptions_of_clients_that_vanished_are_swept() {
+    let legacy = Script::starts(&[
+        ("initialize", FOLLOWABLE),
+        ("resources/list", RESOURCES),
+        ("resources/templates/list", r#"{"resourceTemplates":[]}"#),
+        ("resources/subscribe", "{}"),
+        ("resources/unsubscribe", "{}"),
+    ])
+    .await;
+    let servers = at("it", &legacy.url, "legacy", &[]);
+    let config = format!("[gateway]\nsession_idle_timeout = \"60s\"\n\n{servers}");
+    let scene = Scene::with(&config).await;
+    let (gone, stays) = (Legacy::meets(&scene.http).await, Legacy::meets(&scene.http).await);
+    for (client, uri) in [(&gone, "a://1"), (&gone, "a://2"), (&stays, "a://2")] {
+        let subscribed = client.asks("resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!(subscribed["result"], json!({}), "{subscribed}");
+    }
+    assert_eq!(legacy.count("resources/subscribe"), 2);
+    assert_eq!(scene.clients().await.sessions, 2);
+    let listening = stays.listens(None).await;
+    // It had a stream open, and the connection breaks.
+    let mut raw = Raw::to(&scene).await;
+    raw.says(format!("GET /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {}\r\n\r\n", gone.session))
+        .await;
+    raw.hears("text/event-stream").await;
+    pass(Duration::from_secs(70)).await;
+    stays.asks("ping", json!({})).await;
+    assert_eq!(scene.clients().await.sessions, 2, "whoever listens is there");
+    assert_eq!(legacy.count("resources/unsubscribe"), 0);
+    drop(raw);
+    until_swept(&scene, 1).await;
+    until("the server is told", || legacy.count("resources/unsubscribe") == 1).await;
+    assert!(legacy.heard("resources/unsubscribe").contains("a://1"));
+    assert_eq!(gone.post(&request(1, "ping", &json!({}))).await.status, 404);
+    // The other one still follows what both did; when it goes too, nobody does.
+    drop(listening);
+    until_swept(&scene, 0).await;
+    until("the server is told", || legacy.count("resources/unsubscribe") == 2).await;
+    assert!(legacy.heard("resources/unsubscribe").contains("a://2"));
+}
+
+/// Lets time pass until so many sessions are left.
+async fn until_swept(scene: &Scene, left: u64) {
+    for _ in 0..50 {
+        if scene.clients().await.sessions == left {
+            return;
+        }
+        pass(Duration::from_secs(20)).await;
+    }
+    panic!("never {left}: {:?}", scene.clients().await);
+}
+
+const FOLLOWABLE: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"script","version":"1"}}"#;
+const RESOURCES: &str = r#"{"resources":[{"uri":"a://1","name":"1"},{"uri":"a://2","name":"2"}]}"#;

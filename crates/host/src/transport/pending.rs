@@ -183,6 +183,8 @@ impl FrameFate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
+    use proptest::prelude::*;
 
     #[test]
     fn c05_a_frame_that_was_withdrawn_is_never_written_and_one_that_was_begun_counts_as_sent() {
@@ -226,5 +228,89 @@ mod tests {
         drop(two);
         pending.forget(2);
         assert!(pending.answer_the_only_one(Bytes::from_static(b"{}")));
+    }
+
+    /// What a server may say about a request, and what its caller may do.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Joins,
+        Progress,
+        Answers,
+        AnswersAsText,
+        Forgotten,
+    }
+
+    fn step() -> impl Strategy<Value = (Step, u64)> {
+        let what = prop_oneof![
+            3 => Just(Step::Joins),
+            3 => Just(Step::Progress),
+            2 => Just(Step::Answers),
+            1 => Just(Step::AnswersAsText),
+            1 => Just(Step::Forgotten),
+        ];
+        (what, 0..8_u64)
+    }
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Listener for Heard {
+        fn said(&self, message: &[u8]) {
+            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_asked_hears_what_is_theirs_until_the_answer_and_nobody_else_does(
+            steps in prop::collection::vec(step(), 1..100),
+        ) {
+            let (pending, (inbox, mut owner)) = (Pending::default(), Inbox::new());
+            let mut waiting: HashMap<u64, (Arc<Heard>, oneshot::Receiver<_>, Vec<String>)> = HashMap::new();
+            let dispatch = |message: &str| {
+                let bytes = Bytes::copy_from_slice(message.as_bytes());
+                pending.dispatch(bytes, &inbox).now_or_never().unwrap().unwrap();
+            };
+            for (number, (step, id)) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Joins if waiting.contains_key(&id) => {}
+                    Step::Joins => {
+                        let heard = Arc::new(Heard::default());
+                        let ear = Arc::clone(&heard) as Arc<dyn Listener>;
+                        let answer = pending.join(id, During::Call, Some(ear), Arc::default()).unwrap();
+                        waiting.insert(id, (heard, answer, Vec::new()));
+                    }
+                    Step::Progress => {
+                        let params = format!(r#"{{"progressToken":{id},"progress":{number}}}"#);
+                        let said = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
+                        dispatch(&said);
+                        if let Some((_, _, theirs)) = waiting.get_mut(&id) {
+                            theirs.push(said);
+                        }
+                    }
+                    Step::Answers => {
+                        let said = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"of":{id}}}}}"#);
+                        dispatch(&said);
+                        if let Some((heard, mut answer, theirs)) = waiting.remove(&id) {
+                            let Ok(Ok(reply)) = answer.try_recv() else { panic!("no answer to {id}") };
+                            prop_assert_eq!(&reply.message[..], said.as_bytes());
+                            prop_assert_eq!(&*heard.0.lock().unwrap(), &theirs);
+                        }
+                    }
+                    // No id of ours is a text, so it is nobody's.
+                    Step::AnswersAsText => dispatch(&format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{}}}}"#)),
+                    Step::Forgotten => {
+                        pending.forget(id);
+                        waiting.remove(&id);
+                    }
+                }
+                for (heard, answer, theirs) in waiting.values_mut() {
+                    prop_assert_eq!(&*heard.0.lock().unwrap(), &*theirs);
+                    prop_assert!(answer.try_recv().is_err(), "an answer that is not theirs");
+                }
+                prop_assert_eq!(pending.lock().waiting.len(), waiting.len(), "nothing is left behind");
+            }
+            prop_assert!(owner.try_recv().is_err(), "none of it is for the owner");
+        }
     }
 }
