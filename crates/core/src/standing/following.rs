@@ -158,12 +158,14 @@ impl Following {
         again
     }
 
-    /// What told of them is gone.
-    pub(super) fn lost(&mut self, instead: &Knows) {
+    /// What told of them is gone. `told`: as in [`Self::remove`].
+    pub(super) fn lost(&mut self, instead: &Knows, told: bool) {
         for followed in self.subjects.values_mut().filter(|followed| followed.knows == Knows::Yes) {
             followed.knows = instead.clone();
         }
-        self.sweep();
+        if !told {
+            self.sweep();
+        }
     }
 
     /// What a server that is told in this way can tell of.

@@ -364,7 +364,8 @@ impl Standing {
         let retry_at = now + Self::LISTEN_AGAIN_AFTER;
         let why = "its stream ended".to_owned();
         session.stream = Knows::Missed { retry_at, attempts: 0, why: why.clone() };
-        self.following.lost(&Knows::Missed { retry_at, attempts: 0, why });
+        let told = session.under_way.is_some();
+        self.following.lost(&Knows::Missed { retry_at, attempts: 0, why }, told);
     }
 }
 
