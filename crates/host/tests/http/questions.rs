@@ -1,6 +1,9 @@
 //! Servers that ask something before they answer.
 
-use crate::stage::{NAME, call, legacy, modern, promptly, raw, said, serve, spec_over, until_ready};
+use crate::script::{Act, Script, good_manners, open_ended};
+use crate::stage::{
+    NAME, call, eventually, host, legacy, modern, promptly, raw, said, serve, spec, spec_over, until_ready,
+};
 use bytes::Bytes;
 use gripfast::config::UrlTransport;
 use gripfast::transport::{BoxFuture, Listener};
@@ -8,6 +11,8 @@ use gripfast::{CallOptions, Host};
 use gripfast_demo::RunningServer;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A caller that says yes to everything.
 struct Agreeable;
@@ -66,4 +71,41 @@ async fn what_a_modern_caller_says_of_itself_reaches_the_server_and_its_question
     let answer = promptly(host.request(NAME, "tools/call", Some(params))).await.unwrap();
     let result: Value = serde_json::from_str(answer.result().unwrap().get()).unwrap();
     assert_eq!(result["resultType"], "input_required");
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_asked_waits_for_the_stream_on_which_its_server_may_ask() {
+    let open = Arc::new(Notify::new());
+    let opening = Arc::clone(&open);
+    let script = Script::new(move |heard| match heard.method.as_str() {
+        "GET" => Act::SayOnceAndHold(Arc::clone(&opening), open_ended("text/event-stream")),
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = host(spec(&script.url()));
+    let options = CallOptions { listener: Some(Arc::new(Agreeable)), ..CallOptions::default() };
+    let params = raw(&json!({ "name": "act", "arguments": {} }));
+    let calling =
+        tokio::spawn(async move { host.request_with(NAME, "tools/call", Some(params), options).await });
+    eventually("the tools were listed", || !script.calls_of("tools/list").is_empty()).await;
+    eventually("the stream was asked for", || !script.with_method("GET").is_empty()).await;
+    // A moment for what must not happen: as long as a call takes, several times over.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(script.calls_of("tools/call").len(), 0, "there is no stream yet on which it could be asked");
+    open.notify_one();
+    promptly(calling).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn c03_a_server_that_says_nothing_about_its_stream_is_called_all_the_same() {
+    let never = Arc::new(Notify::new());
+    let script = Script::new(move |heard| match heard.method.as_str() {
+        "GET" => Act::SayOnceAndHold(Arc::clone(&never), Vec::new()),
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = host(spec(&script.url()));
+    let options = CallOptions { listener: Some(Arc::new(Agreeable)), ..CallOptions::default() };
+    let params = raw(&json!({ "name": "act", "arguments": {} }));
+    promptly(host.request_with(NAME, "tools/call", Some(params), options)).await.unwrap();
 }

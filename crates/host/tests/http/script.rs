@@ -40,6 +40,8 @@ pub(crate) enum Act {
     Say(Vec<u8>),
     /// Say these bytes and keep the connection open.
     SayAndHold(Vec<u8>),
+    /// Say these bytes, but not before this is so, and keep the connection open.
+    SayOnceAndHold(Arc<Notify>, Vec<u8>),
     /// Say these bytes, then more and more of the same, for as long as somebody reads. Counts the bytes.
     Endless(Vec<u8>, Vec<u8>, Arc<AtomicUsize>),
     /// Pass it on, and the answer back.
@@ -137,6 +139,11 @@ async fn serve(mut stream: TcpStream, notes: &Mutex<Vec<Heard>>, play: &Play) {
             let _ = stream.shutdown().await;
         }
         Act::SayAndHold(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+            until_closed(&mut stream).await;
+        }
+        Act::SayOnceAndHold(so, bytes) => {
+            so.notified().await;
             let _ = stream.write_all(&bytes).await;
             until_closed(&mut stream).await;
         }

@@ -31,6 +31,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use pool::Body;
 use std::sync::Arc;
 use std::time::Duration;
+use stream::FirstStream;
 use url::Url;
 
 /// A link to a Streamable HTTP endpoint.
@@ -39,6 +40,7 @@ pub(super) struct HttpLink {
     address: Arc<Address>,
     inbox: Inbox,
     max_message: usize,
+    first_stream: FirstStream,
 }
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -62,7 +64,7 @@ impl HttpLink {
     pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
         let Surroundings { inbox, max_message, stderr: _ } = surroundings;
         let address = client.address(url)?;
-        Ok(Self { client, address, inbox, max_message })
+        Ok(Self { client, address, inbox, max_message, first_stream: FirstStream::default() })
     }
 
     fn ask(&self, method: Method, session: &Session, accept: HeaderValue, body: Vec<u8>) -> Ask {
@@ -98,6 +100,9 @@ impl HttpLink {
         goodbye: &mut Goodbye<'_>,
     ) -> Result<Reply, Box<Trouble>> {
         let during = request.during;
+        if request.listener.is_some() {
+            self.first_stream.settled().await;
+        }
         let response = self.post(session, &mut request).await?;
         goodbye.taken = Taken::Surely;
         if !response.status().is_success() {
@@ -266,7 +271,12 @@ impl Link for HttpLink {
     fn listen(self: Arc<Self>, session: Arc<Session>) -> Option<Listening> {
         // The modern era has no GET stream; there, listening is a request of its own.
         (session.era == Era::Legacy).then(|| {
-            let task = tokio::spawn(async move { stream::follow(&self, &session).await });
+            self.first_stream.begins();
+            let task = tokio::spawn(async move {
+                // However it ends, nobody waits for it any longer.
+                let opening = self.first_stream.while_opening();
+                stream::follow(&self, &session, opening).await;
+            });
             Listening::in_task(task.abort_handle())
         })
     }

@@ -9,14 +9,68 @@ use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_wire::envelope::Message;
 use http::{HeaderValue, Method};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Whether the first stream of a link is open yet. Some servers ask there what a call wants to know, and what they ask
+/// while there is no stream is lost, to them as well: their call waits for an answer that nobody gives. So the first
+/// calls of those who can be asked wait for it, which takes no longer than the listing of the tools beside it. A stream
+/// that follows in a new session is not waited for: the calls that it is renewed for have waited already.
+#[derive(Debug, Default)]
+pub(super) struct FirstStream {
+    begun: AtomicBool,
+    is_opening: AtomicBool,
+    settled: Notify,
+}
+
+/// As long as this lives, a stream is being opened.
+pub(super) struct WhileOpening<'a>(&'a FirstStream);
+
+impl FirstStream {
+    /// A server that says nothing about its stream does not keep calls from it for longer.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    pub(super) fn begins(&self) {
+        if !self.begun.swap(true, Ordering::AcqRel) {
+            self.is_opening.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn while_opening(&self) -> WhileOpening<'_> {
+        WhileOpening(self)
+    }
+
+    /// Waits until it is open, refused or late.
+    pub(super) async fn settled(&self) {
+        if !self.is_opening.load(Ordering::Acquire) {
+            return;
+        }
+        let mut settled = pin!(self.settled.notified());
+        settled.as_mut().enable();
+        if self.is_opening.load(Ordering::Acquire) {
+            let _ = tokio::time::timeout(Self::PATIENCE, settled).await;
+            // Whoever comes later does not wait again.
+            self.is_opening.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for WhileOpening<'_> {
+    fn drop(&mut self) {
+        self.0.is_opening.store(false, Ordering::Release);
+        self.0.settled.notify_waiters();
+    }
+}
+
 /// Follows the stream for as long as the server has one. Whatever stands in the way is told to the owner,
 /// who then looks after the link: an idle upstream is known to be away before anybody calls.
-pub(super) async fn follow(link: &HttpLink, session: &Session) {
+pub(super) async fn follow(link: &HttpLink, session: &Session, opening: WhileOpening<'_>) {
+    let mut opening = Some(opening);
     let mut last_event: Option<String> = None;
     let mut pause = FIRST_PAUSE;
     let mut was_open = false;
@@ -26,7 +80,9 @@ pub(super) async fn follow(link: &HttpLink, session: &Session) {
             ask.headers.insert(LAST_EVENT_ID, last);
         }
         // In a box, because there is one of these for each server: once the stream is open, its memory is free.
-        let retry = match Box::pin(link.client.send(ask, During::Probe)).await {
+        let answered = Box::pin(link.client.send(ask, During::Probe)).await;
+        drop(opening.take());
+        let retry = match answered {
             Ok(response) => match (response.status().as_u16(), answer::kind_of(&response)) {
                 (200..=299, Kind::Events) => {
                     was_open = true;
