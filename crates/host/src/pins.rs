@@ -101,6 +101,13 @@ impl Pinboard {
         self.compared_on.store(epoch.number(), Ordering::Release);
     }
 
+    /// The server of the link of epoch `old` has forgotten its session and nothing else: what was compared there holds
+    /// for `new` until the listing that follows. Waiting for that would double the time of every forgotten session.
+    pub(crate) fn go_on_from(&self, old: Epoch, new: Epoch) {
+        let (old, new) = (old.number(), new.number());
+        let _ = self.compared_on.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Whether tools may have changed unseen: something is pinned and enforced, and on the link of this epoch
     /// nothing was held up against it yet.
     pub(crate) fn are_behind(&self, epoch: Epoch) -> bool {

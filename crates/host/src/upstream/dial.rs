@@ -275,6 +275,7 @@ impl Upstream {
                 let (session, server) = (Arc::new(session), Arc::new(server));
                 let mut renewed = self.live_with(epoch, live.route, link, session, server, underway);
                 renewed.calls = self.restore(&renewed, &marked).await;
+                self.pins.go_on_from(live.epoch, epoch);
                 Ok(renewed)
             }
             Err(Miss::AnotherEra(evidence) | Miss::Away(evidence)) => Err(classify(&evidence)),

@@ -207,6 +207,16 @@ async fn g02_a_first_call_after_a_restart_goes_only_after_the_tools_were_compare
 }
 
 #[tokio::test(start_paused = true)]
+async fn d02_a_call_in_a_renewed_session_does_not_wait_for_a_listing() {
+    let (host, server) = with_pinned(&memory(), PinMode::Enforce).await;
+    server.list_within(Some(Duration::from_secs(1)));
+    server.forget_session();
+    let begun = Instant::now();
+    call(&host, "read", "k").await.unwrap();
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn g02_nobody_waits_for_a_comparison_that_nobody_asked_for_or_that_cannot_be_made() {
     for mode in [PinMode::Warn, PinMode::Off] {
         let (host, server) = with_pinned(&memory(), mode).await;
