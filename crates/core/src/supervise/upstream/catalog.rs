@@ -4,48 +4,25 @@ use super::{Action, Upstream};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
-use crate::supervise::link::{CatalogState, Link};
+use crate::supervise::link::CatalogState;
 use crate::time::Mono;
 use std::time::Duration;
 
 impl Upstream {
     /// Whether the catalog is being listed on the link of this epoch.
     pub fn is_listing(&self, epoch: Epoch) -> bool {
-        match &self.link {
-            Link::Ready(ready) if ready.epoch == epoch => {
-                matches!(ready.catalog, CatalogState::FirstListing { .. } | CatalogState::Listing { .. })
-            }
-            Link::Ready(_)
-            | Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => false,
-        }
+        self.ready_on(epoch).is_some_and(|ready| match ready.catalog {
+            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } => true,
+            CatalogState::Fresh | CatalogState::Stale { .. } => false,
+        })
     }
 
     /// Whether the catalog of the link of this epoch is known, or about to be.
     pub fn has_catalog(&self, epoch: Epoch) -> bool {
-        match &self.link {
-            Link::Ready(ready) if ready.epoch == epoch => match ready.catalog {
-                CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => {
-                    true
-                }
-                CatalogState::Stale { .. } => false,
-            },
-            Link::Ready(_)
-            | Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => false,
-        }
+        self.ready_on(epoch).is_some_and(|ready| match ready.catalog {
+            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => true,
+            CatalogState::Stale { .. } => false,
+        })
     }
 
     pub(super) fn on_catalog_listed(&mut self, now: Mono, epoch: Epoch) {

@@ -460,17 +460,7 @@ impl Upstream {
 
     /// The number of the present link or session, if it is usable.
     pub fn ready_epoch(&self) -> Option<Epoch> {
-        match &self.link {
-            Link::Ready(ready) => Some(ready.epoch),
-            Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        }
+        self.ready().map(|ready| ready.epoch)
     }
 
     /// What it is blocked by, if it is.
@@ -689,6 +679,25 @@ impl Upstream {
     fn idle_stop_at(&self) -> Option<Mono> {
         let unused = self.spec.lazy && self.in_flight == 0 && self.waiting == 0 && self.holders == 0;
         unused.then(|| self.used_at + self.spec.idle_timeout)
+    }
+
+    fn ready(&self) -> Option<&Ready> {
+        match &self.link {
+            Link::Ready(ready) => Some(ready),
+            Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => None,
+        }
+    }
+
+    /// The link of this epoch, if it is the present one.
+    fn ready_on(&self, epoch: Epoch) -> Option<&Ready> {
+        self.ready().filter(|ready| ready.epoch == epoch)
     }
 
     fn ready_at(&mut self, epoch: Epoch) -> Option<&mut Ready> {
