@@ -15,8 +15,9 @@ pub struct Backoff {
 impl Backoff {
     /// While an outage is this young, most causes are a restart that takes a moment: try often.
     pub const EAGER_FOR: Duration = Duration::from_secs(2);
-    /// The longest pause while eager.
-    pub const EAGER_PAUSE: Duration = Duration::from_millis(250);
+    /// The longest pause while eager. Whoever comes back in that time is to serve within a quarter of a second, and
+    /// what the pause leaves of it is for the dial and the handshake.
+    pub const EAGER_PAUSE: Duration = Duration::from_millis(200);
 
     /// A fresh schedule for a new outage.
     pub fn new(spec: &RestartSpec) -> Self {
@@ -47,6 +48,10 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Within this a server that was away for less than two seconds is to serve again, counted from its return.
+    const BACK_WITHIN: Duration = Duration::from_millis(250);
 
     fn schedule(attempt_takes: Duration, attempts: usize) -> Vec<(Duration, Duration)> {
         let mut backoff = Backoff::new(&RestartSpec::default());
@@ -77,7 +82,7 @@ mod tests {
         let pauses = schedule(Duration::from_millis(1), 40);
         let patient: Vec<Duration> =
             pauses.iter().filter(|(age, _)| *age >= Backoff::EAGER_FOR).map(|(_, pause)| *pause).collect();
-        let mut nominal = Duration::from_millis(500);
+        let mut nominal = Duration::from_millis(400);
         for pause in &patient {
             let (low, high) = (nominal.mul_f64(0.8), nominal.mul_f64(1.2));
             assert!((low..=high).contains(pause), "{pause:?} is not around {nominal:?}");
@@ -93,5 +98,35 @@ mod tests {
         let mut jitter = Jitter::seeded(1);
         backoff.next(Duration::ZERO, &mut jitter);
         assert!(backoff.next(Duration::ZERO, &mut jitter) >= Duration::from_millis(800));
+    }
+
+    proptest! {
+        /// However long each attempt takes and whatever the dice say: a server that is back before the outage is two
+        /// seconds old is dialed soon enough to be greeted within [`BACK_WITHIN`] of its return.
+        #[test]
+        fn b02_a_server_that_is_back_within_two_seconds_is_dialed_in_time_to_serve_within_a_quarter_second(
+            seed: u64,
+            back_at in 0u64..2_000,
+            attempts in prop::collection::vec(0u64..200, 64),
+        ) {
+            const GREETED_WITHIN: Duration = Duration::from_millis(50);
+            let back_at = Duration::from_millis(back_at);
+            let mut backoff = Backoff::new(&RestartSpec::default());
+            let mut jitter = Jitter::seeded(seed);
+            let mut age = Duration::ZERO;
+            for takes in attempts {
+                // The attempt that fails at this age may have begun before the return.
+                if age >= Backoff::EAGER_FOR {
+                    break;
+                }
+                let dialed_at = age + backoff.next(age, &mut jitter);
+                if dialed_at >= back_at {
+                    let served_at = dialed_at + GREETED_WITHIN;
+                    prop_assert!(served_at - age.max(back_at) <= BACK_WITHIN, "{back_at:?}, {dialed_at:?}");
+                    break;
+                }
+                age = dialed_at + Duration::from_millis(takes);
+            }
+        }
     }
 }

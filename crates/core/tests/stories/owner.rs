@@ -79,7 +79,8 @@ fn b02_a_server_that_is_away_is_dialed_eagerly_for_two_seconds_then_ever_more_pa
         dialed_at.push(world.mono - begin);
     }
     let pauses: Vec<_> = dialed_at.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
-    assert!(pauses.iter().filter(|(at, _)| *at < 2 * SEC).all(|(_, pause)| *pause <= 251 * MS), "{pauses:?}");
+    // What is left of a quarter of a second is for the dial and the handshake.
+    assert!(pauses.iter().filter(|(at, _)| *at < 2 * SEC).all(|(_, pause)| *pause <= 201 * MS), "{pauses:?}");
     assert!(pauses.iter().all(|(_, pause)| *pause <= 36 * SEC));
     assert!(pauses.last().is_some_and(|(_, pause)| *pause >= 10 * SEC), "{pauses:?}");
 }
