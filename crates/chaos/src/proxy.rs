@@ -333,7 +333,7 @@ mod tests {
     async fn on_a_late_line_pieces_follow_each_other_without_adding_up() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let proxy = Proxy::to(listener.local_addr().unwrap().port()).await.unwrap();
-        let late = Duration::from_secs(1);
+        let late = Duration::from_secs(3);
         proxy.set(Weather::Late(late));
         let mut near = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         let (mut far, _) = listener.accept().await.unwrap();

@@ -1,20 +1,26 @@
 //! Calls beside calls, servers beside servers: nobody waits for somebody else's trouble.
 
-use crate::stage::{Stage, call, millis, until};
+use crate::stage::{LONG_ENOUGH, Stage, call, millis, until};
 use gripfast::{Code, State};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 #[tokio::test]
-async fn c06_two_slow_calls_to_one_child_run_side_by_side() {
+async fn c06_slow_calls_to_one_child_run_side_by_side() {
     let stage = Stage::new();
     stage.spawn_ready("demo", stage.demo(&[])).await;
-    let begun = Instant::now();
-    let slow = || stage.call("demo", "sleep", json!({ "ms": 1000 }));
-    let (one, two) = tokio::join!(slow(), slow());
-    assert_eq!((one.as_deref(), two.as_deref()), (Ok("slept 1000 ms"), Ok("slept 1000 ms")));
-    assert!(begun.elapsed() < millis(1900), "{:?}", begun.elapsed());
+    // Had they to take turns, the first would keep the others waiting for ten minutes.
+    let endless = stage.call("demo", "sleep", json!({ "ms": 600_000 }));
+    let others = async {
+        stage.until("demo", |status| status.supervision.in_flight == 1).await;
+        let slow = || stage.call("demo", "sleep", json!({ "ms": 100 }));
+        tokio::join!(slow(), slow())
+    };
+    let (one, two) = tokio::select! {
+        answer = endless => panic!("{answer:?}"),
+        answers = others => answers,
+    };
+    assert_eq!((one.as_deref(), two.as_deref()), (Ok("slept 100 ms"), Ok("slept 100 ms")));
 }
 
 #[tokio::test]
@@ -22,14 +28,13 @@ async fn c06_a_child_that_stops_reading_costs_bounded_time_and_nothing_is_done_t
     let stage = Stage::new();
     let counter = stage.file("counter");
     let mut deaf = stage.demo(&["--counter-file", &counter]);
-    deaf.supervision.timeouts.call = millis(600);
-    deaf.supervision.keepalive.timeout = millis(600);
+    deaf.supervision.timeouts.call = millis(3000);
+    deaf.supervision.keepalive.timeout = millis(3000);
     let old = stage.spawn_ready("deaf", deaf).await;
     stage.spawn_ready("fine", stage.demo(&[])).await;
     stage.call("deaf", "misbehave", json!({ "how": "stop_reading" })).await.unwrap();
 
     // Together more than the pipe takes, so that some are written, one in part, and the rest not at all.
-    let begun = Instant::now();
     let calls = (0..300).map(|n| {
         let (host, ballast) = (stage.host.clone(), "x".repeat(2000));
         let arguments = json!({ "key": format!("k{n}"), "ballast": ballast });
@@ -38,16 +43,16 @@ async fn c06_a_child_that_stops_reading_costs_bounded_time_and_nothing_is_done_t
     let calls: Vec<_> = calls.collect();
     stage.until("deaf", |status| status.supervision.in_flight > 1).await;
     for n in 0..20 {
-        let asked = Instant::now();
         stage.echo("fine", &format!("undisturbed {n}")).await;
-        assert!(asked.elapsed() < millis(500), "a neighbour waits: {:?}", asked.elapsed());
     }
+    let waiting = calls.iter().filter(|call| !call.is_finished()).count();
+    assert_eq!(waiting, 300, "the neighbour was served before any of these had its answer");
     let mut codes: BTreeMap<&str, u32> = BTreeMap::new();
     for call in calls {
-        let code = call.await.unwrap().map_or_else(|error| error.code.word(), |_| "served");
+        let ended = tokio::time::timeout(LONG_ENOUGH, call).await.expect("its time is bounded");
+        let code = ended.unwrap().map_or_else(|error| error.code.word(), |_| "served");
         *codes.entry(code).or_default() += 1;
     }
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert!(codes.contains_key(Code::Timeout.word()), "{codes:?}");
 
     stage.replaced("deaf", old).await;
@@ -103,15 +108,14 @@ async fn c07_a_child_is_told_that_nobody_waits_any_more_in_a_line_of_its_own() {
 async fn b08_a_server_that_never_comes_up_does_not_delay_the_others() {
     let stage = Stage::new();
     let mut mute = stage.demo(&["--never-answer-initialize", "--ignore-stdin-close", "--ignore-sigterm"]);
-    mute.supervision.timeouts.connect = millis(200);
+    mute.supervision.timeouts.connect = 10 * LONG_ENOUGH;
     stage.host.spawn("mute", mute).unwrap();
     stage.host.spawn("dying", stage.demo(&["--exit-at-start", "always"])).unwrap();
     stage.spawn_ready("fine", stage.demo(&[])).await;
     for n in 0..50 {
-        let asked = Instant::now();
         stage.echo("fine", &format!("undisturbed {n}")).await;
-        assert!(asked.elapsed() < millis(500), "{:?}", asked.elapsed());
     }
+    assert_eq!(stage.status("mute").supervision.state, State::Starting, "it is still being waited for");
     stage.host.shutdown().await;
     stage.nothing_is_left().await;
 }

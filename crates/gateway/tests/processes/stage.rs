@@ -14,7 +14,7 @@ pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 pub(crate) const MARK: &str = "STAGE_MARK";
 
 /// Nothing that is waited for takes this long, even on a slow machine; a test that gets here has failed.
-const LONG_ENOUGH: Duration = Duration::from_secs(30);
+pub(crate) const LONG_ENOUGH: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 

@@ -5,7 +5,6 @@ use crate::stage::{call, echo, legacy, promptly, raw, ready_host, serve, spec, s
 use gripfast::{Code, Fate, Host};
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A server that answers every call of a tool in this way.
 async fn answering(play: impl Fn(&Heard) -> Act + Send + Sync + 'static) -> Script {
@@ -137,10 +136,8 @@ async fn c03_the_callers_own_patience_is_a_limit_too() {
     let host = ready_host(spec(&server.url())).await;
     let options = gripfast::CallOptions { patience: Some(Duration::from_millis(200)), ..Default::default() };
     let params = raw(&json!({ "name": "sleep", "arguments": { "ms": 60_000 } }));
-    let begun = Instant::now();
     let error = promptly(host.request_with(crate::stage::NAME, "tools/call", Some(params), options)).await;
     assert_eq!(error.unwrap_err().code, Code::Timeout);
-    assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]

@@ -137,9 +137,7 @@ async fn an_answer_on_the_stream_counts_even_if_its_post_is_never_answered() {
     })
     .await;
     let host = ready_host(spec_over(&script.at("/sse"), UrlTransport::Sse)).await;
-    let begun = tokio::time::Instant::now();
     assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use gripfast::{Code, Event, Fate, State};
 use gripfast_demo::Options;
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::Instant;
 
 #[tokio::test]
 async fn b02_an_idle_server_that_dies_is_missed_and_brought_back_without_any_call() {
@@ -60,11 +59,9 @@ async fn c04_a_held_call_ends_with_its_wait_and_was_not_sent() {
     impatient.supervision.timeouts.reconnect_wait = Duration::from_millis(300);
     let host = ready_host(impatient).await;
     server.stop().await;
-    let begun = Instant::now();
     let error = count(&host, "never").await.unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::Reconnecting, Fate::NotSent), "{error}");
     assert!(error.text.contains("connection refused"), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]
@@ -158,9 +155,7 @@ async fn b08_a_server_that_is_away_neither_delays_nor_unlists_another() {
     let host = ready_host(spec(&server.url())).await;
     let nowhere = free_address().await;
     host.spawn("away", spec_over(&format!("http://{nowhere}/mcp"), UrlTransport::Http)).unwrap();
-    let begun = Instant::now();
-    let found = host.discover(Duration::from_millis(200)).await;
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    let found = promptly(host.discover(Duration::from_millis(200))).await;
     let found: Vec<_> = found.iter().map(|row| (row.server.as_str(), row.catalog.is_ok())).collect();
     assert_eq!(found, [(NAME, true), ("away", false)]);
     let arguments = raw(&json!({ "text": "hi" }));
