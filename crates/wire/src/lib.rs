@@ -21,6 +21,7 @@
 //! | [`tasks`] | the ids of work that goes on after its answer |
 //! | [`roots`] | the directories that servers may work in |
 //! | [`log`] | how severe a log message is |
+//! | [`trace`] | the trace that a request is part of |
 //! | [`subscriptions`] | what is followed, and what tells of it |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
@@ -47,6 +48,7 @@ pub mod schema;
 pub mod sse;
 pub mod subscriptions;
 pub mod tasks;
+pub mod trace;
 
 pub use envelope::{Id, Malformed, Message, Outcome, RequestId};
 pub use era::{Era, ProtocolVersion};

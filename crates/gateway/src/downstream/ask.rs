@@ -25,6 +25,8 @@ use std::time::Duration;
 pub(crate) struct Asked<'a> {
     /// The era in which the client asks.
     pub(crate) era: Era,
+    /// What the client calls the request.
+    pub(crate) id: Id<'a>,
     pub(crate) method: &'a str,
     pub(crate) params: Option<&'a RawValue>,
     /// Who hears of its progress, and is asked.
@@ -92,7 +94,7 @@ impl Gateway {
     /// Answers a request.
     pub(crate) async fn ask(&self, asked: Asked<'_>) -> Told {
         let Some(telemetry) = self.telemetry.get() else { return self.answer(asked).await };
-        let span = telemetry.serving(asked.method, asked.params);
+        let span = telemetry.serving(asked.id, asked.method, asked.params);
         let told = span.around(self.answer(asked)).await;
         span.served(&told);
         told

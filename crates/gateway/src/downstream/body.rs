@@ -5,7 +5,9 @@ use super::refusal::{self, Overload};
 use crate::shares::{Exhausted, Peer, Share, Shares};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use gripfast::wire::era::meta;
+use gripfast::wire::trace::TraceContext;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use std::sync::Arc;
@@ -38,6 +40,21 @@ impl Received {
         let peer = Peer::default();
         let memory = shares.take(&peer, bytes.len()).map_err(no_memory)?;
         Ok(Self { bytes, peer, memory: Arc::new(memory) })
+    }
+
+    /// The same message, with the trace that its headers speak of where it does not speak of one itself. The few
+    /// bytes of it are not counted.
+    pub(super) fn traced_by(mut self, headers: &HeaderMap) -> Self {
+        const PARENT: HeaderName = HeaderName::from_static(meta::TRACEPARENT);
+        const STATE: HeaderName = HeaderName::from_static(meta::TRACESTATE);
+        if headers.contains_key(PARENT) {
+            let values = |name: HeaderName| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+            let said = TraceContext::in_headers(values(PARENT), values(STATE));
+            if let Some(message) = said.and_then(|said| said.written_into(&self.bytes)) {
+                self.bytes = message.into();
+            }
+        }
+        self
     }
 
     /// A part of the same message.

@@ -71,7 +71,7 @@ where
     let (head, body) = request.into_parts();
     match head.method {
         Method::POST => match body::read(&gateway.bodies, peer, body).await {
-            Ok(body) => post(gateway, &head.headers, &body).await,
+            Ok(body) => post(gateway, &head.headers, &body.traced_by(&head.headers)).await,
             Err(refusal) => *refusal,
         },
         // The modern era has neither streams to open nor sessions to end.
@@ -522,7 +522,9 @@ pub(super) async fn answer(
         foreign if era::lacks(era, foreign) => {
             Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {foreign}")))
         }
-        method => gateway.ask(Asked { era, method, params: request.params, ear, client }).await,
+        method => {
+            gateway.ask(Asked { era, id: request.id, method, params: request.params, ear, client }).await
+        }
     };
     respond::respond(era, &request.method, request.id, told)
 }

@@ -117,8 +117,9 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
     let Some(client) = client.filter(|client| client.principal == peer.principal()) else {
         return plain(StatusCode::NOT_FOUND, "Could not find session\n");
     };
-    let message = match body::read(&shared.gateway.bodies, peer, request.into_body()).await {
-        Ok(message) => message,
+    let (head, body) = request.into_parts();
+    let message = match body::read(&shared.gateway.bodies, peer, body).await {
+        Ok(message) => message.traced_by(&head.headers),
         Err(refusal) => return *refusal,
     };
     match client.to_gateway.try_send(message) {

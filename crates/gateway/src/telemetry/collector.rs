@@ -2,11 +2,12 @@
 //! program reads.
 
 use super::gauges;
-use super::span::{Side, Span};
+use super::span::{Direction, Side, Span};
 use crate::metrics::Facts;
 use async_trait::async_trait;
 use bytes::Bytes;
 use gripfast::RawValue;
+use gripfast::wire::Id;
 use http::{Request, Response};
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry::trace::TracerProvider;
@@ -92,14 +93,14 @@ impl Telemetry {
     }
 
     /// A request of a client begins.
-    pub(crate) fn serving(&self, method: &str, params: Option<&RawValue>) -> Span {
-        Span::begin(&self.tracer, &self.served, None, method, params)
+    pub(crate) fn serving(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> Span {
+        Span::begin(&self.tracer, &self.served, Direction::From(id), method, params)
     }
 
     /// A request to a server begins, on behalf of the one that is being served.
     pub(crate) fn sending(&self, server: &str, method: &str, params: &RawValue) -> Span {
-        let around = Context::current();
-        Span::begin(&self.tracer, &self.sent, Some((server, around)), method, Some(params))
+        let under = Context::current();
+        Span::begin(&self.tracer, &self.sent, Direction::To { server, under }, method, Some(params))
     }
 
     /// Tells what is left to tell, within a few seconds.

@@ -2,6 +2,7 @@
 
 use crate::downstream::Told;
 use crate::metrics::Facts;
+use gripfast::wire::Id;
 use gripfast::{Answer, CallError, RawValue};
 use std::convert::Infallible;
 
@@ -30,7 +31,7 @@ impl Telemetry {
         match self.0 {}
     }
 
-    pub(crate) fn serving(&self, _method: &str, _params: Option<&RawValue>) -> Span {
+    pub(crate) fn serving(&self, _id: Id<'_>, _method: &str, _params: Option<&RawValue>) -> Span {
         match self.0 {}
     }
 

@@ -1,6 +1,7 @@
 //! What is told of one request: which it was, how it ended and how long it took, as a span and as a duration.
 
 use crate::downstream::Told;
+use gripfast::wire::Id;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::{Answer, CallError, RawValue, Spread};
 use opentelemetry::metrics::{Histogram, Meter};
@@ -60,12 +61,22 @@ enum End {
     },
 }
 
+/// Where a request comes from, or goes to.
+pub(super) enum Direction<'a> {
+    /// From a client, which calls it by this id.
+    From(Id<'a>),
+    /// To this server, under the span of what it is made for. It has an id for each attempt, which are the host's.
+    To { server: &'a str, under: Context },
+}
+
 impl Span {
-    /// `toward` names the server that is asked, and the span under which that happens.
+    /// The longest id that is told. Clients count, or make up something as long as a UUID.
+    const LONGEST_ID: usize = 64;
+
     pub(super) fn begin(
         tracer: &SdkTracer,
         side: &Side,
-        toward: Option<(&str, Context)>,
+        direction: Direction<'_>,
         method: &str,
         params: Option<&RawValue>,
     ) -> Self {
@@ -76,12 +87,16 @@ impl Span {
         if method == "tools/call" {
             labels.push(KeyValue::new("gen_ai.operation.name", "execute_tool"));
         }
-        let parent = match toward {
-            Some((server, around)) => {
+        let mut id = None;
+        let parent = match direction {
+            Direction::To { server, under } => {
                 labels.push(KeyValue::new("gripfast.server", server.to_owned()));
-                around
+                under
             }
-            None => {
+            Direction::From(asked) => {
+                let text = asked.as_text().unwrap_or_else(|| asked.as_raw().into());
+                id = (text.len() <= Self::LONGEST_ID)
+                    .then(|| KeyValue::new("jsonrpc.request.id", text.into_owned()));
                 let meta = params.as_ref().and_then(|params| params.object("_meta"));
                 meta.map_or_else(Context::new, |meta| TraceContextPropagator::new().extract(&Carried(&meta)))
             }
@@ -90,7 +105,7 @@ impl Span {
             Some(target) => format!("{method} {}", target.value),
             None => method.to_owned(),
         };
-        let told = labels.iter().cloned().chain(target.clone()).collect::<Vec<_>>();
+        let told = labels.iter().cloned().chain(target.clone()).chain(id).collect::<Vec<_>>();
         let span = tracer.span_builder(name).with_kind(side.kind.clone()).with_attributes(told);
         let span = span.start_with_context(tracer, &parent);
         Self {

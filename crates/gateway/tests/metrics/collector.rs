@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -102,10 +102,10 @@ async fn take_metrics(State((_, to)): State<Told>, body: Bytes) {
     }
 }
 
-/// A server with one tool, `t`, and what it was told of the trace of each call.
+/// A server with one tool, `t`, and what it was told of the trace of each call: its `_meta`, with the header beside it.
 async fn modern_server() -> (String, UnboundedReceiver<Value>) {
     let (tell, heard) = unbounded_channel();
-    let answer = |State(tell): State<UnboundedSender<Value>>, body: Bytes| async move {
+    let answer = |State(tell): State<UnboundedSender<Value>>, headers: HeaderMap, body: Bytes| async move {
         let asked: Value = serde_json::from_slice(&body).unwrap();
         let result = match asked["method"].as_str().unwrap() {
             "server/discover" => {
@@ -115,7 +115,9 @@ async fn modern_server() -> (String, UnboundedReceiver<Value>) {
                 json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }], "ttlMs": 0, "cacheScope": "private" })
             }
             _ => {
-                tell.send(asked["params"]["_meta"].clone()).unwrap();
+                let mut told = asked["params"]["_meta"].clone();
+                told["header"] = headers.get("traceparent").map_or("", |said| said.to_str().unwrap()).into();
+                tell.send(told).unwrap();
                 json!({ "content": [{ "type": "text", "text": "done" }], "isError": true })
             }
         };
@@ -236,6 +238,7 @@ async fn f04_a_call_is_told_to_the_collector_as_two_spans_of_its_clients_trace()
     }
     assert_eq!((served.name.as_str(), sent.name.as_str()), ("tools/call raw__t", "tools/call t"));
     assert_eq!(hex(&served.parent_span_id), CALLER);
+    assert_eq!(label(&served.attributes, "jsonrpc.request.id"), Some("1"));
     assert_eq!(sent.parent_span_id, served.span_id);
     assert_eq!(label(&sent.attributes, "gripfast.server"), Some("raw"));
 
@@ -245,6 +248,7 @@ async fn f04_a_call_is_told_to_the_collector_as_two_spans_of_its_clients_trace()
         format!("00-{TRACE}-{}-01", hex(&sent.span_id)),
         "the server goes on from ours"
     );
+    assert_eq!(meta["header"], meta["traceparent"], "and whatever stands between need not know MCP");
     assert_eq!(meta["tracestate"], "vendor=1");
 }
 

@@ -173,8 +173,8 @@ pub struct Outgoing {
     pub message: Vec<u8>,
     /// The `Mcp-Name` header of the modern era.
     pub name: Option<String>,
-    /// The `Mcp-Param-*` headers of the modern era.
-    pub param_headers: Vec<(String, String)>,
+    /// Further headers that repeat parts of the message: `Mcp-Param-*` of the modern era, and the trace context.
+    pub headers: Vec<(String, String)>,
     /// What this is part of; evidence says so.
     pub during: During,
     /// Set by the transport when the first byte may have left us.

@@ -295,7 +295,7 @@ impl Upstream {
             method: method.to_owned(),
             message: envelope::request(id, method, with_context.as_deref().or(params)),
             name: own_name(live, method, params),
-            param_headers,
+            headers: param_headers,
             during,
             sent: Arc::default(),
             listener: None,

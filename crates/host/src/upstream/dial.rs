@@ -444,7 +444,7 @@ impl Upstream {
             method: method.to_owned(),
             message: envelope::request(id, method, params),
             name: None,
-            param_headers: Vec::new(),
+            headers: Vec::new(),
             during: During::Handshake,
             sent: Arc::default(),
             listener: None,

@@ -259,7 +259,7 @@ impl Upstream {
             method: subscriptions::LISTEN.to_owned(),
             message: envelope::request(id, subscriptions::LISTEN, Some(&params)),
             name: None,
-            param_headers: Vec::new(),
+            headers: Vec::new(),
             during: During::Probe,
             sent: Arc::default(),
             listener: None,

@@ -21,6 +21,7 @@ use gripfast_wire::envelope::Message;
 use gripfast_wire::era::meta;
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
+use gripfast_wire::trace::TraceContext;
 use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -302,7 +303,7 @@ impl Upstream {
             Some(patch_payload(params, &Patch::new(), &patch).map_err(|error| unusable(&error))?)
         };
         let params = patched.as_deref().or(params);
-        let (name, param_headers) = match live.session.era {
+        let (name, mut headers) = match live.session.era {
             Era::Modern => {
                 let standard =
                     headers::standard_headers(&order.method, params).map_err(|error| unusable(&error))?;
@@ -310,12 +311,17 @@ impl Upstream {
             }
             Era::Legacy => (None, Vec::new()),
         };
+        // Whatever traces requests on the way, or at the server, need not know MCP.
+        if let Some(TraceContext { parent, state }) = said.as_ref().and_then(TraceContext::in_meta) {
+            headers.push((meta::TRACEPARENT.to_owned(), parent.into_owned()));
+            headers.extend(state.map(|state| (meta::TRACESTATE.to_owned(), state.into_owned())));
+        }
         Ok(Outgoing {
             id,
             method: order.method.clone(),
             message: envelope::request(id, &order.method, params),
             name,
-            param_headers,
+            headers,
             during: During::Call,
             sent: Arc::clone(mark),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),

@@ -87,9 +87,7 @@ impl HttpLink {
         let message = std::mem::take(&mut request.message);
         let mut ask = self.ask(Method::POST, session, JSON_OR_EVENTS, message);
         request.sent.set();
-        if session.era == Era::Modern {
-            mirror(&mut ask.headers, request);
-        }
+        mirror(&mut ask.headers, session.era, request);
         self.client.send(ask, request.during).await
     }
 
@@ -333,18 +331,20 @@ impl Drop for Goodbye<'_> {
     }
 }
 
-/// The headers in which the modern era repeats what the body says. The values are encoded already.
-fn mirror(headers: &mut HeaderMap, request: &Outgoing) {
+/// The headers that repeat what the body says, most of them in the modern era. The values are encoded already.
+fn mirror(headers: &mut HeaderMap, era: Era, request: &Outgoing) {
     let mut put = |name: HeaderName, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
         }
     };
-    put(METHOD, &request.method);
+    if era == Era::Modern {
+        put(METHOD, &request.method);
+    }
     if let Some(name) = &request.name {
         put(NAME, name);
     }
-    for (name, value) in &request.param_headers {
+    for (name, value) in &request.headers {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             put(name, value);
         }
