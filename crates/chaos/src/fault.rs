@@ -339,7 +339,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "restarted",
-        what: "the server is killed, is away for two seconds, and answers 404 to sessions from before",
+        what: "the server is killed, is away for just under two seconds (in `cargo xtask test`: for one), and answers 404 to sessions \
+               from before",
         transports: REMOTE,
         act: Act::Restart(SessionForm::NotFound),
         callers: Callers::Call,

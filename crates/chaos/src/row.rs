@@ -12,6 +12,7 @@ use crate::fault::{Act, Allowed, Callers, Fault, Form, Transport};
 use crate::gateway::{LOOK_AGAIN, Subject, last_lines};
 use crate::ledger::{self, Blow, Counts, Window};
 use crate::load::Load;
+use crate::plan::Part;
 use crate::proc::Footprint;
 use crate::scene::Scene;
 use crate::strike::{Blows, Strike};
@@ -63,6 +64,9 @@ pub struct Row {
     pub back: Times,
     /// From the blow until a call was answered.
     pub away: Times,
+    /// From the blow until the server could serve again, and from then until a call was answered, for each strike.
+    #[serde(skip)]
+    pub strikes: Vec<Absence>,
     /// What the server takes to start, to be greeted and to be listed, without a gateway.
     pub alone: Times,
     /// What became of the calls.
@@ -77,6 +81,15 @@ pub struct Row {
     /// What would explain a bad number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+}
+
+/// How long a server was away itself, and how long callers waited beyond that.
+#[derive(Debug, Clone, Copy)]
+pub struct Absence {
+    /// From the blow until it could serve again.
+    pub down: Duration,
+    /// From then until a call was answered.
+    pub back: Duration,
 }
 
 /// Times in milliseconds, over the repeats.
@@ -168,7 +181,7 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
         load.resume();
     }
     let mut course = Course::default();
-    let (of, began) = (repeats(fault, order), Instant::now());
+    let (of, began) = (repeats(fault, transport, order), Instant::now());
     for number in 0..of {
         let strike =
             Strike { act: fault.act, form: order.form, number, limit: give_up_after(&order.subject) };
@@ -204,8 +217,9 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
         transport,
         repeats: course.windows.len(),
         never_back: course.never_back,
-        back: Times::of(&course.back),
+        back: Times::of(&course.strikes.iter().map(|strike| strike.back).collect::<Vec<_>>()),
         away: Times::of(&course.away),
+        strikes: course.strikes,
         alone: Times::of(&course.alone),
         calls: verdict.counts,
         lost_as: verdict.lost_as,
@@ -250,7 +264,7 @@ impl Row {
 #[derive(Default)]
 struct Course {
     windows: Vec<Window>,
-    back: Vec<Duration>,
+    strikes: Vec<Absence>,
     away: Vec<Duration>,
     alone: Vec<Duration>,
     never_back: usize,
@@ -270,7 +284,8 @@ impl Course {
         self.windows.push(window(&blows, load));
         match back {
             Some(back) => {
-                self.back.push(back.saturating_duration_since(healed));
+                let down = healed.saturating_duration_since(struck);
+                self.strikes.push(Absence { down, back: back.saturating_duration_since(healed) });
                 self.away.push(back - struck);
             }
             None => self.never_back += 1,
@@ -308,7 +323,7 @@ async fn until_listed(scene: &Scene, strike: Strike) -> Option<Instant> {
     None
 }
 
-fn repeats(fault: &Fault, order: &Order) -> usize {
+fn repeats(fault: &'static Fault, transport: Transport, order: &Order) -> usize {
     let many = match fault.act {
         // The gateway is started for it; once it runs, that is over.
         Act::StartLate => return 1,
@@ -321,6 +336,10 @@ fn repeats(fault: &Fault, order: &Order) -> usize {
             Form::Short => 2,
             Form::Ordinary => 100,
             Form::Long => 1000,
+        },
+        Act::Restart(_) if (Part { fault, transport }).is_timed() => match order.form {
+            Form::Short => 1,
+            Form::Ordinary | Form::Long => 20,
         },
         Act::Kill | Act::KillSpared | Act::KillParent | Act::ExpireSession | Act::BreakAnswers(_) => {
             match order.form {

@@ -182,7 +182,11 @@ impl Strike {
                     Ok(Instant::now())
                 }
             },
-            Act::Restart(_) | Act::StartLate => {
+            Act::Restart(_) => {
+                tokio::time::sleep_until((struck + self.lasts()).into()).await;
+                server(scene)?.start_again().await
+            }
+            Act::StartLate => {
                 tokio::time::sleep(self.lasts()).await;
                 server(scene)?.start_again().await
             }
@@ -235,7 +239,8 @@ impl Strike {
                 self.form.span(seconds(2), seconds(5), seconds(60))
             }
             Act::Relapse(Sickness::Mute) => self.form.span(millis(1500), seconds(3), seconds(30)),
-            Act::Restart(_) => self.form.span(seconds(1), seconds(2), seconds(2)),
+            // Less than two seconds, of which a promise is, with the time that it takes to start.
+            Act::Restart(_) => self.form.span(seconds(1), millis(1950), millis(1950)),
             _ => self.form.span(seconds(1), seconds(2), seconds(5)),
         }
     }

@@ -165,6 +165,7 @@ mod tests {
             never_back: 0,
             back: times,
             away: times,
+            strikes: Vec::new(),
             alone: times,
             calls: Counts::default(),
             lost_as: BTreeMap::from([(told.to_owned(), 3)]),
