@@ -49,15 +49,21 @@ pub(super) const CRATES: &[CrateRule] = &[
     },
     CrateRule {
         name: "gripfast-chaos",
-        knows: &[],
+        knows: &["gripfast-place"],
         outside: Outside::Any,
         why: "chaos judges the gateway from outside, by its command line and by MCP, as it would judge any other",
     },
     CrateRule {
         name: "gripfast-bench",
-        knows: &[],
+        knows: &["gripfast-place"],
         outside: Outside::Any,
         why: "the bench measures the gateway from outside, by its command line and by MCP, as it would any other",
+    },
+    CrateRule {
+        name: "gripfast-place",
+        knows: &[],
+        outside: Outside::Any,
+        why: "what a page of figures says of its machine is no part of what was measured",
     },
     CrateRule {
         name: "gripfast-counts",

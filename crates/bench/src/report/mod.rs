@@ -1,7 +1,6 @@
 //! What came of a run: for people, for programs, and for the documentation.
 
 mod page;
-mod place;
 mod plot;
 mod table;
 
@@ -17,7 +16,7 @@ use crate::lists::Lists;
 use crate::observing::Observing;
 use crate::scale::Scale;
 use crate::startup::Startup;
-use place::Place;
+use gripfast_place::Place;
 
 /// Everything that came of a run.
 #[derive(Debug, Serialize)]
@@ -49,7 +48,10 @@ pub(crate) enum Measured {
 impl Report {
     /// An empty one. Taken before the run, whose own load is not of interest.
     pub(crate) fn begin() -> Self {
-        Self { place: Place::here(), sections: Vec::new() }
+        Self {
+            place: Place::here("cargo xtask bench", &["--gripfast", "--write", "--before"]),
+            sections: Vec::new(),
+        }
     }
 
     pub(crate) fn add(&mut self, measured: Measured) {

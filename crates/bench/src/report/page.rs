@@ -1,8 +1,8 @@
 //! The sections of `docs/performance.md` that the tool writes. What stands between them is written by people.
 
-use super::place::Place;
 use super::{Measured, Section};
 use crate::figure::Figure;
+use gripfast_place::Place;
 
 /// A page without a section.
 pub(super) const EMPTY: &str = "# Performance\n";

@@ -1,7 +1,6 @@
 //! What came of a run: for people, for programs, and for the documentation.
 
 mod page;
-mod place;
 mod table;
 
 use serde::Serialize;
@@ -10,7 +9,7 @@ use crate::figure::Figure;
 use crate::fleet::Neighbours;
 use crate::renewal::Renewal;
 use crate::row::Row;
-use place::Place;
+use gripfast_place::Place;
 
 /// Everything that came of a run.
 #[derive(Debug, Serialize)]
@@ -51,7 +50,7 @@ impl Report {
     #[must_use]
     pub fn begin() -> Self {
         Self {
-            place: Place::here(),
+            place: Place::here("cargo xtask chaos", &["--gripfast", "--write"]),
             missing: 0,
             broken: Vec::new(),
             rows: Vec::new(),

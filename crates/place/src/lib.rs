@@ -1,23 +1,30 @@
-//! Where and when a run took place, and by which command.
+//! Where and when a measurement took place, and by which command: what every page of figures says of itself.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// The circumstances of a run.
 #[derive(Debug, Serialize)]
-pub(super) struct Place {
-    pub(super) command: String,
-    pub(super) machine: String,
+pub struct Place {
+    /// How to run it again.
+    pub command: String,
+    /// Processors, memory and system.
+    pub machine: String,
     /// How busy it was before the run began.
-    pub(super) load: String,
-    pub(super) date: String,
+    pub load: String,
+    /// The day it began, in UTC.
+    pub date: String,
 }
 
 impl Place {
-    pub(super) fn here() -> Self {
+    /// Here and now. `program` is what a person types, and `private` are the options with a value that only say where
+    /// things are on this machine.
+    #[must_use]
+    pub fn here(program: &str, private: &[&str]) -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Self {
-            command: command(std::env::args().skip(1)),
+            command: command(program, private, std::env::args().skip(1)),
             machine: machine(),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
             date: today(),
@@ -25,13 +32,12 @@ impl Place {
     }
 }
 
-/// As a person would type it: without what only says where things are on this machine.
-fn command(args: impl Iterator<Item = String>) -> String {
-    let mut words = vec!["cargo xtask chaos".to_owned()];
-    let mut args = args;
+/// As a person would type it.
+fn command(program: &str, private: &[&str], mut args: impl Iterator<Item = String>) -> String {
+    let mut words = vec![program.to_owned()];
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--gripfast" | "--write" => drop(args.next()),
+            word if private.contains(&word) => drop(args.next()),
             word if word.contains(' ') => words.push(format!("'{word}'")),
             word => words.push(word.to_owned()),
         }
@@ -102,7 +108,8 @@ mod tests {
     fn the_command_says_nothing_of_this_machine() {
         let args =
             ["--gripfast", "/somewhere/gripfast", "--seed", "7", "--against", "a b", "--write", "x.md"];
-        let command = command(args.into_iter().map(str::to_owned));
+        let private = ["--gripfast", "--write"];
+        let command = command("cargo xtask chaos", &private, args.into_iter().map(str::to_owned));
         assert_eq!(command, "cargo xtask chaos --seed 7 --against 'a b'");
     }
 }
