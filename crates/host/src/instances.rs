@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::observe::{Feed, Observer, Tally};
 use crate::overheard::{Ears, Earshot};
+use crate::pins::{Approved, PinCounts, PinnedTool, Quarantined};
 use crate::status::OwnInstances;
 use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
 use gripfast_core::event::Event;
@@ -43,6 +44,8 @@ pub(crate) struct Recipe {
 /// The instances that belong to one client each.
 struct Own {
     recipe: Recipe,
+    /// What the tools of every instance are held up against.
+    approved: Arc<Approved>,
     table: Mutex<Table>,
     /// Wakes the keeper: one of them may be unused.
     nudge: Arc<Notify>,
@@ -111,13 +114,14 @@ impl Instances {
                 keeper: None,
             }),
             recipe,
+            approved: Arc::default(),
             nudge: Arc::default(),
         });
         let observer = own.recipe.observer(None);
         let unclear = Arc::downgrade(&own);
         let separate = move || unclear.upgrade().is_some_and(|own| own.separate());
         let role = Role::Base { separate: Box::new(separate) };
-        let (base, owner) = Upstream::start(own.recipe.parts(settings, observer, role, Arc::default()));
+        let (base, owner) = Upstream::start(own.parts(settings, observer, role, Arc::default()));
         Self { base, owner: Mutex::new(Some(owner)), own }
     }
 
@@ -162,6 +166,12 @@ impl Instances {
             }
         };
         Ok(Lease { upstream, own: Some((Arc::clone(&self.own), holder, number)) })
+    }
+
+    /// Whether calls of `client` are for an instance of its own.
+    pub(crate) fn are_apart(&self, client: &Client) -> bool {
+        let needs = self.needs(client);
+        self.own.lock().seats.is_apart(&client.caller, needs)
     }
 
     /// What a call of `client` needs. Programs that count as one client must not be asked for each other, so where a
@@ -223,6 +233,46 @@ impl Instances {
         }
     }
 
+    /// The pinned tools of the server, with what changed about those that did.
+    pub(crate) fn pins(&self) -> Vec<PinnedTool> {
+        self.base.screen_again();
+        self.own.all().iter().for_each(|own| own.screen_again());
+        self.base.pins.list(&self.changes())
+    }
+
+    pub(crate) fn pin_counts(&self) -> PinCounts {
+        PinCounts { pinned: self.base.pins.count(), changed: self.changes().len() }
+    }
+
+    /// What changed about tools: as everybody's instance says it, or else the first of the others that says
+    /// something else than what was approved.
+    fn changes(&self) -> Vec<Quarantined> {
+        let mut changes = self.base.pins.changes();
+        for own in self.own.all() {
+            for change in own.pins.changes() {
+                if changes.iter().all(|known| known.tool != change.tool) {
+                    changes.push(change);
+                }
+            }
+        }
+        changes
+    }
+
+    /// A person approves what a tool says now, or what all tools say, as [`Instances::pins`] has it. Answers with
+    /// their names.
+    pub(crate) fn approve(&self, tool: Option<&str>) -> Vec<String> {
+        let mut approved = self.base.approve(tool, &[]);
+        let own = self.own.all();
+        for own in &own {
+            own.screen_again();
+            approved.extend(own.approve(tool, &approved));
+        }
+        // What was approved of one may be something else than what another says.
+        self.base.screen_again();
+        own.iter().for_each(|own| own.screen_again());
+        approved
+    }
+
     /// The own instances in summary, and what they add to the facts of the base instance.
     pub(crate) fn summary(&self, facts: &mut UpstreamStatus) -> OwnInstances {
         let table = self.own.lock();
@@ -242,8 +292,24 @@ impl Instances {
                 Some((_, count)) => *count += 1,
                 None => summary.states.push((status.state, 1)),
             }
-            if !matches!(status.state, State::Ready | State::NeedsApproval) {
-                summary.cause = summary.cause.or(status.cause);
+            match status.state {
+                State::Ready => {}
+                // It waits for a person, who looks at the server and not at its instances.
+                State::NeedsApproval if facts.state == State::Ready => {
+                    facts.state = status.state;
+                    facts.cause = status.cause;
+                    facts.next_action = status.next_action;
+                }
+                State::NeedsApproval => {}
+                State::Idle
+                | State::Starting
+                | State::Degraded
+                | State::Reconnecting
+                | State::Parked
+                | State::NeedsLogin
+                | State::ConfigError
+                | State::Disabled
+                | State::Stopped => summary.cause = summary.cause.or(status.cause),
             }
         }
         summary
@@ -302,8 +368,31 @@ impl Own {
         let home = Arc::new(Home::of(client));
         let observer = self.recipe.observer(Some(number.number()));
         let role = Role::Own { home: Arc::clone(&home) };
-        let (upstream, owner) = Upstream::start(self.recipe.parts(settings, observer, role, wishes));
+        let (upstream, owner) = Upstream::start(self.parts(settings, observer, role, wishes));
         Instance { upstream, home, owner }
+    }
+
+    fn parts(&self, settings: Settings, observer: Observer, role: Role, wishes: Arc<Wishes>) -> Parts {
+        let Recipe { name, clock, cache, ledger, bell, ears, feed: _, tally: _ } = &self.recipe;
+        let earshot = Earshot { ears: ears.clone(), server: Arc::clone(name), own: role.client().cloned() };
+        Parts {
+            earshot: Arc::new(earshot),
+            name: Arc::clone(name),
+            settings,
+            approved: Arc::clone(&self.approved),
+            clock: *clock,
+            observer,
+            cache: Arc::clone(cache),
+            ledger: Arc::clone(ledger),
+            bell: bell.clone(),
+            role,
+            wishes,
+        }
+    }
+
+    /// Those that there are.
+    fn all(&self) -> Vec<Arc<Upstream>> {
+        self.lock().instances.values().map(|instance| Arc::clone(&instance.upstream)).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -327,23 +416,6 @@ impl Recipe {
     fn observer(&self, instance: Option<u64>) -> Observer {
         let (name, feed, tally) = (Arc::clone(&self.name), self.feed.clone(), self.tally.clone());
         Observer::new(name, instance, feed, tally, self.clock)
-    }
-
-    fn parts(&self, settings: Settings, observer: Observer, role: Role, wishes: Arc<Wishes>) -> Parts {
-        let earshot =
-            Earshot { ears: self.ears.clone(), server: Arc::clone(&self.name), own: role.client().cloned() };
-        Parts {
-            earshot: Arc::new(earshot),
-            name: Arc::clone(&self.name),
-            settings,
-            clock: self.clock,
-            observer,
-            cache: Arc::clone(&self.cache),
-            ledger: Arc::clone(&self.ledger),
-            bell: self.bell.clone(),
-            role,
-            wishes,
-        }
     }
 }
 

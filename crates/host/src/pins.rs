@@ -1,6 +1,6 @@
 //! The pins of one server: what its tools said when they were first seen, and what is done about those that say
-//! something else. What counts as a change is decided in `core`; here pins are kept, shared with other processes
-//! through the store, and held up against what the server says.
+//! something else. What counts as a change is decided in `core`; here pins are kept, shared by all instances of the
+//! server and with other processes through the store, and held up against what each instance says.
 
 pub use gripfast_core::policy::difference::Difference;
 pub use gripfast_core::policy::pins::{Mode as PinMode, Quarantined};
@@ -18,7 +18,7 @@ use gripfast_core::policy::suspicion::suspicions;
 use gripfast_core::text;
 use gripfast_core::time::Wall;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// One pinned tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,28 @@ pub struct PinCounts {
     pub changed: usize,
 }
 
-/// The pins of one server.
+/// What all instances of one server are held up against.
+#[derive(Default)]
+pub(crate) struct Approved(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    pins: Pins,
+    /// What everybody's instance said last. Others that say the same of their tools keep no catalog of their own.
+    said: Weak<Catalog>,
+}
+
+impl Approved {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One instance, held up against the pins of its server.
 pub(crate) struct Pinboard {
     clock: Clock,
+    /// Locked after the board.
+    approved: Arc<Approved>,
     board: Mutex<Board>,
     /// Whether a call has to be looked at.
     holds_any: AtomicBool,
@@ -59,10 +78,15 @@ pub(crate) struct Pinboard {
 struct Board {
     mode: PinMode,
     shelf: Shelf,
-    pins: Pins,
-    /// What the server said last, all of it, if it has said anything.
+    /// What the instance said last, all of it, if it has said anything.
     said: Option<Arc<Catalog>>,
     judged: Judged,
+}
+
+impl Board {
+    fn new(mode: PinMode, shelf: Shelf) -> Self {
+        Self { mode, shelf, said: None, judged: Judged::default() }
+    }
 }
 
 /// What clients are shown of what a server said, and what is to be told about it.
@@ -74,11 +98,11 @@ pub(crate) struct Screened {
 }
 
 impl Pinboard {
-    pub(crate) fn new(mode: PinMode, shelf: Shelf, clock: Clock) -> Self {
-        let board = Board { mode, shelf, pins: Pins::default(), said: None, judged: Judged::default() };
+    pub(crate) fn new(mode: PinMode, shelf: Shelf, approved: Arc<Approved>, clock: Clock) -> Self {
         Self {
             clock,
-            board: Mutex::new(board),
+            approved,
+            board: Mutex::new(Board::new(mode, shelf)),
             holds_any: AtomicBool::new(false),
             compared_on: AtomicU64::new(u64::MAX),
         }
@@ -91,9 +115,15 @@ impl Pinboard {
         if board.shelf.is_the_same(&shelf) {
             board.mode = mode;
         } else {
-            *board = Board { mode, shelf, pins: Pins::default(), said: None, judged: Judged::default() };
+            *board = Board::new(mode, shelf);
+            *self.approved.known() = Known::default();
             self.holds_any.store(false, Ordering::Release);
         }
+    }
+
+    /// Whether anybody wants to know what the tools say.
+    pub(crate) fn looks(&self) -> bool {
+        self.board().mode != PinMode::Off
     }
 
     /// What was screened last was said on the link of this epoch.
@@ -114,13 +144,23 @@ impl Pinboard {
         if self.compared_on.load(Ordering::Acquire) == epoch.number() {
             return false;
         }
-        let board = self.board();
-        board.mode == PinMode::Enforce && !board.pins.is_empty()
+        self.board().mode == PinMode::Enforce && !self.approved.known().pins.is_empty()
     }
 
     /// Takes note of what the server says, and says what of it is shown: what changed stays as it was approved.
     pub(crate) fn screen(&self, said: Arc<Catalog>) -> Screened {
         let mut board = self.board();
+        self.approved.known().said = Arc::downgrade(&said);
+        board.said = Some(Arc::clone(&said));
+        self.judge(&mut board, said)
+    }
+
+    /// The same for the tools of an instance that is not everybody's, and so shows nothing.
+    pub(crate) fn compare(&self, said: Arc<Catalog>) -> Screened {
+        let mut board = self.board();
+        let everybodys = self.approved.known().said.upgrade();
+        let says_the_same = |other: &Arc<Catalog>| other.diff(&said).tools.is_empty();
+        let said = everybodys.filter(says_the_same).unwrap_or(said);
         board.said = Some(Arc::clone(&said));
         self.judge(&mut board, said)
     }
@@ -138,7 +178,8 @@ impl Pinboard {
     }
 
     fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
-        let Board { mode, shelf, pins, judged, said: _ } = board;
+        let Board { mode, shelf, judged, said: _ } = board;
+        let Known { pins, .. } = &mut *self.approved.known();
         if *mode == PinMode::Off {
             *judged = Judged::default();
             self.holds_any.store(false, Ordering::Release);
@@ -186,15 +227,18 @@ impl Pinboard {
             || board.judged.quarantined.iter().any(|changed| changed.tool == tool)
     }
 
-    /// Somebody approves what a tool says now, or what all tools say. Answers with their names.
-    pub(crate) fn approve(&self, tool: Option<&str>) -> Vec<String> {
+    /// Somebody approves what a tool says now, or what all tools say but those that were dealt with. Answers with
+    /// their names.
+    pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
         let mut board = self.board();
-        let Board { shelf, pins, judged, said: Some(said), .. } = &mut *board else { return Vec::new() };
+        let Board { shelf, judged, said: Some(said), .. } = &mut *board else { return Vec::new() };
+        let Known { pins, .. } = &mut *self.approved.known();
         let now = self.clock.now().wall;
         let mut approved = Vec::new();
         for changed in &judged.quarantined {
             let named = changed.renamed_to.as_deref().unwrap_or(&changed.tool);
-            let is_meant = tool.is_none_or(|tool| tool == changed.tool || tool == named);
+            let is_meant = tool.is_none_or(|tool| tool == changed.tool || tool == named)
+                && !done.contains(&changed.tool);
             if let Some(said) = said.tool(named).filter(|_| is_meant) {
                 pins.approve(now, &changed.tool, named, &said.raw);
                 approved.push(changed.tool.clone());
@@ -206,15 +250,21 @@ impl Pinboard {
         approved
     }
 
-    pub(crate) fn counts(&self) -> PinCounts {
-        let board = self.board();
-        PinCounts { pinned: board.pins.len(), changed: board.judged.quarantined.len() }
+    /// What a person has to look at.
+    pub(crate) fn changes(&self) -> Vec<Quarantined> {
+        self.board().judged.quarantined.clone()
     }
 
-    pub(crate) fn list(&self) -> Vec<PinnedTool> {
-        let board = self.board();
-        let change = |tool: &str| board.judged.quarantined.iter().find(|changed| changed.tool == tool);
-        let pinned = board.pins.iter().map(|(tool, pin)| PinnedTool {
+    /// How many tools of the server are pinned.
+    pub(crate) fn count(&self) -> usize {
+        self.approved.known().pins.len()
+    }
+
+    /// The pinned tools of the server, with these changes of them.
+    pub(crate) fn list(&self, changes: &[Quarantined]) -> Vec<PinnedTool> {
+        let change = |tool: &str| changes.iter().find(|changed| changed.tool == tool);
+        let known = self.approved.known();
+        let pinned = known.pins.iter().map(|(tool, pin)| PinnedTool {
             tool: tool.to_owned(),
             digest: pin.digest().to_string(),
             first_seen: pin.first_seen(),

@@ -88,6 +88,7 @@ impl ServerStatus {
         let upstream = instances.base();
         let now = upstream.clock.now();
         let mut supervision = upstream.with(|machine, now| machine.status(now));
+        let pins = instances.pin_counts();
         let instances = instances.summary(&mut supervision);
         let live = upstream.live();
         let facts = live.as_ref().map(|live| live.link.facts()).unwrap_or_default();
@@ -121,7 +122,7 @@ impl ServerStatus {
             restored: upstream.restored(),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,
-            pins: upstream.pins.counts(),
+            pins,
             cache: upstream.cache_use(),
             instances,
             calls: upstream.stats.read(now.mono),

@@ -103,7 +103,7 @@ impl Seats {
         needs: Needs,
         is_quiet: impl Fn(&Holder) -> bool,
     ) -> Seat {
-        let Some(client) = caller.key().filter(|_| self.has_own(needs)) else { return Seat::Base };
+        let Some(client) = self.apart(caller, needs) else { return Seat::Base };
         let holder = match (needs, self.rule) {
             (Needs::Solitude, Isolation::Auto) => self.alone(client, is_quiet),
             // Where each client has an instance for its state, all its calls meet that.
@@ -124,6 +124,15 @@ impl Seats {
         self.next += 1;
         self.taken.insert(holder.clone(), Taken { number, calls: 1, unused_since: now });
         Seat::New(holder, number)
+    }
+
+    /// Whether a call of `caller` is one for an own instance, if there is room for it.
+    pub fn is_apart(&self, caller: &Caller, needs: Needs) -> bool {
+        self.apart(caller, needs).is_some()
+    }
+
+    fn apart<'c>(&self, caller: &'c Caller, needs: Needs) -> Option<&'c ClientKey> {
+        caller.key().filter(|_| self.has_own(needs))
     }
 
     /// The first instance of `client` that does nothing else, whether it is there or has to be made.
@@ -273,6 +282,10 @@ mod tests {
             is_new(take(&mut seats, at(0), &client("b"), false)),
         );
         assert_ne!(a, b);
+        assert!(
+            seats.is_apart(&client("c"), Needs::Nothing)
+                && !seats.is_apart(&Caller::Unnamed, Needs::Questions)
+        );
         assert_eq!(take(&mut seats, at(1), &client("a"), false), Seat::Own(only("a"), a));
         assert_eq!(take(&mut seats, at(1), &Caller::Many(key("b")), false), Seat::Own(only("b"), b));
         assert_eq!(take(&mut seats, at(1), &Caller::Unnamed, true), Seat::Base);

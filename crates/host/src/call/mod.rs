@@ -222,14 +222,14 @@ impl Host {
             safety: Safety::of_method(method),
             deadline,
             listener: options.listener,
-            caller: options.client.map_or(Caller::Unnamed, |client| client.caller),
+            caller: options.client.as_ref().map_or(Caller::Unnamed, |client| client.caller.clone()),
             capabilities: options.capabilities,
             log_level: options.log_level,
             tool: None,
         };
         if method == TOOL_CALL {
             let tool = tool.ok_or_else(|| nameless(&entry.name))?;
-            entry.is_approved(&tool)?;
+            entry.is_approved(&tool, options.client.as_ref().filter(|_| !options.shared))?;
             order.safety = safety(entry, upstream, &tool)?;
             order.tool = Some(tool);
         }

@@ -49,7 +49,7 @@ impl Entry {
         self.instances()?.lease(client)
     }
 
-    pub(super) fn instances(&self) -> Result<&Instances, CallError> {
+    pub(crate) fn instances(&self) -> Result<&Instances, CallError> {
         match &self.kind {
             EntryKind::Running(instances) => Ok(instances),
             EntryKind::Broken { cause } => Err(CallError::new(

@@ -67,18 +67,25 @@ const MOST_ITEMS: usize = 100_000;
 const MOST_BYTES: usize = 64 << 20;
 
 impl Upstream {
-    /// Lists everything over `live`.
+    /// Whether what is offered over `live` has to be known. What a client's own instance offers is said by everybody's;
+    /// of its own it has only what its tools say, and which of their arguments it wants in headers.
+    pub(super) fn has_to_list(&self, live: &Live) -> bool {
+        !self.role.is_own() || self.pins.looks() || wants_headers(live)
+    }
+
+    /// Lists everything over `live`, or the tools if that is all that has to be known.
     pub(super) async fn list(&self, live: &Live) -> Result<Listing, Failure> {
         let offers = live.server.capabilities;
         let wanted = |offered: bool| offered || offers.unsaid;
+        let wanted_of_all = |offered: bool| !self.role.is_own() && wanted(offered);
         let known = Arc::clone(&self.listing.borrow().catalog);
         let at = self.clock.now().mono;
         let (tools, of_tools) = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
-        let listed = self.list_one(live, List::Resources, wanted(offers.resources)).await;
+        let listed = self.list_one(live, List::Resources, wanted_of_all(offers.resources)).await;
         let (resources, of_resources) = or_known(listed, &known.resources)?;
-        let listed = self.list_one(live, List::ResourceTemplates, wanted(offers.resources)).await;
+        let listed = self.list_one(live, List::ResourceTemplates, wanted_of_all(offers.resources)).await;
         let (templates, of_templates) = or_known(listed, &known.templates)?;
-        let listed = self.list_one(live, List::Prompts, wanted(offers.prompts)).await;
+        let listed = self.list_one(live, List::Prompts, wanted_of_all(offers.prompts)).await;
         let (prompts, of_prompts) = or_known(listed, &known.prompts)?;
         let said = SaidOfLists {
             at,
@@ -104,14 +111,30 @@ impl Upstream {
     /// Which tools want which of their arguments repeated in headers, as the server itself says at this moment.
     /// Without its word, none do.
     pub(super) async fn wanted_headers(&self, live: &Live) -> BTreeMap<String, ParamHeaders> {
-        let repeats = live.session.era == Era::Modern && live.route == Route::Http;
-        let (tools, _) = self.list_one(live, List::Tools, repeats).await.unwrap_or_default();
+        let (tools, _) = self.list_one(live, List::Tools, wants_headers(live)).await.unwrap_or_default();
         with_param_headers(tools).1
     }
 
-    /// Makes a fresh listing of the link of this epoch the one that everybody sees, as far as it is approved, and
-    /// keeps it for the next start.
-    pub(super) fn publish(&self, epoch: Epoch, mut listing: Listing) {
+    /// Takes a fresh listing of the link of this epoch.
+    pub(super) fn take_listing(&self, epoch: Epoch, listing: Listing) {
+        if self.role.is_own() {
+            self.compare(listing);
+        } else {
+            self.publish(listing);
+        }
+        self.pins.were_compared_on(epoch);
+        self.changed.notify_waiters();
+    }
+
+    /// Holds what the tools of a client's own instance say up against what was approved. Nobody is shown it.
+    fn compare(&self, listing: Listing) {
+        let screened = self.pins.compare(listing.catalog);
+        self.tell_about_pins(screened.events, screened.cause);
+        self.listing.send_replace(Listing { catalog: Arc::default(), ..listing });
+    }
+
+    /// Makes a listing the one that everybody sees, as far as it is approved, and keeps it for the next start.
+    fn publish(&self, mut listing: Listing) {
         let known = self.listing.borrow().clone();
         let shelf_is_new = self.shelf_is_new.swap(false, Ordering::AcqRel);
         let says_the_same = self.pins.said().is_some_and(|said| said.diff(&listing.catalog).is_empty());
@@ -133,14 +156,12 @@ impl Upstream {
             *known = listing;
             self.bell.ring();
         });
-        self.pins.were_compared_on(epoch);
-        self.changed.notify_waiters();
     }
 
     /// Somebody may have approved something, here or in another process.
     pub(crate) fn screen_again(&self) {
         let Some(screened) = self.pins.screen_again() else { return };
-        if !self.listing.borrow().catalog.diff(&screened.catalog).is_empty() {
+        if !self.role.is_own() && !self.listing.borrow().catalog.diff(&screened.catalog).is_empty() {
             self.listing.send_modify(|known| {
                 known.catalog = screened.catalog;
                 self.bell.ring();
@@ -149,9 +170,10 @@ impl Upstream {
         self.tell_about_pins(screened.events, screened.cause);
     }
 
-    /// A person approves what a tool says now, or what all tools say. Answers with their names.
-    pub(crate) fn approve(&self, tool: Option<&str>) -> Vec<String> {
-        let approved = self.pins.approve(tool);
+    /// A person approves what a tool says now, or what all tools say but those that were dealt with. Answers with
+    /// their names.
+    pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
+        let approved = self.pins.approve(tool, done);
         if !approved.is_empty() {
             self.observer.tell(self.clock.now(), Event::ToolsApproved { tools: approved.clone() });
             self.screen_again();
@@ -306,6 +328,11 @@ impl Upstream {
             Err(_) => Err(Evidence::sent(during, Observed::Silence(within)).into()),
         }
     }
+}
+
+/// Whether arguments may have to be repeated in headers, which only a listing tells.
+pub(super) fn wants_headers(live: &Live) -> bool {
+    live.session.era == Era::Modern && live.route == Route::Http
 }
 
 /// What a modern request is about, which it repeats in a header.

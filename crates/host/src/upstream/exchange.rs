@@ -3,6 +3,7 @@
 
 use super::answer::Answer;
 use super::call_watch::CallWatch;
+use super::catalog::wants_headers;
 use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::pins;
@@ -124,8 +125,7 @@ impl Upstream {
 
     /// Whether it takes a first listing to know which arguments this server wants repeated in headers.
     fn lacks_headers(&self, live: &Live) -> bool {
-        let repeats = live.session.era == Era::Modern && live.route == Route::Http;
-        repeats && self.listing.borrow().origin == Origin::Nothing
+        wants_headers(live) && self.listing.borrow().origin == Origin::Nothing
     }
 
     /// Waits while the catalog is being listed. Its failure ends that too.
@@ -141,6 +141,10 @@ impl Upstream {
             let is_awaited =
                 || self.pins.are_behind(epoch) && self.with(|machine, _| machine.has_catalog(epoch));
             self.while_listing(deadline, is_awaited).await;
+        }
+        if self.pins.holds(tool) {
+            // Somebody may have approved it meanwhile, here or elsewhere.
+            self.screen_again();
         }
         if self.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
     }

@@ -35,7 +35,7 @@ use crate::ledger::Ledger;
 use crate::menu::Bell;
 use crate::observe::{Ends, Observer, Stats};
 use crate::overheard::Earshot;
-use crate::pins::{PinMode, Pinboard};
+use crate::pins::{Approved, PinMode, Pinboard};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
 use gripfast_core::cache::Freshness;
@@ -195,6 +195,7 @@ pub(crate) struct ServerCapabilities {
 pub(crate) struct Parts {
     pub(crate) name: Arc<str>,
     pub(crate) settings: Settings,
+    pub(crate) approved: Arc<Approved>,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
     pub(crate) bell: Bell,
@@ -208,16 +209,17 @@ pub(crate) struct Parts {
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, clock, observer, bell, cache, ledger, role, wishes, earshot } = parts;
+        let Parts { name, settings, approved, clock, observer, bell, cache, ledger, role, wishes, earshot } =
+            parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
-        let (stored, pin_mode) = match role {
-            Role::Base { .. } => (settings.shelf.catalog(), settings.pins),
+        let stored = match role {
+            Role::Base { .. } => settings.shelf.catalog(),
             // What is offered is the business of the base instance.
-            Role::Own { .. } => (None, PinMode::Off),
+            Role::Own { .. } => None,
         };
-        let pins = Pinboard::new(pin_mode, settings.shelf.clone(), clock);
+        let pins = Pinboard::new(settings.pins, settings.shelf.clone(), approved, clock);
         let screened = stored.map(|stored| pins.screen(Arc::new(stored)));
         let stored = screened.as_ref().map(|screened| Arc::clone(&screened.catalog));
         let spoke = if verdict.is_some_and(|last| last.modern) { Era::Modern } else { Era::Legacy };
@@ -269,11 +271,7 @@ impl Upstream {
 
     /// The config has changed. A link that works stays in use until there is one of the new config.
     pub(crate) fn revise(&self, settings: Settings, revision: Revision) {
-        let pins = match self.role {
-            Role::Base { .. } => settings.pins,
-            Role::Own { .. } => PinMode::Off,
-        };
-        self.pins.revise(pins, settings.shelf.clone());
+        self.pins.revise(settings.pins, settings.shelf.clone());
         if !settings.shelf.is_the_same(&self.settings().shelf) {
             *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = settings.shelf.verdict();
             self.ended_over_probe.store(false, Ordering::Relaxed);

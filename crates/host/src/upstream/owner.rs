@@ -207,14 +207,16 @@ impl Owner {
                 }
             }
             Action::Renew { epoch, renewal } => self.renew(epoch, renewal),
-            Action::ListCatalog { epoch } if self.upstream.role.is_own() => {
-                self.upstream.tell(Input::CatalogKnown { epoch });
-            }
             Action::ListCatalog { epoch } => {
                 let upstream = Arc::clone(&self.upstream);
-                if let Some(live) = self.upstream.live() {
-                    self.tasks
-                        .spawn(async move { Report::Listed { epoch, outcome: upstream.list(&live).await } });
+                match self.upstream.live() {
+                    Some(live) if upstream.has_to_list(&live) => {
+                        self.tasks.spawn(async move {
+                            Report::Listed { epoch, outcome: upstream.list(&live).await }
+                        });
+                    }
+                    Some(_) => self.upstream.tell(Input::CatalogKnown { epoch }),
+                    None => {}
                 }
             }
         }
@@ -240,7 +242,7 @@ impl Owner {
             Report::Listed { epoch, outcome: Ok(listing) } => {
                 // Published first: whoever sees it ready sees its tools too.
                 if self.upstream.live().is_some_and(|live| live.epoch == epoch) {
-                    self.upstream.publish(epoch, listing);
+                    self.upstream.take_listing(epoch, listing);
                 }
                 self.upstream.tell(Input::CatalogListed { epoch });
                 self.upstream.changed.notify_waiters();

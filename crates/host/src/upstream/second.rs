@@ -91,7 +91,7 @@ impl Owner {
             return self.leaving.close(link, None, Manner::AtOnce);
         };
         if let Some(listing) = listing {
-            self.upstream.publish(live.epoch, listing);
+            self.upstream.take_listing(live.epoch, listing);
         }
         if let (Some(old), Some(inbox)) = (old, self.inbox.replace(inbox)) {
             let hearing = tokio::spawn(hear_out(Arc::clone(&self.upstream), Arc::clone(&old), inbox));
@@ -167,7 +167,7 @@ impl Upstream {
     async fn prepare(&self, mut dialed: Dialed, role: Role) -> Result<Made, Failure> {
         match role {
             Role::Spare => Ok(Made { dialed, listing: None }),
-            Role::Replacement if self.role.is_own() => Ok(Made { dialed, listing: None }),
+            Role::Replacement if !self.has_to_list(&dialed.live) => Ok(Made { dialed, listing: None }),
             Role::Replacement => {
                 let Dialed { live, inbox, heard } = &mut dialed;
                 match while_hearing(inbox, heard, self.list(live)).await {

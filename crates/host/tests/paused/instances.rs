@@ -103,7 +103,8 @@ async fn each_client_has_an_instance_of_its_own_made_on_first_use_and_callers_wi
     let status = host.status_of("it").unwrap();
     assert_eq!(status.instances.states, [(State::Ready, 2)]);
     assert_eq!((status.calls.calls, server.dials()), (6, 3), "one row counts for all");
-    assert_eq!(server.received("tools/list"), 1, "what is offered is asked of the base instance alone");
+    assert_eq!(server.received("tools/list"), 3, "each is held up against what was approved");
+    assert_eq!(server.received("resources/list"), 1, "what is offered is asked of the base instance alone");
 }
 
 #[tokio::test(start_paused = true)]
@@ -490,10 +491,10 @@ async fn a_changed_list_of_an_own_instance_changes_nothing_on_offer() {
     let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
     server.say_on(server.served_on("a"), changed.clone()).await;
     settle().await;
-    assert_eq!(server.received("tools/list"), 1);
+    assert_eq!(server.received("resources/list"), 1);
     server.say_on(BASE, changed).await;
     settle().await;
-    assert_eq!(server.received("tools/list"), 2);
+    assert_eq!(server.received("resources/list"), 2);
     assert_eq!(host.menu().tools.len(), 2, "and nothing is there twice");
 }
 

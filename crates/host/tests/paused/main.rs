@@ -11,6 +11,7 @@ mod circuit;
 mod instances;
 mod ledger;
 mod lifecycle;
+mod own_pins;
 mod pins;
 mod policy;
 mod questions;
