@@ -22,13 +22,17 @@
 mod admission;
 mod asks;
 mod catalog;
+mod exchange;
 mod outage;
+mod renewal;
 mod report;
 mod revise;
 mod second;
+mod upkeep;
 
 pub use super::link::Renewal;
 pub use admission::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
+pub use exchange::{Action, Ask, Input, LinkKind, Manner, ProbeAnswer};
 pub use revise::Revision;
 pub use second::Role;
 
@@ -40,7 +44,7 @@ use super::spec::{KeepaliveSpec, SupervisionSpec};
 use super::status::State;
 use crate::event::Event;
 use crate::failure::{BlockCause, Failure};
-use crate::ids::{Epoch, SecondId};
+use crate::ids::Epoch;
 use crate::jitter::Jitter;
 use crate::time::{Mono, Now, SleepWatch};
 use outage::Outage;
@@ -87,195 +91,6 @@ pub struct Upstream {
 
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
-}
-
-/// What kind of thing is at the other end; it decides what counts as a restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkKind {
-    /// A child process: every spawn but the first is a restart.
-    Process,
-    /// A server elsewhere: every loss of an established link is a restart; a refused dial is not.
-    Remote,
-}
-
-/// What the shell reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
-    /// The dial of this epoch succeeded: connected, handshake done.
-    LinkUp {
-        /// The epoch that the dial was given.
-        epoch: Epoch,
-        /// The question that fits the server's era.
-        probe: Probe,
-    },
-    /// The dial of this epoch failed, or the link of this epoch was lost.
-    LinkDown {
-        /// The epoch it is about.
-        epoch: Epoch,
-        /// What happened.
-        failure: Failure,
-    },
-    /// The server of this epoch said something unasked.
-    Heard {
-        /// The epoch it is about.
-        epoch: Epoch,
-    },
-    /// A probe came to an end.
-    ProbeEnded {
-        /// The epoch it is about.
-        epoch: Epoch,
-        /// How.
-        answer: ProbeAnswer,
-    },
-    /// The renewal of this epoch came to an end.
-    RenewalEnded {
-        /// The epoch that the renewal was given.
-        epoch: Epoch,
-        /// `None` if it succeeded.
-        failure: Option<Failure>,
-    },
-    /// The catalog was listed and published.
-    CatalogListed {
-        /// The epoch it is about.
-        epoch: Epoch,
-    },
-    /// A person has to approve something of it, for this reason; or nobody has to any more.
-    HeldBack {
-        /// What a person has to look at.
-        cause: Option<String>,
-    },
-    /// What this one offers is known from elsewhere; it was not asked.
-    CatalogKnown {
-        /// The epoch it is about.
-        epoch: Epoch,
-    },
-    /// The catalog could not be listed.
-    CatalogFailed {
-        /// The epoch it is about.
-        epoch: Epoch,
-        /// What happened.
-        failure: Failure,
-    },
-    /// The server says that its catalog changed.
-    CatalogChanged {
-        /// The epoch it is about.
-        epoch: Epoch,
-    },
-    /// The spare of this number is connected, its handshake done.
-    SpareUp {
-        /// The number that it was given.
-        id: SecondId,
-    },
-    /// The second link of this number could not be made, or was lost while it waited.
-    SecondDown {
-        /// The number that it was given.
-        id: SecondId,
-        /// What happened.
-        failure: Failure,
-    },
-    /// The child of this epoch and its offspring hold this much memory.
-    Measured {
-        /// The epoch it is about.
-        epoch: Epoch,
-        /// In bytes.
-        resident: u64,
-    },
-    /// Somebody asks for something.
-    Asked(Ask),
-}
-
-/// How a probe ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProbeAnswer {
-    /// The server answered.
-    Alive,
-    /// The server does not know the question.
-    Unsupported,
-    /// It did not answer as it should.
-    Failed(Failure),
-}
-
-/// What people, and other parts of the program, may ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// Bring it up, if it was stopped or never started.
-    Start,
-    /// Replace the link now.
-    Reconnect,
-    /// Forget all bad memories (circuit, restart budget) and replace the link: one that works stays in use
-    /// until the new one does.
-    Reload,
-    /// The cause of a block may be gone: the config changed, somebody logged in.
-    CauseChanged,
-    /// End it, until somebody says start. Removal and shutdown ask for the same.
-    Stop,
-}
-
-/// What the shell is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Connect or spawn, with the handshake; report `LinkUp` or `LinkDown` with this epoch.
-    Dial {
-        /// The number of the link to be.
-        epoch: Epoch,
-    },
-    /// Use the spare of this number as the link of this epoch; report as for a dial. If it is gone, dial.
-    UseSpare {
-        /// The number that it was given.
-        id: SecondId,
-        /// The number of the link to be.
-        epoch: Epoch,
-    },
-    /// Make a second link beside the present one, with the handshake; a replacement is listed too. Report
-    /// `SpareUp`, or call [`Upstream::take_over`]; or report `SecondDown`.
-    DialSecond {
-        /// Its number.
-        id: SecondId,
-        /// What it is for.
-        role: Role,
-    },
-    /// Drop the second link, made or being made.
-    DropSecond,
-    /// Drop the link of this epoch, which was replaced.
-    HangUpRetired {
-        /// Its last epoch.
-        epoch: Epoch,
-    },
-    /// Look how much memory the child holds; report `Measured`.
-    Measure {
-        /// The present epoch.
-        epoch: Epoch,
-    },
-    /// Drop the link, or the dial that is under way.
-    HangUp(Manner),
-    /// Ask the server whether it listens; report `ProbeEnded`.
-    Probe {
-        /// The present epoch.
-        epoch: Epoch,
-        /// What to ask.
-        probe: Probe,
-    },
-    /// Replace session or credential and keep the link; report `RenewalEnded` with this epoch.
-    Renew {
-        /// The number of the session to be.
-        epoch: Epoch,
-        /// What to replace.
-        renewal: Renewal,
-    },
-    /// List the catalog, publish what changed; report `CatalogListed` or `CatalogFailed`.
-    ListCatalog {
-        /// The present epoch.
-        epoch: Epoch,
-    },
-}
-
-/// How a link is ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// Say goodbye and give it time.
-    Politely,
-    /// It does not answer anyway.
-    AtOnce,
 }
 
 impl Upstream {
@@ -492,69 +307,6 @@ impl Upstream {
         }
     }
 
-    /// Looks at both clocks: after a sleep, a link is checked before it is trusted.
-    fn look(&mut self, now: Now) {
-        if !self.sleep.slept(now) {
-            return;
-        }
-        if let Link::Ready(ready) = &mut self.link {
-            ready.suspect = Some(now.mono + self.jitter.within(Self::STAGGER));
-            self.events.push_back(Event::Slept);
-        }
-    }
-
-    /// Everything that a usable link may need when time has passed.
-    fn tend(&mut self, now: Mono) {
-        if self.glance_at <= now {
-            self.glance_at = now + Self::GLANCE_EVERY;
-        }
-        if self.idle_stop_at().is_some_and(|at| at <= now) {
-            self.actions.push_back(Action::HangUp(Manner::Politely));
-            self.link = Link::Dormant;
-            self.drop_second();
-            return;
-        }
-        self.tend_age(now);
-        let Link::Ready(ready) = &mut self.link else { return };
-        if let Some(waited) = ready.keepalive.overdue(now) {
-            let silent = Failure::TimedOut(waited);
-            self.events.push_back(Event::ProbeFailed { cause: silent.to_string() });
-            self.lose_link(now, silent);
-            return;
-        }
-        if ready.proven_at.is_some_and(|at| at <= now) {
-            ready.proven_at = None;
-            self.budget.forgive();
-        }
-        if let CatalogState::Stale { retry_at, attempts } = ready.catalog
-            && retry_at <= now
-        {
-            // The count of attempts lives on in the retry time of the next failure.
-            ready.catalog = CatalogState::Stale { retry_at: now + Self::RELIST_PAUSE_MAX, attempts };
-            self.actions.push_back(Action::ListCatalog { epoch: ready.epoch });
-        }
-        let suspicion_due = ready.suspect.is_some_and(|at| at <= now);
-        if suspicion_due {
-            // Asked, or being asked: the answer's own deadline takes over.
-            ready.suspect = Some(now + self.spec.keepalive.timeout);
-        }
-        if suspicion_due || ready.keepalive.is_due(now, self.in_flight) {
-            self.probe(now);
-        }
-    }
-
-    fn probe(&mut self, now: Mono) {
-        self.probe_within(now, self.spec.keepalive.timeout);
-    }
-
-    fn probe_within(&mut self, now: Mono, limit: Duration) {
-        if let Link::Ready(ready) = &mut self.link
-            && let Some(probe) = ready.keepalive.ask_within(now, limit)
-        {
-            self.actions.push_back(Action::Probe { epoch: ready.epoch, probe });
-        }
-    }
-
     fn on_link_up(&mut self, now: Mono, epoch: Epoch, probe: Probe) {
         // Anything else is a dial that was given up: the shell drops what it made.
         if matches!(&self.link, Link::Connecting { epoch: dialed, .. } if *dialed == epoch) {
@@ -589,96 +341,6 @@ impl Upstream {
             self.away_since.get_or_insert(outage.since);
         }
         self.actions.push_back(Action::ListCatalog { epoch });
-    }
-
-    fn on_probe_ended(&mut self, now: Mono, epoch: Epoch, answer: ProbeAnswer) {
-        let next_call = self.next_call;
-        let Some(ready) = self.ready_at(epoch) else { return };
-        match answer {
-            ProbeAnswer::Alive
-            | ProbeAnswer::Failed(
-                Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_) | Failure::Busy { .. },
-            ) => {
-                ready.keepalive.answered(now);
-                ready.answered = true;
-                ready.trust(next_call);
-            }
-            ProbeAnswer::Unsupported => match ready.keepalive.unsupported(now) {
-                Some(probe) => self.actions.push_back(Action::Probe { epoch, probe }),
-                None => ready.trust(next_call),
-            },
-            ProbeAnswer::Failed(failure) => {
-                self.events.push_back(Event::ProbeFailed { cause: failure.to_string() });
-                match failure {
-                    Failure::SessionExpired(_) => self.renew_session(now, failure),
-                    Failure::CredentialRefused(_) => self.renew(now, Renewal::Credential),
-                    Failure::Unreachable(_)
-                    | Failure::Lost(_)
-                    | Failure::TimedOut(_)
-                    | Failure::ServerFault(_)
-                    | Failure::Nonsense(_)
-                    | Failure::Blocked(_)
-                    | Failure::Outdated(_)
-                    | Failure::BeyondScope(_)
-                    | Failure::Declined(_)
-                    | Failure::Busy { .. } => self.lose_link(now, failure),
-                }
-            }
-        }
-    }
-
-    /// The session was refused. One that never worked is not replaced by another of its kind: that would
-    /// go on for ever, while a lost link has a budget.
-    fn renew_session(&mut self, now: Mono, failure: Failure) {
-        match &self.link {
-            Link::Ready(ready) if !ready.answered => self.lose_link(now, failure),
-            Link::Ready(_)
-            | Link::Dormant
-            | Link::Connecting { .. }
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => self.renew(now, Renewal::Session),
-        }
-    }
-
-    /// Session or credential was refused on the present link: replace it once for everybody.
-    fn renew(&mut self, now: Mono, renewal: Renewal) {
-        let Link::Ready(ready) = &self.link else { return };
-        let probe = ready.keepalive.probe();
-        self.epoch = self.epoch.next();
-        let give_up_at = now + self.spec.timeouts.connect;
-        self.link = Link::Renewing { epoch: self.epoch, renewal, probe, give_up_at };
-        self.actions.push_back(Action::Renew { epoch: self.epoch, renewal });
-    }
-
-    fn on_renewal_ended(&mut self, now: Mono, epoch: Epoch, failure: Option<Failure>) {
-        let Link::Renewing { epoch: renewed, renewal, probe, .. } = self.link else { return };
-        if renewed != epoch {
-            return;
-        }
-        match failure {
-            None => {
-                self.events.push_back(match renewal {
-                    Renewal::Session => Event::SessionRenewed,
-                    Renewal::Credential => Event::CredentialRenewed,
-                });
-                self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
-            }
-            Some(Failure::CredentialRefused(text)) => {
-                self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                self.block(now, BlockCause::NeedsLogin(text));
-            }
-            Some(failure) => self.lose_link(now, failure),
-        }
-    }
-
-    /// When a lazy link that nobody uses is to be stopped.
-    fn idle_stop_at(&self) -> Option<Mono> {
-        let unused = self.spec.lazy && self.in_flight == 0 && self.waiting == 0 && self.holders == 0;
-        unused.then(|| self.used_at + self.spec.idle_timeout)
     }
 
     fn ready(&self) -> Option<&Ready> {

@@ -1,0 +1,196 @@
+//! The words between the machine and its shell: what the shell reports, and what it is to do.
+
+use super::Role;
+use crate::failure::Failure;
+use crate::ids::{Epoch, SecondId};
+use crate::supervise::keepalive::Probe;
+use crate::supervise::link::Renewal;
+
+/// What kind of thing is at the other end; it decides what counts as a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A child process: every spawn but the first is a restart.
+    Process,
+    /// A server elsewhere: every loss of an established link is a restart; a refused dial is not.
+    Remote,
+}
+
+/// What the shell reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// The dial of this epoch succeeded: connected, handshake done.
+    LinkUp {
+        /// The epoch that the dial was given.
+        epoch: Epoch,
+        /// The question that fits the server's era.
+        probe: Probe,
+    },
+    /// The dial of this epoch failed, or the link of this epoch was lost.
+    LinkDown {
+        /// The epoch it is about.
+        epoch: Epoch,
+        /// What happened.
+        failure: Failure,
+    },
+    /// The server of this epoch said something unasked.
+    Heard {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
+    /// A probe came to an end.
+    ProbeEnded {
+        /// The epoch it is about.
+        epoch: Epoch,
+        /// How.
+        answer: ProbeAnswer,
+    },
+    /// The renewal of this epoch came to an end.
+    RenewalEnded {
+        /// The epoch that the renewal was given.
+        epoch: Epoch,
+        /// `None` if it succeeded.
+        failure: Option<Failure>,
+    },
+    /// The catalog was listed and published.
+    CatalogListed {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
+    /// A person has to approve something of it, for this reason; or nobody has to any more.
+    HeldBack {
+        /// What a person has to look at.
+        cause: Option<String>,
+    },
+    /// What this one offers is known from elsewhere; it was not asked.
+    CatalogKnown {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
+    /// The catalog could not be listed.
+    CatalogFailed {
+        /// The epoch it is about.
+        epoch: Epoch,
+        /// What happened.
+        failure: Failure,
+    },
+    /// The server says that its catalog changed.
+    CatalogChanged {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
+    /// The spare of this number is connected, its handshake done.
+    SpareUp {
+        /// The number that it was given.
+        id: SecondId,
+    },
+    /// The second link of this number could not be made, or was lost while it waited.
+    SecondDown {
+        /// The number that it was given.
+        id: SecondId,
+        /// What happened.
+        failure: Failure,
+    },
+    /// The child of this epoch and its offspring hold this much memory.
+    Measured {
+        /// The epoch it is about.
+        epoch: Epoch,
+        /// In bytes.
+        resident: u64,
+    },
+    /// Somebody asks for something.
+    Asked(Ask),
+}
+
+/// How a probe ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeAnswer {
+    /// The server answered.
+    Alive,
+    /// The server does not know the question.
+    Unsupported,
+    /// It did not answer as it should.
+    Failed(Failure),
+}
+
+/// What people, and other parts of the program, may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Bring it up, if it was stopped or never started.
+    Start,
+    /// Replace the link now.
+    Reconnect,
+    /// Forget all bad memories (circuit, restart budget) and replace the link: one that works stays in use
+    /// until the new one does.
+    Reload,
+    /// The cause of a block may be gone: the config changed, somebody logged in.
+    CauseChanged,
+    /// End it, until somebody says start. Removal and shutdown ask for the same.
+    Stop,
+}
+
+/// What the shell is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Connect or spawn, with the handshake; report `LinkUp` or `LinkDown` with this epoch.
+    Dial {
+        /// The number of the link to be.
+        epoch: Epoch,
+    },
+    /// Use the spare of this number as the link of this epoch; report as for a dial. If it is gone, dial.
+    UseSpare {
+        /// The number that it was given.
+        id: SecondId,
+        /// The number of the link to be.
+        epoch: Epoch,
+    },
+    /// Make a second link beside the present one, with the handshake; a replacement is listed too. Report
+    /// `SpareUp`, or call [`Upstream::take_over`]; or report `SecondDown`.
+    DialSecond {
+        /// Its number.
+        id: SecondId,
+        /// What it is for.
+        role: Role,
+    },
+    /// Drop the second link, made or being made.
+    DropSecond,
+    /// Drop the link of this epoch, which was replaced.
+    HangUpRetired {
+        /// Its last epoch.
+        epoch: Epoch,
+    },
+    /// Look how much memory the child holds; report `Measured`.
+    Measure {
+        /// The present epoch.
+        epoch: Epoch,
+    },
+    /// Drop the link, or the dial that is under way.
+    HangUp(Manner),
+    /// Ask the server whether it listens; report `ProbeEnded`.
+    Probe {
+        /// The present epoch.
+        epoch: Epoch,
+        /// What to ask.
+        probe: Probe,
+    },
+    /// Replace session or credential and keep the link; report `RenewalEnded` with this epoch.
+    Renew {
+        /// The number of the session to be.
+        epoch: Epoch,
+        /// What to replace.
+        renewal: Renewal,
+    },
+    /// List the catalog, publish what changed; report `CatalogListed` or `CatalogFailed`.
+    ListCatalog {
+        /// The present epoch.
+        epoch: Epoch,
+    },
+}
+
+/// How a link is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Say goodbye and give it time.
+    Politely,
+    /// It does not answer anyway.
+    AtOnce,
+}

@@ -1,0 +1,58 @@
+//! A session or a credential that was refused is replaced once for everybody, on the link that there is.
+
+use super::{Action, Manner, Upstream};
+use crate::event::Event;
+use crate::failure::{BlockCause, Failure};
+use crate::ids::Epoch;
+use crate::supervise::link::{CatalogState, Link, Renewal};
+use crate::time::Mono;
+
+impl Upstream {
+    /// The session was refused. One that never worked is not replaced by another of its kind: that would
+    /// go on for ever, while a lost link has a budget.
+    pub(super) fn renew_session(&mut self, now: Mono, failure: Failure) {
+        match &self.link {
+            Link::Ready(ready) if !ready.answered => self.lose_link(now, failure),
+            Link::Ready(_)
+            | Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => self.renew(now, Renewal::Session),
+        }
+    }
+
+    /// Session or credential was refused on the present link: replace it once for everybody.
+    pub(super) fn renew(&mut self, now: Mono, renewal: Renewal) {
+        let Link::Ready(ready) = &self.link else { return };
+        let probe = ready.keepalive.probe();
+        self.epoch = self.epoch.next();
+        let give_up_at = now + self.spec.timeouts.connect;
+        self.link = Link::Renewing { epoch: self.epoch, renewal, probe, give_up_at };
+        self.actions.push_back(Action::Renew { epoch: self.epoch, renewal });
+    }
+
+    pub(super) fn on_renewal_ended(&mut self, now: Mono, epoch: Epoch, failure: Option<Failure>) {
+        let Link::Renewing { epoch: renewed, renewal, probe, .. } = self.link else { return };
+        if renewed != epoch {
+            return;
+        }
+        match failure {
+            None => {
+                self.events.push_back(match renewal {
+                    Renewal::Session => Event::SessionRenewed,
+                    Renewal::Credential => Event::CredentialRenewed,
+                });
+                self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
+            }
+            Some(Failure::CredentialRefused(text)) => {
+                self.actions.push_back(Action::HangUp(Manner::AtOnce));
+                self.block(now, BlockCause::NeedsLogin(text));
+            }
+            Some(failure) => self.lose_link(now, failure),
+        }
+    }
+}
