@@ -66,6 +66,33 @@ pub fn is_secret_name(name: &str) -> bool {
     TELLING.iter().any(|word| plain.contains(word))
 }
 
+/// Of each argument of a command, the part that nobody else should read, if the flag before it or a name in it
+/// announces one: `--api-key PART`, `--token=PART`, `Authorization: PART`.
+pub fn secret_arguments<'a>(arguments: &[&'a str]) -> Vec<Option<&'a str>> {
+    let mut before = "";
+    let mut parts = Vec::with_capacity(arguments.len());
+    for &argument in arguments {
+        let flag = before.strip_prefix('-').filter(|_| !argument.starts_with('-'));
+        let named = argument.split_once('=').or_else(|| argument.split_once(':'));
+        let part = match (flag, named) {
+            (Some(flag), _) if announces_argument(flag) => Some(argument),
+            (_, Some((name, part))) if announces_argument(name) => Some(part.trim_start()),
+            (_, Some(_) | None) => None,
+        };
+        parts.push(part.filter(|part| !part.is_empty()));
+        before = argument;
+    }
+    parts
+}
+
+/// Flags and headers are shorter than members of a message, and fewer words of theirs mean something else.
+fn announces_argument(name: &str) -> bool {
+    const SHORT: &[&str] = &["auth", "bearer", "pass", "pat", "pwd"];
+    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    let is_name = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_. ".contains(letter));
+    is_name && (is_secret_name(&name) || name.ends_with("key") || SHORT.contains(&name.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +105,32 @@ mod tests {
         {
             assert_eq!(mask_tokens(harmless), harmless);
         }
+    }
+
+    #[test]
+    fn an_argument_is_secret_if_its_flag_or_its_name_says_so() {
+        let arguments = [
+            "-y",
+            "server@1.2",
+            "--api-key",
+            "hunter22",
+            "--token=hunter22",
+            "--header",
+            "X-Api-Key: hunter22",
+            "-H",
+            "Authorization: Bearer hunter22",
+            "PGPASSWORD=hunter22",
+            "--password",
+            "--verbose",
+            "--pat",
+            "h2",
+        ];
+        let found: Vec<&str> = secret_arguments(&arguments).into_iter().flatten().collect();
+        let secret = ["hunter22", "hunter22", "hunter22", "Bearer hunter22", "hunter22", "h2"];
+        assert_eq!(found, secret);
+        let harmless =
+            ["--port", "8080", "--mode=fast", "https://h.example:80/token=1", "--keyboard", "us", "a: b", ""];
+        assert_eq!(secret_arguments(&harmless), [None; 8]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod clients;
 mod take;
+mod veil;
 mod words;
 
 pub(crate) use clients::{Client, Entry, Root, named};
@@ -19,7 +20,8 @@ use gripfast::config::{Config, ConfigError, ProcessEnvironment, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use take::{Taken, take};
-use toml_edit::{DocumentMut, Item, Table, value};
+use toml_edit::{DocumentMut, Item, Table};
+use veil::veiled;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -124,22 +126,6 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         ))?;
     }
     Ok(Exit::Ok)
-}
-
-/// The same without the secrets that stand in it in plain text.
-fn veiled(mut document: DocumentMut) -> DocumentMut {
-    let servers = document.get_mut("servers").and_then(Item::as_table_like_mut);
-    for (_, server) in servers.into_iter().flat_map(|servers| servers.iter_mut()) {
-        for table in ["env", "headers"] {
-            let pairs = server.get_mut(table).and_then(Item::as_table_like_mut);
-            for (name, item) in pairs.into_iter().flat_map(|pairs| pairs.iter_mut()) {
-                if item.as_str().is_some_and(|text| words::is_secret(&name, text)) {
-                    *item = value("[not shown here]");
-                }
-            }
-        }
-    }
-    document
 }
 
 fn parsed(path: &Path) -> Result<DocumentMut, Failure> {
@@ -366,22 +352,5 @@ impl<'f> ServerReport<'f> {
             left_out: taken.table.as_ref().err().map(String::as_str),
             notes: &taken.notes,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_in_plain_text_is_not_shown_on_a_terminal() {
-        let text = "[servers.a]\ncommand = \"npx\"\nenv = { API_KEY = \"abcdefgh123\", MODE = \"fast-and-safe\" }\n\
-                    [servers.b]\nurl = \"https://h.example\"\nheaders = { Authorization = \"Bearer ${env:T}\" }\n";
-        let shown = veiled(text.parse().unwrap()).to_string();
-        assert!(!shown.contains("abcdefgh123"), "{shown}");
-        assert!(
-            shown.contains("API_KEY") && shown.contains("fast-and-safe") && shown.contains("${env:T}"),
-            "{shown}"
-        );
     }
 }

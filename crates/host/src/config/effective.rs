@@ -225,11 +225,11 @@ mod tests {
     fn nothing_secret_is_shown() {
         let text = "[servers.a]\nurl = \"https://me:hunter22@h.example/mcp?key=hunter22\"\n\
                     headers = { Authorization = \"Bearer hunter22 ${env:TOKEN}\" }\n\
-                    [servers.b]\ncommand = \"x\"\nargs = [\"--key=ghp_0123456789abcdef\", \"hunter22\"]\n\
+                    [servers.b]\ncommand = \"x\"\nargs = [\"--key=ghp_0123456789abcdef\", \"hunter22\", \"--password\", \"hunter33\"]\n\
                     env = { KEY = \"hunter22\" }\n";
         let settings = settings(text, "gripfast.toml");
         let all = format!("{settings:?}");
-        assert!(!all.contains("hunter22") && !all.contains("ghp_0"), "{all}");
+        assert!(!all.contains("hunter22") && !all.contains("hunter33") && !all.contains("ghp_0"), "{all}");
         assert_eq!(find(&settings, "servers.a.url").0, "https://…@h.example/mcp?…");
         assert_eq!(find(&settings, "servers.a.headers.Authorization").0, "[redacted]${env:TOKEN}");
     }

@@ -1,10 +1,12 @@
-//! Keeps secrets out of what is shown. Values of `env`, `headers` and `arguments` are known by their place; the rest is
+//! Keeps secrets out of what is shown. Values of `env`, `headers` and `arguments` are known by their place, arguments of a
+//! command by the flag before them; the rest is
 //! known by its looks: a token pasted into an argument, a URL with a password in it. Both matter where a
 //! source line in an error message holds the secret next to the mistake.
 
 use super::node::{Node, Value};
 use super::template::Template;
 pub(super) use gripfast_core::redact::mask_tokens;
+use gripfast_core::redact::secret_arguments;
 
 /// How every hidden text is shown where it has no fixed width to keep.
 pub(super) const REDACTED: &str = "[redacted]";
@@ -53,7 +55,8 @@ pub(super) fn mask_line(line: &str, secrets: &[String]) -> String {
     mask_tokens(&line).chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// The literal values of `env`, `headers` and the arguments of calls, wherever they stand: what no excerpt may show.
+/// The literal values of `env`, `headers` and the arguments of calls, wherever they stand, and what flags announce: what
+/// no excerpt may show.
 pub(super) fn secrets(node: &Node) -> Vec<String> {
     /// Shorter ones are `1` and `true`, and starring those out would make excerpts unreadable.
     const SHORTEST: usize = 4;
@@ -65,14 +68,27 @@ pub(super) fn secrets(node: &Node) -> Vec<String> {
                     collect(value, held || HOLDERS.contains(&key.name.as_str()), found);
                 }
             }
-            Value::List(list) => list.iter().for_each(|value| collect(value, held, found)),
-            Value::Str(text) if held => match Template::parse(text) {
-                Ok(template) => found.extend(template.fixed_texts().map(str::to_owned)),
-                Err(_) => found.extend(outside_references(text)),
-            },
+            Value::List(list) => {
+                list.iter().for_each(|value| collect(value, held, found));
+                let words: Vec<&str> = list.iter().map(text_of).collect();
+                secret_arguments(&words).into_iter().flatten().for_each(|part| literals(part, found));
+            }
+            Value::Str(text) if held => literals(text, found),
             // Ports are worth seeing, longer numbers may be anything.
             Value::Number(text) if held && text.len() > "65535".len() => found.push(text.clone()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Date | Value::Str(_) => {}
+        }
+    }
+    fn literals(text: &str, found: &mut Vec<String>) {
+        match Template::parse(text) {
+            Ok(template) => found.extend(template.fixed_texts().map(str::to_owned)),
+            Err(_) => found.extend(outside_references(text)),
+        }
+    }
+    fn text_of(node: &Node) -> &str {
+        match &node.value {
+            Value::Str(text) | Value::Number(text) => text,
+            Value::Null | Value::Bool(_) | Value::Date | Value::List(_) | Value::Table(_) => "",
         }
     }
     let mut found = Vec::new();

@@ -9,7 +9,7 @@ fn literal_values_are_not_in_debug_output() {
     let text = r#"
 [servers.a]
 command = "x"
-args = ["--token", "ghp_abcdefghijklmnop"]
+args = ["--token", "ghp_abcdefghijklmnop", "--password", "hunter2", "--header", "X-Api-Key: hunter2"]
 env = { PLAIN = "hunter2", MIXED = "user:hunter2@${HOST:-hunter2}" }
 [servers.b]
 url = "https://me:hunter2@example.com/mcp?key=hunter2"
@@ -46,6 +46,9 @@ fn an_error_beside_a_secret_does_not_show_it() {
     1 | {"mcpServers": {"a": {"command": "x", "env": {"A": "*******", "B": ["x"]}}}}
       |                                                                    ^
     "#);
+    let text =
+        r#"{"mcpServers": {"a": {"command": "x", "args": ["--password", "hunter2"], "env": {"B": ["x"]}}}}"#;
+    assert!(!report(JSON, text).contains("hunter2"), "{}", report(JSON, text));
     let text = "[servers.a]\ncommand = 'x'\nenv = { A = '${X:-hunter2}', B = 3 }\n";
     assert!(!report(TOML, text).contains("hunter2"));
     let text = "[servers.a]\ncommand = 'x'\nenv = { A = 'ghp_abcdefghijklmnop }\n";

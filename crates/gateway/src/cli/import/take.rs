@@ -179,11 +179,7 @@ impl<'e> Reading<'e> {
         }
         table.insert("command", value(self.words.said("command", &words[0])?));
         if words.len() > 1 {
-            let mut array = Array::new();
-            for word in &words[1..] {
-                array.push(self.words.argument(word)?);
-            }
-            table.insert("args", value(array));
+            table.insert("args", value(self.words.arguments(&words[1..])?.into_iter().collect::<Array>()));
         }
         if let Some(cwd) = self.take(&["cwd"]).and_then(Tree::text) {
             table.insert("cwd", value(self.words.said("cwd", cwd)?));

@@ -2,7 +2,8 @@
 //! Values that look like secrets are taken as they are, and said aloud without being shown.
 
 use super::clients::Client;
-use gripfast::is_secret_name;
+use super::veil::shown_args;
+use gripfast::{is_secret_name, mask_tokens};
 use std::collections::BTreeSet;
 
 /// How one client writes references, and what was noticed on the way.
@@ -48,12 +49,13 @@ impl Words {
         self.filled_in(&text)
     }
 
-    /// An argument of a command.
-    pub(super) fn argument(&mut self, text: &str) -> Result<String, String> {
-        if text.split_once('=').is_some_and(|(name, value)| is_secret(name, value)) {
+    /// The arguments of a command.
+    pub(super) fn arguments(&mut self, words: &[String]) -> Result<Vec<String>, String> {
+        let said: Vec<String> = words.iter().map(|word| self.said("args", word)).collect::<Result<_, _>>()?;
+        if shown_args(&said).iter().any(Option::is_some) {
             self.secrets.insert("args".to_owned());
         }
-        self.said("args", text)
+        Ok(said)
     }
 
     /// The value of a variable or a header.
@@ -159,11 +161,11 @@ fn shells(text: &str) -> String {
     out + rest
 }
 
-/// A name that says so, with a value that stands there in plain.
+/// A name that says so, or a value that looks like it, which stands there in plain.
 pub(super) fn is_secret(name: &str, text: &str) -> bool {
     // A variable or a header that ends in `key` is one, which of other members cannot be said.
     let telling = is_secret_name(name) || name.to_ascii_lowercase().ends_with("key");
-    telling && !text.contains("${") && text.len() >= 8
+    !text.contains("${") && (telling && text.len() >= 8 || mask_tokens(text) != text)
 }
 
 #[cfg(test)]
@@ -193,9 +195,10 @@ mod tests {
         let mut words = Words::of(super::super::clients::named("cursor").unwrap());
         words.secret("API_TOKEN", "abcdefgh1234").unwrap();
         words.secret("OTHER_TOKEN", "${env:T}").unwrap();
+        words.arguments(&["--api-key".to_owned(), "ijklmnop".to_owned()]).unwrap();
         let notes = words.notes().join("\n");
         assert!(
-            notes.contains("`API_TOKEN`") && !notes.contains("OTHER") && !notes.contains("abcdefgh"),
+            notes.contains("`API_TOKEN`, `args`") && !notes.contains("OTHER") && !notes.contains("abcdefgh"),
             "{notes}"
         );
     }

@@ -7,6 +7,7 @@ use crate::config::keys::words::{TRANSPORTS, Transport};
 use crate::config::node::{Key, Value};
 use crate::config::spec::{Target, TlsSpec, UrlTransport, endpoint};
 use crate::config::template::Template;
+use gripfast_core::redact::secret_arguments;
 
 /// What others call the transports. `remote` says only that there is a URL.
 const TRANSPORT_ALIASES: &[(&str, Transport)] = &[
@@ -147,8 +148,17 @@ impl<'n> Process<'n> {
         let env = self.env.map(|field| variables(&field, problems)).unwrap_or_default();
         let inherit_env = self.inherit_env.map(|field| inherited(&field, problems)).unwrap_or_default();
         let cwd = self.cwd.and_then(|field| field.filled_template(problems));
+        let args = with_secrets(args);
         Some(Target::Stdio { command: command?, args, env, inherit_env, cwd })
     }
+}
+
+/// Marks the arguments that hold a secret.
+fn with_secrets(args: Vec<Template>) -> Vec<Template> {
+    let texts: Vec<&str> = args.iter().map(Template::source).collect();
+    let hold: Vec<bool> = secret_arguments(&texts).iter().map(Option::is_some).collect();
+    let marked = args.into_iter().zip(hold).map(|(arg, holds)| if holds { arg.into_secret() } else { arg });
+    marked.collect()
 }
 
 /// The keys that go with a `url`.
