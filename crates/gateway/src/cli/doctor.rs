@@ -72,9 +72,9 @@ enum Witness {
 
 pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let opened = opened(global, screen)?;
-    let witness = witness(global, args)?;
+    let witness = witness(global, args, screen)?;
     let seen = match &witness {
-        Witness::Gateway(url) => runtime()?.block_on(asked(url))?,
+        Witness::Gateway(url) => runtime()?.block_on(with_progress(screen, "the gateway", asked(url)))?,
         Witness::Nobody | Witness::Stranger(_) => match &opened {
             Some(opened) => tried(opened, global, args, screen)?,
             None => return Err(nothing(&witness)),
@@ -88,7 +88,10 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
     for name in names(opened.as_ref(), &seen, args)? {
         let entry = opened.as_ref().and_then(|opened| entry(opened, &name));
         let reach = match entry.map(|entry| &entry.spec) {
-            Some(Ok(spec)) => runtime()?.block_on(reach::of(&spec.target, &ProcessEnvironment)),
+            Some(Ok(spec)) => {
+                let trying = reach::of(&spec.target, &ProcessEnvironment);
+                runtime()?.block_on(with_progress(screen, &format!("the address of `{name}`"), trying))
+            }
             Some(Err(_)) | None => reach::Reach::NotTried,
         };
         let case = Case { name: &name, entry, seen: seen.get(&name), by_gateway, reach };
@@ -116,12 +119,12 @@ fn opened(global: &Global, screen: &mut Screen) -> Result<Option<Opened>, Stop> 
     }
 }
 
-fn witness(global: &Global, args: &DoctorArgs) -> Result<Witness, Stop> {
+fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Witness, Stop> {
     if global.config.is_some() {
         return Ok(Witness::Nobody);
     }
     let url = GatewayUrl::meant(global, args.url.as_ref())?;
-    runtime()?.block_on(async {
+    let asking = async {
         let gateway = Gateway::at(&url)?;
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
@@ -130,7 +133,8 @@ fn witness(global: &Global, args: &DoctorArgs) -> Result<Witness, Stop> {
             Err(failure) if reach::is_open(url.authority()).await => Witness::Stranger(failure),
             Err(_) => Witness::Nobody,
         })
-    })
+    };
+    runtime()?.block_on(with_progress(screen, "the gateway", asking))
 }
 
 /// What the gateway saw of its servers.

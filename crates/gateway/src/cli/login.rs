@@ -6,7 +6,7 @@ use super::args::{Global, LoginArgs, LogoutArgs};
 use super::config::{self, Opened};
 use super::exit::Exit;
 use super::fleet::{self, Signals};
-use super::render::Screen;
+use super::render::{Screen, with_progress};
 use super::stop::{Failure, Stop};
 use callback::Callback;
 use gripfast::auth::{self, DeviceLogin, Login, LoginError};
@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// Who has not come back by then has closed the window.
 const WITHIN: Duration = Duration::from_secs(600);
+
+/// Whom logins are asked of, for whoever waits meanwhile.
+const AUTHORITY: &str = "the authorization server";
 
 /// Sends a person to the authorization server, and keeps what it gives.
 pub(crate) fn run(global: &Global, args: &LoginArgs, screen: &mut Screen) -> Result<Exit, Stop> {
@@ -32,7 +35,9 @@ pub(crate) fn forget(global: &Global, args: &LogoutArgs, screen: &mut Screen) ->
     let spec = opened.server(name).and_then(config::usable)?;
     let logins = opened.logins(global);
     let forgotten = until_told(async {
-        auth::logout(name, spec, &logins).await.map_err(|error| failure(name, &error).into())
+        let forgetting = auth::logout(name, spec, &logins);
+        let forgotten = with_progress(screen, AUTHORITY, forgetting).await;
+        forgotten.map_err(|error| failure(name, &error).into())
     })?;
     screen.talk(&match forgotten {
         true => format!(
@@ -52,21 +57,24 @@ async fn login(
 ) -> Result<Exit, Stop> {
     let name = &args.name;
     let logins = opened.logins(global);
+    let failed = |error: LoginError| failure(name, &error);
     if args.device {
-        let device = DeviceLogin::begin(name, spec, &logins).await.map_err(|error| failure(name, &error))?;
+        let beginning = DeviceLogin::begin(name, spec, &logins);
+        let device = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
         screen.talk(&format!("to log in to `{name}`, open this address on any device:"))?;
         screen.line(device.page_with_code().unwrap_or(device.page()))?;
         screen.talk(&format!("and enter this code, or see that it is the same: {}", device.code()))?;
         screen.flush()?;
-        device.finish().await.map_err(|error| failure(name, &error))?;
+        with_progress(screen, "somebody to enter the code", device.finish()).await.map_err(failed)?;
         return done(name, screen);
     }
     let port = spec.oauth.as_ref().map_or(0, |oauth| oauth.callback_port);
     let callback = Callback::listen(port).await.map_err(|error| {
         Failure::new(Exit::General, format!("cannot wait for the browser on port {port}: {error}"))
     })?;
-    let begun = Login::begin(name, spec, &logins, &callback.url()).await;
-    let login = begun.map_err(|error| failure(name, &error))?;
+    let returns_to = callback.url();
+    let beginning = Login::begin(name, spec, &logins, &returns_to);
+    let login = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
     screen.talk(&format!("to log in to `{name}`, open this address in a browser:"))?;
     screen.line(login.url())?;
     if args.no_browser {
@@ -84,20 +92,46 @@ async fn login(
         screen.talk(&format!("or open {page} on any device, and enter this code: {code}"))?;
     }
     screen.flush()?;
-    let came_back = tokio::select! {
-        elsewhere = elsewhere(device) => {
-            elsewhere.map_err(|error| failure(name, &error))?;
-            return done(name, screen);
+    let returning = returned(&callback, &login, device, args.no_browser);
+    let returned = match args.no_browser {
+        // Somebody may be about to paste, and what is typed would be written over.
+        true => returning.await,
+        false => with_progress(screen, "the browser to come back", returning).await,
+    };
+    match returned {
+        Returned::Here(address) => {
+            with_progress(screen, AUTHORITY, login.finish(&address)).await.map_err(failed)?;
         }
-        came_back = callback.wait_for(login.url()) => came_back,
-        pasted = pasted(), if args.no_browser => pasted,
-        () = tokio::time::sleep(WITHIN) => {
+        Returned::Elsewhere(finished) => finished.map_err(failed)?,
+        Returned::Never => {
             let text = format!("nobody came back from the browser to log in to `{name}`");
             return Err(Failure::new(Exit::LoginNeeded, text).into());
         }
-    };
-    login.finish(&came_back).await.map_err(|error| failure(name, &error))?;
+    }
     done(name, screen)
+}
+
+/// How somebody came back who was sent to log in.
+enum Returned {
+    /// To this address of ours.
+    Here(String),
+    /// On another device, and this came of it.
+    Elsewhere(Result<(), LoginError>),
+    Never,
+}
+
+async fn returned(
+    callback: &Callback,
+    login: &Login,
+    device: Option<DeviceLogin>,
+    may_be_pasted: bool,
+) -> Returned {
+    tokio::select! {
+        finished = elsewhere(device) => Returned::Elsewhere(finished),
+        address = callback.wait_for(login.url()) => Returned::Here(address),
+        address = pasted(), if may_be_pasted => Returned::Here(address),
+        () = tokio::time::sleep(WITHIN) => Returned::Never,
+    }
 }
 
 fn done(name: &str, screen: &mut Screen) -> Result<Exit, Stop> {
@@ -171,4 +205,42 @@ fn open_browser(url: &str) -> io::Result<()> {
     };
     command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::render::Heard;
+    use gripfast_testkit::authority::{Authority, Manners, fetch};
+
+    /// E04
+    #[tokio::test]
+    async fn e04_whoever_logs_in_at_a_terminal_sees_that_somebody_is_waited_for() {
+        let device_codes_last = Some(Duration::from_secs(600));
+        let authority = Authority::start(Manners { device_codes_last, ..Manners::default() }).await;
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("gripfast.toml");
+        std::fs::write(&config, format!("[servers.notes]\nurl = {:?}\n", authority.mcp())).unwrap();
+        let global = Global { config: Some(config), state_dir: Some(dir.path().to_owned()) };
+        let heard = Heard::default();
+        let mut screen = Screen::heard_by(&heard);
+        let opened = config::open(&global, &mut screen).unwrap();
+        let spec = opened.server("notes").and_then(config::usable).unwrap();
+        let args = LoginArgs { name: "notes".to_owned(), no_browser: false, device: true };
+        let person = async {
+            let seen = async {
+                while !heard.text().contains("\rwaiting for somebody to enter the code, ") {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            // A terminal that gets here shows nothing.
+            tokio::time::timeout(Duration::from_secs(30), seen).await.unwrap();
+            let said = heard.text();
+            let page = said.lines().find(|line| line.starts_with("http://")).unwrap();
+            fetch(page).await
+        };
+        let (logged_in, _) = tokio::join!(login(&global, &opened, spec, &args, &mut screen), person);
+        assert_eq!(logged_in.unwrap(), Exit::Ok);
+        assert!(heard.text().ends_with("logged in to `notes`; a gateway that runs notices by itself\n"));
+    }
 }

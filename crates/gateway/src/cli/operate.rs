@@ -5,7 +5,7 @@ use super::args::{Form, Global, OperateArgs, ReloadArgs};
 use super::exit::Exit;
 use super::fleet;
 use super::gateway::{Gateway, Reply, piece};
-use super::render::Screen;
+use super::render::{Screen, with_progress};
 use super::status::Upstream;
 use super::stop::{Failure, Stop};
 use super::token::Token;
@@ -40,7 +40,8 @@ pub(crate) fn run(
 ) -> Result<Exit, Stop> {
     let token = Token::of(global)?;
     let url = GatewayUrl::meant(global, args.url.as_ref())?;
-    let (reply, told) = fleet::runtime()?.block_on(tell(action, &args.name, &url, &token))?;
+    let telling = tell(action, &args.name, &url, &token);
+    let (reply, told) = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling))?;
     if args.output == Form::Json {
         screen.json_text(&String::from_utf8_lossy(&reply.body))?;
         return Ok(Exit::Ok);
@@ -59,7 +60,7 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
     }
     let url = GatewayUrl::meant(global, url.as_ref())?;
     let token = Token::of(global)?;
-    let (reply, done): (Reply, Reloaded) = fleet::runtime()?.block_on(async {
+    let telling = async {
         let gateway = Gateway::at(&url)?;
         let reply = gateway.post("/api/v1/reload", token.value()).await?;
         match reply.refusal() {
@@ -70,7 +71,9 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
             Some(refusal) => Err(refusal.into()),
             None => gateway.read(&reply).map(|done| (reply, done)),
         }
-    })?;
+    };
+    let told = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling));
+    let (reply, done): (Reply, Reloaded) = told?;
     match output {
         Form::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
         Form::Text => screen.talk(&done.summary())?,

@@ -13,7 +13,7 @@ use super::address::GatewayUrl;
 use super::args::{Form, Global, StatusArgs};
 use super::exit::Exit;
 use super::gateway::{Gateway, Reply, piece};
-use super::render::Screen;
+use super::render::{Screen, with_progress};
 use super::stop::{Failure, Stop};
 use model::Detail;
 
@@ -26,7 +26,8 @@ pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Re
         if args.watch {
             return watch::run(&gateway, args, screen).await;
         }
-        let reply = gateway.get(&path(args)).await?;
+        let path = path(args);
+        let reply = with_progress(screen, "the gateway", gateway.get(&path)).await?;
         if let Some(refusal) = reply.refusal() {
             if args.output == Form::Json {
                 print(&reply, screen)?;

@@ -150,6 +150,38 @@ pub(crate) fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A terminal that tests read.
+#[cfg(test)]
+#[derive(Clone, Default)]
+pub(crate) struct Heard(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+#[cfg(test)]
+impl Heard {
+    /// What was said so far, data and talk.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+#[cfg(test)]
+impl Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Screen {
+    pub(crate) fn heard_by(heard: &Heard) -> Self {
+        let (data, talk) = (Box::new(heard.clone()), Box::new(heard.clone()));
+        Self { data, talk, data_is_seen: true, talk_is_seen: true, in_colour: false }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

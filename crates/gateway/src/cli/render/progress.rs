@@ -47,3 +47,30 @@ impl Drop for Line<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::render::Heard;
+    use tokio::time::sleep;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_longer_than_a_second_is_told_for_what_and_the_line_is_gone_in_the_end() {
+        let heard = Heard::default();
+        let mut screen = Screen::heard_by(&heard);
+        with_progress(&mut screen, "a quick one", sleep(Duration::from_millis(900))).await;
+        assert_eq!(heard.text(), "");
+        with_progress(&mut screen, "the sun", sleep(Duration::from_millis(2500))).await;
+        let gone = format!("\r{:60}\r", "");
+        assert_eq!(heard.text(), format!("\rwaiting for the sun, 1 s\rwaiting for the sun, 2 s{gone}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_is_told_nothing() {
+        let heard = Heard::default();
+        let mut screen = Screen::heard_by(&heard);
+        screen.talk_is_seen = false;
+        with_progress(&mut screen, "the sun", sleep(Duration::from_secs(5))).await;
+        assert_eq!(heard.text(), "");
+    }
+}
