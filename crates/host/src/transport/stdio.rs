@@ -92,7 +92,13 @@ impl Link for StdioLink {
                 self.pending.join(request.id, request.during, request.listener, Arc::clone(&fate))?;
             let mut goodbye =
                 Goodbye { link: self, id: request.id, fate: &fate, during: request.during, due: true };
-            self.enqueue(request.message, Arc::clone(&fate), request.during).await?;
+            match self.enqueue(request.message, Arc::clone(&fate), request.during).await {
+                Ok(()) => {}
+                // It ended before anything was said to it. Whoever watches it knows in a moment how, which tells a
+                // person more about a start that failed.
+                Err(_) if request.during == During::Handshake && self.writer().is_some() => {}
+                Err(closed) => return Err(closed),
+            }
             let outcome = answer.await;
             goodbye.due = false;
             outcome.unwrap_or_else(|_| {
