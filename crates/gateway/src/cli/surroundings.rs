@@ -99,7 +99,8 @@ fn no_executable(
 ) -> Option<Missing> {
     let program = filled_in(command, lookup)?;
     // The child's own PATH counts, which the config may set.
-    let path = match env.iter().find(|(name, _)| name == "PATH") {
+    let own_path = env.iter().find(|(name, _)| name == "PATH");
+    let path = match own_path {
         Some((_, template)) => filled_in(template, lookup).map(OsString::from),
         None => lookup.variable("PATH"),
     };
@@ -112,7 +113,12 @@ fn no_executable(
         let found = std::env::split_paths(&path).any(|place| is_executable(&relative(&place.join(&program))));
         (found, format!("command `{program}` is not on the PATH"))
     };
-    let hint = "install it, or correct `command`".to_owned();
+    let hint = match own_path.and_then(|_| place_of(command, lookup)) {
+        Some(place) => {
+            format!("its `env` sets a PATH without it: write `command = \"{}\"`", place.display())
+        }
+        None => "install it, or correct `command`".to_owned(),
+    };
     (!found).then(|| Missing { key: "command".to_owned(), message, hint })
 }
 

@@ -3,6 +3,8 @@
 
 use crate::running::Running;
 use crate::sandbox::{ALONE, NOBODY, Sandbox, stdio, url};
+#[cfg(unix)]
+use crate::serving::{Serving, until};
 use insta::assert_snapshot;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,15 +18,16 @@ fn without_a_gateway_the_servers_are_tried() {
         &(stdio("dying", &["--exit-at-start", "always", "--exit-code", "7"])),
         &url("away", NOBODY),
         &url("wrong", &not_mcp.url.replace("/mcp", "/other")),
-        "[servers.node]\ncommand = 'npx'\nenv = { PATH = '/nowhere' }\n",
+        "[servers.path]\ncommand = 'sh'\nenv = { PATH = '/nowhere' }\n",
+        "[servers.typo]\ncommand = 'no-such-program'\n",
         "[servers.unset]\ncommand = 'sh'\nenv = { TOKEN = '${env:MY_TOKEN}' }\n",
         "[servers.mistyped]\ncomand = 'sh'\n",
         "[servers.off]\ncommand = 'sh'\ndisabled = true\n",
     ];
     let sandbox = sandbox.file("gripfast.toml", &config.concat());
-    let filters = vec![(r"\(os error \d+\)", "([OS])")];
+    let filters = vec![(r"\(os error \d+\)", "([OS])"), (r#""[a-z/]*/sh""#, r#""[BIN]/sh""#)];
     insta::with_settings!({ filters => filters }, {
-        assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+        assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @r#"
         exit 1
         --- stdout
         ✓ good      ready, 9 tools
@@ -36,15 +39,18 @@ fn without_a_gateway_the_servers_are_tried() {
                     | connection refused
         ✗ wrong     no MCP server at this URL: HTTP 404
                     do: compare `url` with the server's documentation: somebody answers there
-        ✗ node      command `npx` is not on the PATH
+        ✗ path      command `sh` is not on the PATH
+                    do: its `env` sets a PATH without it: write `command = "[BIN]/sh"`
+                    | command `sh` was not found on the PATH of its environment
+        ✗ typo      command `no-such-program` is not on the PATH
                     do: install it, or correct `command`
-                    | command `npx` was not found on the PATH of its environment
+                    | command `no-such-program` was not found on the PATH of its environment
         ✗ unset     environment variable `MY_TOKEN` is not set
                     do: set it for the gripfast process, or write a default: `${env:MY_TOKEN:-…}`
         ✗ mistyped  servers.mistyped.comand: unknown key `comand` (did you mean `command`?)
                     do: `gripfast check` shows the place in the config
         ✓ off       disabled in the config
-        ");
+        "#);
     });
 }
 
@@ -148,5 +154,120 @@ fn neither_a_gateway_nor_a_config() {
     --- stderr
     error: no config file found; looked for `gripfast.toml`
       hint: name one with `--config FILE` or $GRIPFAST_CONFIG; TOML, and the JSON or YAML of other MCP clients, are understood
+    ");
+}
+
+#[test]
+fn a_runtime_that_is_not_installed() {
+    let config =
+        "[servers.node]\ncommand = 'npx'\nargs = ['-y', 'a-server']\n\n[servers.python]\ncommand = 'uvx'\n";
+    let sandbox = Sandbox::with(config);
+    assert_snapshot!(sandbox.run_with(&["doctor", ALONE, "--wait", "2s"], &[("PATH", "/nowhere")]), @"
+    exit 1
+    --- stdout
+    ✗ node    command `npx` is not on the PATH
+              do: install Node.js, which brings `npx`, or write the full path as `command`
+              | command `npx` was not found on the PATH of its environment
+    ✗ python  command `uvx` is not on the PATH
+              do: install uv, which brings `uvx`, or write the full path as `command`
+              | command `uvx` was not found on the PATH of its environment
+    ");
+}
+
+/// A server that says this, and dies.
+#[cfg(unix)]
+fn dying(name: &str, words: &str) -> String {
+    format!(
+        "[servers.{name}]\ncommand = 'sh'\nargs = ['-c', 'echo \"$WORDS\" >&2; exit 3']\nenv = {{ WORDS = {words:?} }}\n"
+    )
+}
+
+#[cfg(unix)]
+#[test]
+fn the_last_words_of_a_server_name_the_cause() {
+    let config = [
+        dying("port", "Error: listen EADDRINUSE: address already in use 127.0.0.1:3000"),
+        dying("module", "ModuleNotFoundError: No module named 'mcp'"),
+        dying("package", "npm error code E404"),
+        dying("token", "Error: GITHUB_TOKEN environment variable is required"),
+        dying("riddle", "what a day"),
+    ];
+    let sandbox = Sandbox::with(&config.concat());
+    assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+    exit 1
+    --- stdout
+    ✗ port     it wants a port that is taken
+               do: end what listens there (an older instance?), or give it another port in `args` or `env`
+               | exited with code 3; it last said: Error: listen EADDRINUSE: address already in use 127.0.0.1:[PORT]
+               | Error: listen EADDRINUSE: address already in use 127.0.0.1:[PORT]
+    ✗ module   something that it needs is not installed
+               do: install it where the command looks for it, or correct `args`
+               | exited with code 3; it last said: ModuleNotFoundError: No module named 'mcp'
+               | ModuleNotFoundError: No module named 'mcp'
+    ✗ package  the package that it should run does not exist
+               do: correct the package's name in `args`
+               | exited with code 3; it last said: npm error code E404
+               | npm error code E404
+    ✗ token    it misses a credential, or has a wrong one
+               do: set the variable that it names in its `env`
+               | exited with code 3; it last said: Error: GITHUB_TOKEN environment variable is required
+               | Error: GITHUB_TOKEN environment variable is required
+    ✗ riddle   exited with code 3; it last said: what a day
+               do: start its command by hand in a terminal to see more
+               | what a day
+    ");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_gateway_with_another_path_than_this_shell() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = Sandbox::with("[servers.tool]\ncommand = 'only-here'\n");
+    let bin = sandbox.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let sandbox = sandbox.file("bin/only-here", "#!/bin/sh\n");
+    std::fs::set_permissions(bin.join("only-here"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let serving = Serving::of(sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("PATH", "/nowhere"));
+    until("it is looked for", || {
+        let status = sandbox.run(&["status", "tool", "-o", "json", "--url", &serving.url]);
+        status.stdout.contains("config_error").then_some(())
+    });
+    let told = sandbox.run_with(&["doctor", "--url", &serving.url], &[("PATH", bin.to_str().unwrap())]);
+    assert_snapshot!(told, @r#"
+    exit 1
+    --- stdout
+    ✗ tool  command `only-here` was not found on the PATH of its environment; it is there for this shell, so their environments differ
+            do: write `command = "[DIR]/bin/only-here"`, or start the gateway with the PATH of this shell
+    "#);
+}
+
+#[test]
+fn a_name_that_nobody_knows() {
+    // Names under `.invalid` are never given to anybody.
+    let sandbox = Sandbox::with(&url("lost", "http://no-such-host.invalid/mcp"));
+    let told = sandbox.run(&["doctor", ALONE, "--wait", "2s"]);
+    // Why exactly is said in the words of this machine.
+    assert!(told.stdout.starts_with("✗ lost  the name `no-such-host.invalid` is not known ("), "{told}");
+    assert!(
+        told.stdout.contains("\n        do: correct the host in `url`, or the machine's DNS\n"),
+        "{told}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_certificate_that_nobody_vouches_for() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let cert =
+        rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let config = "[gateway]\ntls = { cert = 'cert.pem', key = 'key.pem' }\n";
+    let server = Sandbox::with(config).file("cert.pem", &cert.pem()).file("key.pem", &key.serialize_pem());
+    let serving = Serving::start(&server, &[]);
+    let sandbox = Sandbox::with(&url("own", &format!("{}/mcp", serving.url)));
+    assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+    exit 1
+    --- stdout
+    ✗ own  TLS failed: invalid peer certificate: UnknownIssuer
+           do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
     ");
 }
