@@ -12,12 +12,14 @@ pub(crate) use trust::{
 pub(crate) use using::{CallArgs, CallsArgs, ToolsArgs};
 
 use super::add::{AddArgs, RemoveArgs};
+use super::address::GatewayUrl;
 use super::completions::CompletionsArgs;
 use super::connect::ConnectArgs;
 use super::demo_server::DemoServerArgs;
 use super::doctor::DoctorArgs;
 use super::import::ImportArgs;
 use super::serve::ServeArgs;
+use super::stop::Failure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -146,6 +148,29 @@ pub(crate) enum Form {
     Json,
 }
 
+/// The form in which a verb prints its data.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Output {
+    /// How to print it; docs/reference/json.md describes `json`
+    #[arg(short = 'o', long = "output", value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub(crate) form: Form,
+}
+
+/// The gateway that a verb is about.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Meant {
+    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<GatewayUrl>,
+}
+
+impl Meant {
+    /// Where it listens: as was said, or else as the environment and the config say.
+    pub(crate) fn address(&self, global: &Global) -> Result<GatewayUrl, Failure> {
+        GatewayUrl::meant(global, self.url.as_ref())
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Errors make the config, or one server in it, unusable: exit code 2. Warnings are about what is so right \
@@ -161,9 +186,8 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "FILE", conflicts_with = "config")]
     pub(crate) file: Option<PathBuf>,
 
-    /// How to print the summary
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use std::time::Duration;
 pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     // What was typed is judged before anything is started.
     let arguments = args.arguments.as_deref().map(arguments::read).transpose()?;
-    match Asked::of(global, args.url.as_ref())? {
+    match Asked::of(global, args.gateway.url.as_ref())? {
         Asked::Gateway(url, fleet) => match through(&url, &fleet, args, arguments.as_deref(), screen)? {
             Ok(response) => match client::outcome(&response) {
                 Some(outcome) => show(args, &outcome, screen),
@@ -48,7 +48,7 @@ pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Resu
 }
 
 fn told(args: &CallArgs, failure: Failure, screen: &mut Screen) -> Result<Stop, Stop> {
-    if let (Form::Json, Some(error)) = (args.output, failure.as_json()) {
+    if let (Form::Json, Some(error)) = (args.output.form, failure.as_json()) {
         screen.json(&json!({ "error": error }))?;
     }
     Ok(failure.into())
@@ -150,7 +150,7 @@ async fn unknown_tool(host: &Host, server: &str, tool: &str) -> Option<Failure> 
 
 fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<Exit, Stop> {
     let CallArgs { server, tool, .. } = args;
-    let result = match (outcome, args.output) {
+    let result = match (outcome, args.output.form) {
         (Outcome::Result(result), Form::Json) => {
             screen.line(result.get())?;
             result

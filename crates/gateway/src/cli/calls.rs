@@ -45,7 +45,7 @@ struct Call {
 
 /// Asks the gateway, or reads its ledger, and prints.
 pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let (json, told) = match &args.url {
+    let (json, told) = match &args.gateway.url {
         Some(url) => asked(url, args)?,
         // Somebody who names the directory means the directory.
         None if global.state_dir.is_some() => read(global, args)?.ok_or_else(no_directory)?,
@@ -62,7 +62,7 @@ pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Res
             }
         }
     };
-    match args.output {
+    match args.output.form {
         Form::Json => screen.json_text(&json)?,
         Form::Text => show(args, &told, screen)?,
     }

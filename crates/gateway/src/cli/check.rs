@@ -61,7 +61,7 @@ pub(crate) fn run(global: &Global, args: &CheckArgs, screen: &mut Screen) -> Res
     for finding in &report.findings {
         screen.finding(&finding.rendered)?;
     }
-    match args.output {
+    match args.output.form {
         Form::Text => screen.line(&report.summary())?,
         Form::Json => screen.json(&report)?,
     }

@@ -4,8 +4,7 @@
 mod entry;
 mod yaml;
 
-use super::address::GatewayUrl;
-use super::args::Global;
+use super::args::{Global, Meant};
 use super::config;
 use super::edit;
 use super::exit::Exit;
@@ -37,9 +36,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long)]
     undo: bool,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL")]
-    url: Option<GatewayUrl>,
+    #[command(flatten)]
+    gateway: Meant,
 }
 
 /// The ending of the copy.
@@ -145,7 +143,7 @@ fn place(client: &Client) -> Result<PathBuf, Failure> {
 /// How the client reaches gripfast.
 fn reached(global: &Global, args: &ConnectArgs) -> Result<entry::Way, Stop> {
     if args.client.entry != Entry::Command {
-        let url = GatewayUrl::meant(global, args.url.as_ref())?;
+        let url = args.gateway.address(global)?;
         return Ok(entry::Way::Url(format!("{}/mcp", url.for_clients())));
     }
     let program =

@@ -6,7 +6,7 @@ mod case;
 mod reach;
 
 use super::address::GatewayUrl;
-use super::args::{Form, Global};
+use super::args::{Form, Global, Meant, Output};
 use super::config::{self, Opened};
 use super::duration;
 use super::exit::Exit;
@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
+#[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
 Asks the running gateway what it saw, looks up what the config refers to (commands, variables, files), and tries \
 the addresses of servers. Without a gateway, or with --config, the servers are started for a moment and stopped \
@@ -39,17 +40,15 @@ pub(crate) struct DoctorArgs {
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// How to print the findings
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    output: Form,
+    #[command(flatten)]
+    output: Output,
 
     /// How long a server may take to start, where no gateway runs
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     wait: Duration,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL", conflicts_with = "config")]
-    url: Option<GatewayUrl>,
+    #[command(flatten)]
+    gateway: Meant,
 }
 
 /// The shape of `-o json`.
@@ -97,7 +96,7 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
         let case = Case { name: &name, entry, seen: seen.get(&name), by_gateway, reach };
         found.push(case.diagnosed(&ProcessEnvironment));
     }
-    match args.output {
+    match args.output.form {
         Form::Json => {
             let gateway = match &witness {
                 Witness::Gateway(url) => Some(url.to_string()),
@@ -123,13 +122,13 @@ fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Wi
     if global.config.is_some() {
         return Ok(Witness::Nobody);
     }
-    let url = GatewayUrl::meant(global, args.url.as_ref())?;
+    let url = args.gateway.address(global)?;
     let asking = async {
         let gateway = Gateway::at(&url)?;
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
             Ok(_) => Witness::Gateway(url.clone()),
-            Err(failure) if args.url.is_some() => return Err(failure.into()),
+            Err(failure) if args.gateway.url.is_some() => return Err(failure.into()),
             Err(failure) if reach::is_open(url.authority()).await => Witness::Stranger(failure),
             Err(_) => Witness::Nobody,
         })

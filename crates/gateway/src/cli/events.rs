@@ -1,6 +1,5 @@
 //! `gripfast events`: what happens to the servers of a running gateway.
 
-use super::address::GatewayUrl;
 use super::args::{EventsArgs, Form, Global};
 use super::exit::Exit;
 use super::fleet::{self, Signals, no_runtime};
@@ -17,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Prints the last events of every server, or follows what comes.
 pub(crate) fn run(global: &Global, args: &EventsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let url = GatewayUrl::meant(global, args.url.as_ref())?;
+    let url = args.gateway.address(global)?;
     fleet::runtime()?.block_on(async {
         let gateway = Gateway::at(&url)?;
         let mut signals = Signals::listen().map_err(no_runtime)?;
@@ -122,7 +121,7 @@ fn what(event: &Value) -> String {
 }
 
 fn show(args: &EventsArgs, event: &Value, screen: &mut Screen) -> Result<(), Stop> {
-    match args.output {
+    match args.output.form {
         Form::Json => screen.json(event)?,
         Form::Text => {
             let at = event["at"].as_u64().map(utc).unwrap_or_default();

@@ -8,7 +8,7 @@ mod words;
 
 pub(crate) use clients::{Client, Entry, Root, named};
 
-use super::args::{Form, Global};
+use super::args::{Form, Global, Output};
 use super::config;
 use super::edit;
 use super::exit::Exit;
@@ -48,9 +48,8 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     write: bool,
 
-    /// How to print what was found
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    output: Form,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What one file has.
@@ -99,7 +98,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
     }
     let mut found = look(args.from);
     merge(&mut found, &mut document);
-    match args.output {
+    match args.output.form {
         Form::Json => screen.json(&report(&found))?,
         Form::Text => {
             tell(&found, screen)?;

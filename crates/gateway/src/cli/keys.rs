@@ -18,7 +18,7 @@ pub(crate) fn run(global: &Global, args: &KeysArgs, screen: &mut Screen) -> Resu
     let directory = config::state_dir_of_gateway(global)?.ok_or_else(no_directory)?;
     match &args.verb {
         KeysVerb::Add { name } => add(&directory, name, screen)?,
-        KeysVerb::Ls { output } => list(&directory, *output, screen)?,
+        KeysVerb::Ls { output } => list(&directory, output.form, screen)?,
         KeysVerb::Rm { name } => remove(&directory, name, screen)?,
     }
     Ok(Exit::Ok)

@@ -1,6 +1,5 @@
 //! `gripfast logs`: what a server of a running gateway wrote to stderr.
 
-use super::address::GatewayUrl;
 use super::args::{Form, Global, LogsArgs};
 use super::exit::Exit;
 use super::fleet::{self, Signals, no_runtime};
@@ -33,7 +32,7 @@ struct Line<'l> {
 
 /// Prints what is there, and goes on with what comes.
 pub(crate) fn run(global: &Global, args: &LogsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let url = GatewayUrl::meant(global, args.url.as_ref())?;
+    let url = args.gateway.address(global)?;
     fleet::runtime()?.block_on(async {
         let gateway = Gateway::at(&url)?;
         let mut signals = Signals::listen().map_err(no_runtime)?;
@@ -76,7 +75,7 @@ async fn ask(gateway: &Gateway<'_>, name: &str, from: u64) -> Result<Written, Fa
 
 fn show(args: &LogsArgs, written: &Written, screen: &mut Screen) -> Result<(), Stop> {
     for (number, text) in (written.first..).zip(&written.lines) {
-        match args.output {
+        match args.output.form {
             Form::Text => screen.line(text)?,
             Form::Json => screen.json(&Line { server: &args.name, number, text })?,
         }

@@ -39,10 +39,10 @@ pub(crate) fn run(
     screen: &mut Screen,
 ) -> Result<Exit, Stop> {
     let token = Token::of(global)?;
-    let url = GatewayUrl::meant(global, args.url.as_ref())?;
+    let url = args.gateway.address(global)?;
     let telling = tell(action, &args.name, &url, &token);
     let (reply, told) = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling))?;
-    if args.output == Form::Json {
+    if args.output.form == Form::Json {
         screen.json_text(&String::from_utf8_lossy(&reply.body))?;
         return Ok(Exit::Ok);
     }
@@ -53,12 +53,12 @@ pub(crate) fn run(
 
 /// Tells the gateway to take its config, or to begin anew with one server.
 pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let ReloadArgs { name, output, url } = args;
+    let ReloadArgs { name, output, gateway } = args;
     if let Some(name) = name {
-        let args = OperateArgs { name: name.clone(), output: *output, url: url.clone() };
+        let args = OperateArgs { name: name.clone(), output: *output, gateway: gateway.clone() };
         return run(global, Action::Reload, &args, screen);
     }
-    let url = GatewayUrl::meant(global, url.as_ref())?;
+    let url = gateway.address(global)?;
     let token = Token::of(global)?;
     let telling = async {
         let gateway = Gateway::at(&url)?;
@@ -74,7 +74,7 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
     };
     let told = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling));
     let (reply, done): (Reply, Reloaded) = told?;
-    match output {
+    match output.form {
         Form::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
         Form::Text => screen.talk(&done.summary())?,
     }

@@ -64,14 +64,14 @@ pub(crate) fn run(global: &Global, verb: &PinsVerb, screen: &mut Screen) -> Resu
     match verb {
         PinsVerb::Ls(args) => {
             let (json, told) = told(global, args, screen)?;
-            match args.output {
+            match args.output.form {
                 Form::Json => screen.json_text(&json)?,
                 Form::Text => list(&told, screen)?,
             }
         }
         PinsVerb::Diff(args) => {
             let (json, told) = told(global, args, screen)?;
-            match args.output {
+            match args.output.form {
                 Form::Json => screen.json_text(&json)?,
                 Form::Text => differences(&told, screen)?,
             }
@@ -83,7 +83,7 @@ pub(crate) fn run(global: &Global, verb: &PinsVerb, screen: &mut Screen) -> Resu
 
 /// The pins, as a gateway says it or as the state directory has it.
 fn told(global: &Global, args: &PinsArgs, screen: &mut Screen) -> Result<(String, Told), Stop> {
-    let asked = asked(global, args.url.as_ref(), async |gateway, _| {
+    let asked = asked(global, args.gateway.url.as_ref(), async |gateway, _| {
         let path = match &args.server {
             Some(server) => format!("/api/v1/upstreams/{}/pins", piece(server)),
             None => "/api/v1/pins".to_owned(),
@@ -109,7 +109,7 @@ fn approve(global: &Global, args: &PinsApproveArgs, screen: &mut Screen) -> Resu
         Some(tool) => format!("/api/v1/upstreams/{}/pins/{}/approve", piece(server), piece(tool)),
         None => format!("/api/v1/upstreams/{}/pins/approve", piece(server)),
     };
-    let asked = asked(global, args.url.as_ref(), async |gateway, url| {
+    let asked = asked(global, args.gateway.url.as_ref(), async |gateway, url| {
         let reply = gateway.post(&path, token.value()).await?;
         match reply.refusal() {
             Some(refusal) if reply.is_unauthorized() => Err(token.refused(url, refusal)),

@@ -21,7 +21,7 @@ fn test(global: &Global, args: &PolicyTestArgs, screen: &mut Screen) -> Result<E
     let decision = decide(global, args, screen)?;
     let PolicyTestArgs { client, server, tool, .. } = args;
     let Decision { allowed, reason } = &decision;
-    match args.output {
+    match args.output.form {
         Form::Json => screen.json(&json!({
             "client": client, "server": server, "tool": tool, "allowed": allowed, "reason": reason,
         }))?,

@@ -9,7 +9,6 @@ mod words;
 pub(crate) use model::{Fleet, Upstream};
 pub(crate) use words::{NOTHING, latency, span};
 
-use super::address::GatewayUrl;
 use super::args::{Form, Global, StatusArgs};
 use super::exit::Exit;
 use super::gateway::{Gateway, Reply, piece};
@@ -19,7 +18,7 @@ use model::Detail;
 
 /// Asks once and prints, or goes on asking.
 pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let url = GatewayUrl::meant(global, args.url.as_ref())?;
+    let url = args.gateway.address(global)?;
     let runtime = super::fleet::runtime()?;
     runtime.block_on(async {
         let gateway = Gateway::at(&url)?;
@@ -29,12 +28,12 @@ pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Re
         let path = path(args);
         let reply = with_progress(screen, "the gateway", gateway.get(&path)).await?;
         if let Some(refusal) = reply.refusal() {
-            if args.output == Form::Json {
+            if args.output.form == Form::Json {
                 print(&reply, screen)?;
             }
             return Err(Failure::from(refusal).into());
         }
-        match args.output {
+        match args.output.form {
             // Read all the same: what is no status is not passed on as one.
             Form::Json => seen(&gateway, args, &reply).map(|_| print(&reply, screen))??,
             Form::Text => screen.signs(&seen(&gateway, args, &reply)?.shown())?,

@@ -40,12 +40,12 @@ enum Listed<'c> {
 
 /// Asks the gateway; or starts the servers, lists their tools, and stops the servers again.
 pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    match Asked::of(global, args.url.as_ref())? {
+    match Asked::of(global, args.gateway.url.as_ref())? {
         Asked::Gateway(url, fleet) => {
             let chosen = args.server.as_deref().map_or(Ok(()), |server| known(&url, &fleet, server));
             match chosen {
                 Ok(()) => tell(&served(&url, &fleet, args, screen)?, &url.to_string(), args, screen),
-                Err(failure) => Err(unknown(failure, args.output, screen)?),
+                Err(failure) => Err(unknown(failure, args.output.form, screen)?),
             }
         }
         Asked::Config => {
@@ -55,14 +55,14 @@ pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Res
                     let rows = list(args, &entries, opened.logins(global), screen)?;
                     tell(&rows, &opened.path.display().to_string(), args, screen)
                 }
-                Err(failure) => Err(unknown(failure, args.output, screen)?),
+                Err(failure) => Err(unknown(failure, args.output.form, screen)?),
             }
         }
     }
 }
 
 fn tell(rows: &[Row<'_>], place: &str, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    match args.output {
+    match args.output.form {
         Form::Json => screen.json(&Listing { servers: rows.iter().map(Row::as_json).collect() })?,
         Form::Text => show(rows, place, screen)?,
     }

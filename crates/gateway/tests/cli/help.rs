@@ -99,10 +99,10 @@ fn calls() {
           --server <NAME>     Only those of this server
           --since <DURATION>  Only those that came in the last so much time
           --limit <NUMBER>    The newest so many, up to 1000 [default: 50]
-      -o, --output <FORM>     How to print them; `json` is what the gateway's API says [default: text]
+      -o, --output <FORM>     How to print it; docs/reference/json.md describes `json` [default: text]
                               [possible values: text, json]
           --url <URL>         Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
-                              http://127.0.0.1:7331, or else the state directory]
+                              http://127.0.0.1:7331]
       -h, --help              Print help
 
     Global options:
@@ -140,7 +140,7 @@ fn status() {
       [NAME]  Only this server, with its last events and what it wrote to stderr
 
     Options:
-      -o, --output <FORM>  How to print it; `json` is what the gateway's API says [default: text]
+      -o, --output <FORM>  How to print it; docs/reference/json.md describes `json` [default: text]
                            [possible values: text, json]
       -w, --watch          Go on until Ctrl-C
           --url <URL>      Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
@@ -180,8 +180,8 @@ fn operating() {
       <NAME>  The server, by its name in the config
 
     Options:
-      -o, --output <FORM>  How to print what became of it; `json` is what the gateway's API says
-                           [default: text] [possible values: text, json]
+      -o, --output <FORM>  How to print it; docs/reference/json.md describes `json` [default: text]
+                           [possible values: text, json]
           --url <URL>      Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
                            http://127.0.0.1:7331]
       -h, --help           Print help
@@ -212,7 +212,8 @@ fn check() {
       [FILE]  The config file; the same as --config FILE
 
     Options:
-      -o, --output <FORM>  How to print the summary [default: text] [possible values: text, json]
+      -o, --output <FORM>  How to print it; docs/reference/json.md describes `json` [default: text]
+                           [possible values: text, json]
       -h, --help           Print help
 
     Global options:
@@ -243,8 +244,8 @@ fn tools() {
       [SERVER]  Only this server
 
     Options:
-      -o, --output <FORM>    How to print the list; `json` has each tool as its server wrote it
-                             [default: text] [possible values: text, json]
+      -o, --output <FORM>    How to print it; docs/reference/json.md describes `json` [default: text]
+                             [possible values: text, json]
           --wait <DURATION>  How long a server may take to start and to list its tools; with --config
                              [default: 15s]
           --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
@@ -284,7 +285,8 @@ fn call() {
     Options:
           --accept-defaults  Accept the forms that the server wants filled in, with their own defaults;
                              with --config
-      -o, --output <FORM>    How to print the result [default: text] [possible values: text, json]
+      -o, --output <FORM>    How to print it; docs/reference/json.md describes `json` [default: text]
+                             [possible values: text, json]
           --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
                              http://127.0.0.1:7331]
       -h, --help             Print help

@@ -1,7 +1,6 @@
 //! What may be typed after the verbs that look at a running gateway and operate its servers.
 
-use super::Form;
-use crate::cli::address::GatewayUrl;
+use super::{Meant, Output};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -23,17 +22,15 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// How to print it; `json` is what the gateway's API says
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
     /// Go on until Ctrl-C
     #[arg(short, long)]
     pub(crate) watch: bool,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
@@ -49,13 +46,11 @@ pub(crate) struct OperateArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// How to print what became of it; `json` is what the gateway's API says
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
@@ -74,13 +69,11 @@ pub(crate) struct ReloadArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// How to print what became of it; `json` is what the gateway's API says
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
@@ -100,13 +93,11 @@ pub(crate) struct LogsArgs {
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 200)]
     pub(crate) lines: usize,
 
-    /// How to print them
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
@@ -127,11 +118,9 @@ pub(crate) struct EventsArgs {
     #[arg(short, long)]
     pub(crate) follow: bool,
 
-    /// How to print them
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }

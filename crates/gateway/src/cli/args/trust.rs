@@ -1,7 +1,6 @@
 //! What may be typed after the verbs about who is trusted with what: pins, policy, keys and logins.
 
-use super::Form;
-use crate::cli::address::GatewayUrl;
+use super::{Meant, Output};
 use clap::{Args, Subcommand};
 
 /// What can be done about pins.
@@ -32,13 +31,11 @@ pub(crate) struct PinsArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
-    /// How to print it; `json` is what the gateway's API says
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
@@ -60,9 +57,8 @@ pub(crate) struct PinsApproveArgs {
     #[arg(value_name = "TOOL")]
     pub(crate) tool: Option<String>,
 
-    /// Where the gateway listens [default: http://127.0.0.1:7331, or else the state directory]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 /// What can be asked about policy.
@@ -96,9 +92,8 @@ pub(crate) struct PolicyTestArgs {
     #[arg(value_name = "TOOL")]
     pub(crate) tool: String,
 
-    /// How to print it
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -128,9 +123,8 @@ pub(crate) enum KeysVerb {
     },
     /// List whose keys there are
     Ls {
-        /// How to print them
-        #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-        output: Form,
+        #[command(flatten)]
+        output: Output,
     },
     /// Remove a key: whoever has it is not let in any more
     Rm {

@@ -1,13 +1,13 @@
 //! What may be typed after the verbs that use tools, and that look back at it.
 
-use super::Form;
-use crate::cli::address::GatewayUrl;
+use super::{Meant, Output};
 use crate::cli::duration;
 use clap::Args;
 use gripfast::ledger::Query;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
+#[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
 Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked \
 what they offer, and stopped again. A server that fails becomes an error row and the others are still \
@@ -23,20 +23,19 @@ pub(crate) struct ToolsArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
-    /// How to print the list; `json` has each tool as its server wrote it
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
     /// How long a server may take to start and to list its tools; with --config
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     pub(crate) wait: Duration,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL", conflicts_with = "config")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
 Asks the gateway that runs. With --config no gateway is needed: the server of that file is started, called, \
 and stopped again. Text is printed as it is, other content is described in a line. With `-o json` the result \
@@ -70,13 +69,11 @@ pub(crate) struct CallArgs {
     #[arg(long, requires = "config")]
     pub(crate) accept_defaults: bool,
 
-    /// How to print the result
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331]
-    #[arg(long, value_name = "URL", conflicts_with = "config")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 #[derive(Debug, Args)]
@@ -111,14 +108,11 @@ pub(crate) struct CallsArgs {
     #[arg(long, value_name = "NUMBER", value_parser = limit, default_value_t = Query::USUAL)]
     pub(crate) limit: usize,
 
-    /// How to print them; `json` is what the gateway's API says
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub(crate) output: Form,
+    #[command(flatten)]
+    pub(crate) output: Output,
 
-    /// Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`, http://127.0.0.1:7331, or else
-    /// the state directory]
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<GatewayUrl>,
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
 }
 
 fn limit(typed: &str) -> Result<usize, String> {

@@ -84,7 +84,7 @@ impl Memory {
         }
         let changed: Vec<&Upstream> =
             seen.upstreams().iter().filter(|upstream| self.learn(upstream)).collect();
-        match args.output {
+        match args.output.form {
             Form::Json if changed.is_empty() => {}
             Form::Json => print(reply, screen)?,
             Form::Text if screen.is_seen() => screen.page(&seen.shown())?,
@@ -95,7 +95,7 @@ impl Memory {
 
     fn away(&mut self, failure: &Failure, args: &StatusArgs, screen: &mut Screen) -> Result<(), Stop> {
         let text = format!("{}\nlooking for it every second", failure.text);
-        if args.output == Form::Text && screen.is_seen() {
+        if args.output.form == Form::Text && screen.is_seen() {
             screen.page(&text)?;
         } else if !self.away {
             screen.talk(&text)?;
