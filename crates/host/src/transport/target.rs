@@ -3,7 +3,7 @@
 
 use super::http::{HttpClient, HttpLink};
 use super::inbox::Surroundings;
-use super::process::{Environment, ProcessTree, why_not_started};
+use super::process::{Environment, ProcessTree, Program, why_not_started};
 use super::sse::LegacySseLink;
 use super::stdio::StdioLink;
 use super::{BoxFuture, Dialer, Link, Renewed, Route};
@@ -17,7 +17,6 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::process::Command;
 use url::Url;
 
 /// Dials what a config names.
@@ -96,9 +95,9 @@ async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<
         return Err(Observed::BadConfig("not a command".to_owned()));
     };
     let program = expand(command).await?;
-    let mut child = Command::new(&program);
+    let mut filled_in = Vec::with_capacity(args.len());
     for arg in args {
-        child.arg(expand(arg).await?);
+        filled_in.push(expand(arg).await?);
     }
     let ours = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -106,15 +105,17 @@ async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<
     for (name, value) in env {
         environment.set(name, &expand(value).await?);
     }
-    child.env_clear().envs(environment.iter());
-    if let Some(cwd) = cwd {
-        let cwd = expand(cwd).await?;
-        if !Path::new(&cwd).is_dir() {
-            return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
-        }
-        child.current_dir(cwd);
+    let cwd = expand_any(cwd.as_ref()).await?;
+    if let Some(cwd) = cwd.as_ref().filter(|cwd| !Path::new(cwd).is_dir()) {
+        return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
     }
-    let (tree, pipes) = ProcessTree::start(child).map_err(|error| why_not_started(&error, &program))?;
+    let started = ProcessTree::start(&Program::of(&program, environment.get("PATH")), |child| {
+        child.args(&filled_in).env_clear().envs(environment.iter());
+        if let Some(cwd) = &cwd {
+            child.current_dir(cwd);
+        }
+    });
+    let (tree, pipes) = started.map_err(|error| why_not_started(&error, &program))?;
     Ok(Arc::new(StdioLink::over(tree, pipes, surroundings)))
 }
 

@@ -47,6 +47,11 @@ impl Environment {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
+    /// What this variable is, if it is set.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// The variables, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))

@@ -12,8 +12,10 @@ mod os;
 #[cfg(not(unix))]
 #[path = "other.rs"]
 mod os;
+mod program;
 
 pub use environment::Environment;
+pub(crate) use program::Program;
 
 use gripfast_core::failure::Observed;
 use gripfast_core::supervise::upstream::Manner;
@@ -23,6 +25,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 
 /// How a child ended.
@@ -71,8 +74,27 @@ impl ProcessTree {
     /// After having been killed, it is reaped within this.
     const KILL_GRACE: Duration = Duration::from_secs(5);
 
-    /// Starts `command` as the leader of its own group.
-    pub(crate) fn start(mut command: Command) -> Result<(Self, Pipes), io::Error> {
+    /// Starts `program` as the leader of its own group. `prepare` says with which arguments, where and with what
+    /// environment.
+    pub(crate) fn start(
+        program: &Program,
+        prepare: impl Fn(&mut Command),
+    ) -> Result<(Self, Pipes), io::Error> {
+        // Until the child runs its own program, which on a busy machine takes a while, this thread stands still.
+        aside(|| {
+            let start = |mut command| {
+                prepare(&mut command);
+                Self::spawn(command)
+            };
+            match program.found().map(start) {
+                Some(Ok(started)) => Ok(started),
+                // The system's own search has the last word, also over what went wrong.
+                Some(Err(_)) | None => start(program.named()),
+            }
+        })
+    }
+
+    fn spawn(mut command: Command) -> Result<(Self, Pipes), io::Error> {
         let leash = Leash::new();
         command
             .stdin(Stdio::piped())
@@ -169,6 +191,15 @@ fn reap(mut child: Child) -> ExitWatch {
         let _ = tell.send(Some(ended));
     });
     ExitWatch(exit)
+}
+
+/// Does what keeps this thread for a moment, while another one takes over the tasks that wait for it. A program that
+/// has us on a single thread has chosen to wait.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        Ok(_) | Err(_) => work(),
+    }
 }
 
 /// What a failure to start means.

@@ -1,9 +1,14 @@
 //! Process groups and signals.
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use tokio::process::Command;
+
+/// Most environments take less.
+const USUAL_ENVIRONMENT: usize = 32 << 10;
 
 pub(super) fn lead_own_group(command: &mut Command) {
     command.process_group(0);
@@ -32,12 +37,17 @@ pub(super) fn signal_of(status: ExitStatus) -> Option<i32> {
 pub(super) fn kill_tagged(variable: &str, tag: &str) {
     let marker = format!("{variable}={tag}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
+    // There may be hundreds of processes, and a file that does not say how long it is would be read in small pieces,
+    // each of which costs as much as the whole.
+    let mut environment = Vec::with_capacity(USUAL_ENVIRONMENT);
     for process in processes.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        let Ok(environment) = std::fs::read(process.path().join("environ")) else { continue };
-        if environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes())
+        environment.clear();
+        let Ok(mut file) = File::open(process.path().join("environ")) else { continue };
+        if file.read_to_end(&mut environment).is_ok()
+            && environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes())
             && let Some(pid) = Pid::from_raw(pid)
         {
             // It may have ended meanwhile; then there is nothing left to do.

@@ -1,0 +1,112 @@
+//! Which file a command means. The system's own search would do, but while it searches a `PATH` that is not ours, the
+//! standard library copies the whole of our process for each start and has every page that we then write to copied
+//! once more. A command whose file is known is started without that.
+
+use std::path::{Path, PathBuf};
+use tokio::process::Command;
+
+/// What is to be started.
+#[derive(Debug)]
+pub(crate) struct Program {
+    name: String,
+    file: Option<PathBuf>,
+}
+
+impl Program {
+    /// The program that this command means where `path` is the `PATH`.
+    pub(crate) fn of(command: &str, path: Option<&str>) -> Self {
+        // A command with a slash in it is a file already. Windows looks in more places than `PATH`.
+        let is_searched = cfg!(unix) && !command.is_empty() && !command.contains('/');
+        let file = path.filter(|_| is_searched).and_then(|path| search(command, path));
+        Self { name: command.to_owned(), file }
+    }
+
+    /// The file that was found, if one was.
+    pub(super) fn found(&self) -> Option<Command> {
+        let mut command = Command::new(self.file.as_ref()?);
+        // Programs with several names look which one they were called by.
+        #[cfg(unix)]
+        command.arg0(&self.name);
+        Some(command)
+    }
+
+    /// By its name alone. The system's search passes over files that we may not run, and runs a script without a first
+    /// line as one of the shell.
+    pub(super) fn named(&self) -> Command {
+        Command::new(&self.name)
+    }
+}
+
+/// The first of the directories that has it. A relative one means another place to the child than to us, and ends the
+/// search.
+fn search(command: &str, path: &str) -> Option<PathBuf> {
+    let mut directories = path.split(':').map(Path::new).take_while(|directory| directory.is_absolute());
+    directories.find_map(|directory| Some(directory.join(command)).filter(|file| is_executable(file)))
+}
+
+#[cfg(unix)]
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(_file: &Path) -> bool {
+    false
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::{Exit, ProcessTree};
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use tempfile::TempDir;
+
+    fn put(dir: &TempDir, mode: u32, script: &str) -> PathBuf {
+        let file = dir.path().join("tool");
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_first_executable_file_of_that_name_is_meant() {
+        let [none, plain, first, second] = [(); 4].map(|()| TempDir::new().unwrap());
+        put(&plain, 0o644, "");
+        let (wanted, _) = (put(&first, 0o755, ""), put(&second, 0o755, ""));
+        std::fs::create_dir(none.path().join("tool")).unwrap();
+        let path = [&none, &plain, &first, &second].map(|dir| dir.path().display().to_string()).join(":");
+        assert_eq!(Program::of("tool", Some(&path)).file, Some(wanted));
+        assert_eq!(Program::of("no-such-tool", Some(&path)).file, None);
+        assert_eq!(Program::of("./tool", Some(&path)).file, None, "it is a file already");
+        assert_eq!(Program::of("tool", Some(&format!("here:{path}"))).file, None, "relative to whom?");
+        assert_eq!(Program::of("tool", None).file, None);
+    }
+    #[tokio::test]
+    async fn a_program_is_called_by_its_name_and_a_script_without_a_first_line_is_the_shells() {
+        let [linked, script] = [(); 2].map(|()| TempDir::new().unwrap());
+        std::os::unix::fs::symlink("/bin/sh", linked.path().join("tool")).unwrap();
+        put(&script, 0o755, "exit 7\n");
+        for (dir, args) in [(&linked, &["-c", "[ $0 = tool ] && exit 7"][..]), (&script, &[])] {
+            let path = format!("{}:/usr/bin:/bin", dir.path().display());
+            let started = ProcessTree::start(&Program::of("tool", Some(&path)), |child| {
+                child.args(args).env("PATH", &path);
+            });
+            let (tree, _pipes) = started.unwrap();
+            assert_eq!(tree.exit().ended().await, Exit { code: Some(7), signal: None }, "{args:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn b08_while_a_child_is_being_started_the_calls_of_others_go_on() {
+        let (others, served) = mpsc::channel();
+        let starting = tokio::spawn(async move {
+            tokio::spawn(async move { others.send(()) });
+            let program = Program::of("true", Some("/usr/bin:/bin"));
+            ProcessTree::start(&program, |_| served.recv_timeout(Duration::from_secs(60)).unwrap()).map(drop)
+        });
+        starting.await.unwrap().unwrap();
+    }
+}
