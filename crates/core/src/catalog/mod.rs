@@ -64,6 +64,19 @@ impl Catalog {
         self.tools.iter().find(|tool| tool.key == name)
     }
 
+    /// Whether both have the same items in the same order, byte for byte.
+    pub fn reads_like(&self, other: &Self) -> bool {
+        let same = |ours: &[Item], theirs: &[Item]| {
+            let mut pairs = ours.iter().zip(theirs);
+            ours.len() == theirs.len()
+                && pairs.all(|(one, other)| one.key == other.key && one.raw.get() == other.raw.get())
+        };
+        same(&self.tools, &other.tools)
+            && same(&self.resources, &other.resources)
+            && same(&self.templates, &other.templates)
+            && same(&self.prompts, &other.prompts)
+    }
+
     /// How `newer` differs from this listing.
     pub fn diff(&self, newer: &Self) -> Diff {
         let mut resources = changes(&self.resources, &newer.resources);

@@ -151,10 +151,16 @@ impl Upstream {
         }
         self.tell_about_pins(screened.events, screened.cause);
         // Rung while the listing is locked: whoever sees the listing finds the bell rung, and so never takes
-        // a menu that was made before for the present one.
+        // a menu that was made before for the present one. A server that has come back as it was is not worth a
+        // new menu, for which the calls to all servers would wait.
         self.listing.send_modify(|known| {
-            *known = listing;
-            self.bell.ring();
+            if known.era == listing.era && known.catalog.reads_like(&listing.catalog) {
+                listing.catalog = Arc::clone(&known.catalog);
+                *known = listing;
+            } else {
+                *known = listing;
+                self.bell.ring();
+            }
         });
     }
 

@@ -36,11 +36,30 @@ async fn b02_a_lost_link_is_made_again_at_once_without_anybody_calling() {
         let (host, server) = host_with(kind).await;
         let before = tokio::time::Instant::now();
         server.break_link().await;
-        let mut events = host.events();
-        while server.dials() < 2 || host.status_of("it").unwrap().supervision.state != State::Ready {
-            let _ = events.recv().await;
-        }
+        until_dialed_again(&host, &server, 2).await;
         assert_eq!(tokio::time::Instant::now(), before, "not a millisecond passed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b08_a_server_that_comes_back_as_it_was_has_nobody_make_a_new_menu() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    let (menu, changes) = (host.menu(), host.menu_changes());
+    server.break_link().await;
+    until_dialed_again(&host, &server, 2).await;
+    assert!(!changes.has_changed().unwrap());
+    assert!(Arc::ptr_eq(&menu, &host.menu()));
+    server.offer(&["act", "look", "new"]);
+    server.break_link().await;
+    until_dialed_again(&host, &server, 3).await;
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(host.menu().tools.len(), 3);
+}
+
+async fn until_dialed_again(host: &Host, server: &Server, dials: usize) {
+    let mut events = host.events();
+    while server.dials() < dials || host.status_of("it").unwrap().supervision.state != State::Ready {
+        let _ = events.recv().await;
     }
 }
 
@@ -55,7 +74,7 @@ async fn b02_b07_a_server_that_is_down_at_the_start_is_dialed_on_the_same_schedu
     let pauses: Vec<_> = times.windows(2).map(|pair| (pair[0] - begin, pair[1] - pair[0])).collect();
     for (at, pause) in &pauses {
         let longest =
-            if *at < Duration::from_secs(2) { Duration::from_millis(252) } else { Duration::from_secs(36) };
+            if *at < Duration::from_secs(2) { Duration::from_millis(202) } else { Duration::from_secs(36) };
         assert!(*pause <= longest, "{pause:?} at {at:?}");
     }
     assert!(pauses.last().unwrap().1 > Duration::from_secs(5));
