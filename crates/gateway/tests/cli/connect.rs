@@ -291,13 +291,28 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
 fn yaml_that_cannot_be_changed_safely_is_left_alone() {
     let before = "extensions: { a: { cmd: sh } }\n";
     let sandbox = home("home/.config/goose/config.yaml", before);
-    assert_snapshot!(connect(&sandbox, &["goose"]), @"
+    assert_snapshot!(connect(&sandbox, &["goose"]), @r#"
     exit 1
     --- stderr
-    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: it is laid out in a way that gripfast cannot change safely
+    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: its `extensions` is in braces; write it as indented lines first, or add this yourself:
+      gripfast:
+        name: gripfast
+        type: streamable_http
+        uri: "http://127.0.0.1:[PORT]/mcp"
+        enabled: true
+        timeout: 300
+      hint: nothing was changed
+    "#);
+    assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), before);
+    let connected = "extensions: { gripfast: { uri: 'http://127.0.0.1:7331/mcp' } }\n";
+    let sandbox = home("home/.config/goose/config.yaml", connected);
+    assert_snapshot!(connect(&sandbox, &["goose", "--undo"]), @"
+    exit 1
+    --- stderr
+    error: `[DIR]/home/.config/goose/config.yaml` cannot be edited: its `extensions` is in braces; take `gripfast` out yourself
       hint: nothing was changed
     ");
-    assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), before);
+    assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), connected);
 }
 
 #[test]

@@ -195,6 +195,13 @@ impl<'t> File<'t> {
                 lines.push(format!("{}:", slot.root));
                 lines.extend(slot.lines(2, entry));
             }
+            Some((key, value)) if value.is_in_braces_beside(key) => {
+                let by_hand = slot.lines(2, entry).join("\n");
+                return Err(format!(
+                    "its `{}` is in braces; write it as indented lines first, or add this yourself:\n{by_hand}",
+                    slot.root
+                ));
+            }
             Some((key, value)) => {
                 let children = match &value.what {
                     What::Table(children) => children.last().map(|(key, value)| key.last.max(value.last)),
@@ -223,6 +230,9 @@ impl<'t> File<'t> {
     fn take_out(&self, slot: Slot<'_>) -> Result<String, String> {
         let mut lines: Vec<String> = self.lines.iter().map(|line| (*line).to_owned()).collect();
         let (key, value) = self.root(slot).ok_or(UNSURE)?;
+        if value.is_in_braces_beside(key) {
+            return Err(format!("its `{}` is in braces; take `{}` out yourself", slot.root, slot.name));
+        }
         let (gone, left) = match &value.what {
             What::Table(children) => {
                 let is_it = |spot: &Spot| matches!(&spot.what, What::Text(text) if text == slot.name);
@@ -260,6 +270,16 @@ impl<'t> File<'t> {
 }
 
 impl Spot {
+    /// Whether it is written in braces: what is indented begins on a line after its key.
+    fn is_in_braces_beside(&self, key: &Self) -> bool {
+        let holds_something = match &self.what {
+            What::Table(entries) => !entries.is_empty(),
+            What::List(items) => !items.is_empty(),
+            What::Nothing | What::Text(_) => false,
+        };
+        holds_something && self.line == key.line
+    }
+
     fn is_named(&self, name: &str) -> bool {
         let What::Table(entries) = &self.what else { return false };
         let text = |spot: &Self, wanted: &str| matches!(&spot.what, What::Text(text) if text == wanted);
