@@ -9,20 +9,36 @@ use std::time::Duration;
 
 /// Gives one of all who share a login the right to replace it.
 ///
-/// Those who share it are the processes of one machine today, and files are locked ([`FileLeases`]). Replicas on several
-/// machines would share the records and the leases in a store such as Redis. There, to acquire is to set a key that is
-/// not there (`SET login NUMBER NX PX …`) to a number that only grows. The lease renews its key while it is held, and
-/// dropping it deletes the key if the number is still its own. The number goes into the record: a holder that was
-/// asleep while its key ran out, and somebody else replaced the login, then finds a higher number and writes nothing.
-pub(crate) trait Leases: Send + Sync {
-    /// Waits until nobody else replaces this login, but no longer than `within`.
+/// Processes of one machine that share a state directory lock files, and need nothing else. A program whose state
+/// directory is on several machines, where locks on files mean little, brings leases of its own
+/// ([`Logins::leased_by`](super::Logins::leased_by)), from a store such as Redis. There, to acquire is to set a key that
+/// is not there (`SET login NUMBER NX PX …`); the lease renews its key while it is held, and dropping it deletes the key
+/// if it is still its own. Whoever may sleep while its key runs out needs a number that only grows beside the login too,
+/// to find that somebody else was faster.
+pub trait Leases: Send + Sync {
+    /// Waits until nobody else replaces this login, but no longer than `within`. `login` is a file name: it names the
+    /// server and a digest of its address. An error is taken as passing: what is held stays in use, and it is tried again.
     fn acquire(&self, login: &str, within: Duration) -> BoxFuture<'_, io::Result<Lease>>;
 }
 
-/// The right to replace a login. Dropping it gives it back, and so does the end of the process.
-pub(crate) struct Lease(#[expect(dead_code, reason = "whatever it is, it is held until it is dropped")] Held);
+/// The right to replace a login. Dropping it gives it back, and so must the end of the process.
+pub struct Lease(#[expect(dead_code, reason = "whatever it is, it is held until it is dropped")] Held);
 
 type Held = Option<Box<dyn Send + Sync>>;
+
+impl Lease {
+    /// A right that lasts until `guard` is dropped.
+    #[must_use]
+    pub fn of(guard: impl Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(guard)))
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Lease")
+    }
+}
 
 /// Locks on files, which the system releases when a process dies.
 pub(crate) struct FileLeases {
@@ -53,7 +69,7 @@ impl Leases for FileLeases {
                 Ok(locked) => locked?,
                 Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds it")),
             }
-            Ok(Lease(Some(Box::new(file))))
+            Ok(Lease::of(file))
         })
     }
 }

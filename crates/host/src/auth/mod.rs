@@ -20,6 +20,7 @@ mod record;
 mod vault;
 
 pub use device::DeviceLogin;
+pub use lease::{Lease, Leases};
 pub use login::{Login, LoginError, logout, state_of};
 pub use vault::Logins;
 

@@ -17,7 +17,10 @@ use std::time::{Duration, SystemTime};
 
 /// The logins of a state directory, or of this process.
 #[derive(Clone)]
-pub struct Logins(Place);
+pub struct Logins {
+    place: Place,
+    leases: Arc<dyn Leases>,
+}
 
 #[derive(Clone)]
 enum Place {
@@ -38,20 +41,27 @@ impl Logins {
     /// Those in this state directory, sealed with a key of this kind. Without a directory they end with the process.
     #[must_use]
     pub fn of(state_dir: Option<&Path>, key: LoginKey) -> Self {
-        Self(match state_dir {
+        match state_dir {
             Some(state_dir) => {
                 let directory = state_dir.join("logins");
-                Place::Disk { key: KeyPlace::new(directory.clone(), key), directory }
+                let leases = Arc::new(FileLeases { directory: directory.clone() });
+                Self { place: Place::Disk { key: KeyPlace::new(directory.clone(), key), directory }, leases }
             }
-            None => Place::Memory(Arc::default()),
-        })
+            None => Self { place: Place::Memory(Arc::default()), leases: Arc::new(Alone) },
+        }
+    }
+
+    /// The same, with leases of the program's own in the place of locks on files.
+    #[must_use]
+    pub fn leased_by(self, leases: Arc<dyn Leases>) -> Self {
+        Self { leases, ..self }
     }
 }
 
 /// Secrets are not shown, and neither is how many there are.
 impl std::fmt::Debug for Logins {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
+        match &self.place {
             Place::Disk { directory, .. } => write!(out, "Logins in {}", directory.display()),
             Place::Memory(_) => out.write_str("Logins in memory"),
         }
@@ -107,11 +117,8 @@ impl Vault {
     pub(crate) fn of(logins: &Logins, name: &str, address: &str) -> Self {
         let digest = Sha256::digest(address.as_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let leases: Arc<dyn Leases> = match &logins.0 {
-            Place::Disk { directory, .. } => Arc::new(FileLeases { directory: directory.clone() }),
-            Place::Memory(_) => Arc::new(Alone),
-        };
-        Self { place: logins.0.clone(), login: format!("{name}-{digest}"), leases }
+        let Logins { place, leases } = logins.clone();
+        Self { place, login: format!("{name}-{digest}"), leases }
     }
 
     /// What is kept, and the look of it.

@@ -48,8 +48,8 @@ impl HostBuilder {
         self
     }
 
-    /// The logins that are used, if they are others than those in [`HostBuilder::state_dir`] or have another key than
-    /// the file there.
+    /// The logins that are used, if they are others than those in [`HostBuilder::state_dir`], or have another key than
+    /// the file there or other leases ([`Logins::leased_by`]).
     #[must_use]
     pub fn logins(mut self, logins: Option<Logins>) -> Self {
         self.logins = logins;

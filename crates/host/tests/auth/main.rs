@@ -5,6 +5,7 @@
 
 mod by_itself;
 mod devices;
+mod leases;
 mod logins;
 mod renewals;
 mod stage;
