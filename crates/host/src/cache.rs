@@ -120,7 +120,7 @@ impl AnswerCache {
 
     /// Looks for an answer; what was made for this principal alone comes first.
     pub(crate) fn look(&self, request: &Request) -> Looked {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let mut kept = self.kept();
         let mut expected = matches!(request.source, Source::Tool { .. });
         for key in [&request.private, &request.public] {
@@ -143,7 +143,7 @@ impl AnswerCache {
         if request.stale_for.is_zero() {
             return None;
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let mut kept = self.kept();
         [&request.private, &request.public].into_iter().find_map(|key| match kept.cache.peek(now, key) {
             Found::Fresh { value, .. } | Found::Stale(value) => Some(value.with_ttl(Duration::ZERO)),
@@ -185,7 +185,7 @@ impl AnswerCache {
         };
         let mut kept = self.kept();
         if kept.of(&request.label.server).dropped == request.dropped {
-            kept.cache.put(self.clock.now().mono, key, answer.clone(), keep);
+            kept.cache.put(self.clock.mono(), key, answer.clone(), keep);
         }
     }
 

@@ -482,7 +482,7 @@ impl Host {
     }
 
     pub(crate) fn now(&self) -> Mono {
-        self.inner.clock.now().mono
+        self.inner.clock.mono()
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -92,7 +92,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some((own, holder, number)) = self.own.take() {
-            let now = own.recipe.clock.now().mono;
+            let now = own.recipe.clock.mono();
             own.lock().seats.give_back(now, &holder, number);
             own.nudge.notify_one();
         }
@@ -138,7 +138,7 @@ impl Instances {
         if needs == Needs::Solitude && self.base.is_asking() && self.own.separate() {
             self.base.observer.tell(self.own.recipe.clock.now(), Event::ClientsSeparated);
         }
-        let now = self.own.recipe.clock.now().mono;
+        let now = self.own.recipe.clock.mono();
         let mut table = self.own.lock();
         let Table { seats, instances, .. } = &mut *table;
         let is_quiet = |holder: &Holder| instances.get(holder).is_none_or(|own| own.upstream.is_quiet());
@@ -451,7 +451,7 @@ async fn keep(own: Weak<Own>, nudge: Arc<Notify>) {
     loop {
         let sleep = {
             let Some(own) = own.upgrade() else { return };
-            let now = own.recipe.clock.now().mono;
+            let now = own.recipe.clock.mono();
             let mut table = own.lock();
             for holder in table.seats.handle_timeout(now) {
                 table.end(&holder);

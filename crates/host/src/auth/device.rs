@@ -78,7 +78,7 @@ impl DeviceLogin {
             page_with_code: text("verification_uri_complete").filter(|page| is_page(page).is_ok()),
             user_code: of("user_code")?,
             device_code: of("device_code")?,
-            polling: Polling::begin(clock.now().mono, interval, good_for),
+            polling: Polling::begin(clock.mono(), interval, good_for),
             clock,
             token_endpoint: begun.metadata.token_endpoint,
             http: begun.http,
@@ -109,7 +109,7 @@ impl DeviceLogin {
     /// # Errors
     /// Somebody said no, nobody said anything in time, or the authorization server refuses.
     pub async fn finish(mut self) -> Result<(), LoginError> {
-        let mut next = self.polling.first(self.clock.now().mono);
+        let mut next = self.polling.first(self.clock.mono());
         let mut refusal = String::new();
         let tokens = loop {
             let at = match next {
@@ -125,7 +125,7 @@ impl DeviceLogin {
             };
             tokio::time::sleep_until(self.clock.instant(at)).await;
             let asked = self.ask().await;
-            let now = self.clock.now().mono;
+            let now = self.clock.mono();
             next = match asked {
                 Ok(Posted::Granted(tokens)) => break tokens,
                 Ok(Posted::Refused(code)) => {

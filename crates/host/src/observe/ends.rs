@@ -54,7 +54,7 @@ pub(crate) struct OpenEnd<'a> {
 
 impl Ends {
     pub(crate) fn open(&self, clock: Clock) -> OpenEnd<'_> {
-        OpenEnd { ends: self, clock, begun: clock.now().mono, told: None }
+        OpenEnd { ends: self, clock, begun: clock.mono(), told: None }
     }
 
     pub(crate) fn read(&self) -> CallEnds {
@@ -93,7 +93,7 @@ impl Drop for OpenEnd<'_> {
     fn drop(&mut self) {
         // Whether a call that was given up was carried out is not known here; the ledger may know better.
         let (outcome, code) = self.told.unwrap_or((Fate::Unknown, Some(Code::Cancelled)));
-        self.ends.add(outcome, code, self.clock.now().mono - self.begun);
+        self.ends.add(outcome, code, self.clock.mono() - self.begun);
     }
 }
 

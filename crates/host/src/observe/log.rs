@@ -71,7 +71,7 @@ impl Drop for Log {
 async fn count(pages: Arc<Pages>) {
     while let Some(due) = pages.next_count() {
         tokio::time::sleep_until(pages.clock.instant(due)).await;
-        let lines = pages.lock().repeats.handle_timeout(pages.clock.now().mono);
+        let lines = pages.lock().repeats.handle_timeout(pages.clock.mono());
         pages.write(&lines);
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         let _reading = tracing::subscriber::set_default(reader.clone());
         let clock = Clock::new();
         let log = Log::new("demo".into(), None, clock);
-        let say = |event: &Event| log.write(clock.now().mono, event.clone());
+        let say = |event: &Event| log.write(clock.mono(), event.clone());
         let lost = Event::ProbeFailed { cause: "no answer within 30 s".to_owned() };
         for _ in 0..5 {
             say(&lost);

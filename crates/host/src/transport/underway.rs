@@ -68,7 +68,7 @@ impl Underway {
     /// Whom the server means; and the newest of their calls, if it is anybody.
     pub(super) fn whose(&self) -> (Whose, Option<Arc<dyn CallEar>>) {
         let mut table = self.lock();
-        table.forget_old(self.clock.now().mono);
+        table.forget_old(self.clock.mono());
         let under_way: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
         let meant = whose(&under_way, &withdrawn);
@@ -82,7 +82,7 @@ impl Underway {
     /// Whether the server is at work on nothing.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut table = self.lock();
-        table.forget_old(self.clock.now().mono);
+        table.forget_old(self.clock.mono());
         table.calls.is_empty() && table.withdrawn.is_empty()
     }
 
@@ -99,7 +99,7 @@ impl Underway {
     }
 
     fn leave(&self, id: u64, withdrawn: bool) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let mut table = self.lock();
         let Some((caller, _)) = table.calls.remove(&id) else { return };
         if withdrawn {

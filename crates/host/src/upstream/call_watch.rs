@@ -94,7 +94,7 @@ impl CallWatch {
     }
 
     fn heard_now(&self) {
-        self.heard.store(micros(self.clock.now().mono).max(1), Ordering::Release);
+        self.heard.store(micros(self.clock.mono()).max(1), Ordering::Release);
         self.questions.news.notify_one();
     }
 
@@ -122,7 +122,7 @@ struct Open {
 
 impl Open {
     fn now(clock: Clock, questions: &Arc<Questions>) -> Self {
-        let now = clock.now().mono;
+        let now = clock.mono();
         let mut times = questions.lock();
         times.open += 1;
         times.since.get_or_insert(now);
@@ -134,7 +134,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let mut times = self.questions.lock();
         times.open -= 1;
         if times.open == 0

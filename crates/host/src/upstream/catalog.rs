@@ -79,7 +79,7 @@ impl Upstream {
         let wanted = |offered: bool| offered || offers.unsaid;
         let wanted_of_all = |offered: bool| !self.role.is_own() && wanted(offered);
         let known = Arc::clone(&self.listing.borrow().catalog);
-        let at = self.clock.now().mono;
+        let at = self.clock.mono();
         let (tools, of_tools) = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
         let listed = self.list_one(live, List::Resources, wanted_of_all(offers.resources)).await;
         let (resources, of_resources) = or_known(listed, &known.resources)?;

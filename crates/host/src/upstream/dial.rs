@@ -294,7 +294,7 @@ impl Upstream {
         let listening = Arc::clone(&link).listen(Arc::clone(&session));
         let answers = Answers::over(&link, Arc::clone(&session));
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
-        let since = self.clock.now().mono;
+        let since = self.clock.mono();
         Live {
             epoch,
             link,

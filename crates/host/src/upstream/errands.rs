@@ -98,9 +98,9 @@ impl Upstream {
             tokio::pin!(due);
             // Before looking: what is wished for after the look is not missed.
             due.as_mut().enable();
-            while let Some(errand) = self.wishes.next(self.clock.now().mono, live.epoch) {
+            while let Some(errand) = self.wishes.next(self.clock.mono(), live.epoch) {
                 let (ended, told) = self.run(&live, &mut stream, errand).await;
-                let tasks = self.wishes.ended(self.clock.now().mono, live.epoch, ended, told);
+                let tasks = self.wishes.ended(self.clock.mono(), live.epoch, ended, told);
                 self.look_at(&live, tasks).await;
             }
             if let Some(restored) = self.wishes.take_restored() {
@@ -122,7 +122,7 @@ impl Upstream {
                 () = again => {}
                 end = end_of(&mut stream) => {
                     stream = None;
-                    self.wishes.stream_ended(self.clock.now().mono, live.epoch);
+                    self.wishes.stream_ended(self.clock.mono(), live.epoch);
                     // The stream's end may be the server's end: ask, before anybody calls.
                     self.look_into(&live, end);
                 }

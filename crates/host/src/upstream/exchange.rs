@@ -151,7 +151,7 @@ impl Upstream {
 
     /// Waits while something is so that a listing ends, or the failure of one.
     async fn while_listing(&self, deadline: Mono, is_so: impl Fn() -> bool) {
-        let limit = self.clock.now().mono + self.settings().supervision.timeouts.connect;
+        let limit = self.clock.mono() + self.settings().supervision.timeouts.connect;
         let until = self.clock.instant(deadline.min(limit));
         loop {
             let turn = self.changed.notified();
@@ -218,7 +218,7 @@ impl Upstream {
         let under_way = live.underway.enter(request.id, order.caller.clone(), ear, Arc::clone(mark));
         let answered = self.answered(live, request, under_way, mark, &watch, patience.deadline).await;
         // Time that somebody else spent over a question is not the next attempt's either.
-        patience.deadline = patience.deadline + watch.spent_on_questions(self.clock.now().mono);
+        patience.deadline = patience.deadline + watch.spent_on_questions(self.clock.mono());
         answered
     }
 
@@ -231,13 +231,13 @@ impl Upstream {
         watch: &CallWatch,
         deadline: Mono,
     ) -> Result<Reply, Box<Trouble>> {
-        let begun = self.clock.now().mono;
+        let begun = self.clock.mono();
         let limits = self.settings().supervision.timeouts;
         let answer = live.link.request(&live.session, request);
         tokio::pin!(answer);
         loop {
             // Time that somebody else spends over a question is not the server's.
-            let now = self.clock.now().mono;
+            let now = self.clock.mono();
             let end = deadline + watch.spent_on_questions(now);
             // Silence is only timed once the server has shown that it reports progress.
             let silent_at = watch.last_heard(now).map(|heard| heard + limits.progress);
@@ -403,7 +403,7 @@ impl Upstream {
                 .hint(format!("`gripfast status {name}` shows the last error"))
             }
             WaitFor::Slot => {
-                let waited = text::duration(self.clock.now().mono - until);
+                let waited = text::duration(self.clock.mono() - until);
                 CallError::new(
                     Code::Overloaded,
                     name,
@@ -510,7 +510,7 @@ pub(super) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     pub(super) fn new(upstream: &'a Upstream, deadline: Option<Mono>) -> Self {
-        let begun = upstream.clock.now().mono;
+        let begun = upstream.clock.mono();
         let ours = begun + upstream.settings().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
         Self { upstream, begun, deadline, held: Duration::ZERO, held_since: None }
@@ -518,13 +518,13 @@ impl<'a> Patience<'a> {
 
     /// The time since the call began.
     fn spent(&self) -> Duration {
-        self.upstream.clock.now().mono - self.begun
+        self.upstream.clock.mono() - self.begun
     }
 
     /// A caller whose whole time is up is told that time: it does not know when its turn began.
     fn as_told(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::TimedOut(_) if self.upstream.clock.now().mono >= self.deadline => {
+            Failure::TimedOut(_) if self.upstream.clock.mono() >= self.deadline => {
                 Failure::TimedOut(self.deadline - self.begun)
             }
             failure => failure,
@@ -535,7 +535,7 @@ impl<'a> Patience<'a> {
         match wait_for {
             WaitFor::Link => {
                 let limits = self.upstream.settings().supervision.timeouts;
-                let since = *self.held_since.get_or_insert(self.upstream.clock.now().mono);
+                let since = *self.held_since.get_or_insert(self.upstream.clock.mono());
                 self.deadline.min(since + limits.reconnect_wait.saturating_sub(self.held))
             }
             WaitFor::Slot => self.deadline,
@@ -544,7 +544,7 @@ impl<'a> Patience<'a> {
 
     /// It goes: the time of its attempt is not that of its waiting.
     pub(super) fn admitted(&mut self) {
-        let now = self.upstream.clock.now().mono;
+        let now = self.upstream.clock.mono();
         if let Some(since) = self.held_since.take() {
             self.held += now - since;
         }
@@ -553,7 +553,7 @@ impl<'a> Patience<'a> {
     /// Waits as a busy server asked for, if the caller has that much time.
     async fn rest(&self, pause: Duration) -> bool {
         let limits = self.upstream.settings().supervision.timeouts;
-        let wake = self.upstream.clock.now().mono + pause;
+        let wake = self.upstream.clock.mono() + pause;
         let affordable = pause <= limits.reconnect_wait && wake < self.deadline;
         if affordable {
             tokio::time::sleep(pause).await;

@@ -53,7 +53,7 @@ impl Upstream {
     /// Makes the marked calls, one after another. They have half the time of a dial together: a session that
     /// lacks some of them is better than none.
     pub(super) async fn restore(&self, live: &Live, marked: &Marked) -> Vec<(String, Verdict)> {
-        let until = self.clock.now().mono + self.settings().supervision.timeouts.connect / 2;
+        let until = self.clock.mono() + self.settings().supervision.timeouts.connect / 2;
         let until = self.clock.instant(until);
         let mut made = Vec::with_capacity(marked.len());
         if marked.is_empty() {

@@ -277,7 +277,7 @@ impl Upstream {
         })?;
         let following = Following { wishes: Arc::clone(&self.wishes), subject, number, _hold: self.hold() };
         let mut patience = Patience::new(self, deadline);
-        let limit = self.clock.now().mono + self.settings().supervision.timeouts.call;
+        let limit = self.clock.mono() + self.settings().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
         loop {
             let ticket = self.admitted(&mut patience, || ()).await?;

@@ -182,7 +182,7 @@ impl Shared {
                 let at = state.idle.iter().rposition(|idle| idle.line.origin == *origin)?;
                 state.idle.remove(at)
             };
-            if self.clock.now().mono - since < Pool::IDLE_FOR && line.is_ready() {
+            if self.clock.mono() - since < Pool::IDLE_FOR && line.is_ready() {
                 return Some(line);
             }
         }
@@ -201,7 +201,7 @@ impl Shared {
     }
 
     fn keep(self: &Arc<Self>, line: Box<Line>) {
-        let since = self.clock.now().mono;
+        let since = self.clock.mono();
         let mut state = self.lock();
         if state.idle.len() == Pool::MOST_IDLE {
             state.idle.remove(0);
@@ -218,7 +218,7 @@ impl Shared {
 
     /// Closes what was idle for too long; answers with when to look again, if anything is left.
     fn close_old(&self) -> Option<Mono> {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let mut state = self.lock();
         state.idle.retain(|idle| now - idle.since < Pool::IDLE_FOR);
         let next = state.idle.iter().map(|idle| idle.since).min();
