@@ -7,7 +7,9 @@ use super::catalog::wants_headers;
 use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::pins;
-use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble};
+use crate::transport::{
+    CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble, not_a_response,
+};
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
@@ -435,7 +437,7 @@ fn after_an_attempt(mut error: CallError, attempted: Option<Fate>) -> CallError 
 pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
     let era = live.session.era;
     let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
-        let observed = Observed::Garbled("its answer is not a JSON-RPC response".to_owned());
+        let observed = Observed::Garbled(not_a_response(&reply.message));
         return Err(Evidence::sent(During::Call, observed).into());
     };
     let said = match response.outcome {

@@ -112,9 +112,7 @@ impl HttpLink {
         let message = match kind_of(&response) {
             Kind::Json => {
                 let body = answer::whole(response.into_body(), self.max_message, during).await?;
-                self.answer_in(&body, request.listener.as_ref()).await.ok_or_else(|| {
-                    garbled(format!("its answer is not a JSON-RPC response: {}", excerpt(&body)))
-                })?
+                self.answer_in(&body, &request).await.ok_or_else(|| garbled(not_a_response(&body)))?
             }
             Kind::Events => self.answer_among(session, response, &request).await?,
             Kind::Empty => return Err(garbled("it took the request and gave no answer".to_owned())),
@@ -127,9 +125,12 @@ impl HttpLink {
 
     /// The answer in a JSON body: one message, or a batch with the answer among others. Whatever id it
     /// carries, on this connection it can only be ours.
-    async fn answer_in(&self, body: &Bytes, listener: Option<&Arc<dyn Listener>>) -> Option<Bytes> {
+    async fn answer_in(&self, body: &Bytes, request: &Outgoing) -> Option<Bytes> {
         if !envelope::is_batch(body) {
-            return matches!(Message::parse(body), Ok(Message::Response(_))).then(|| body.clone());
+            // Whoever calls reads the answer, and sees then whether it is one; it may be too large to read twice.
+            let is_seen_later = request.during == During::Call;
+            let is_answer = is_seen_later || matches!(Message::parse(body), Ok(Message::Response(_)));
+            return is_answer.then(|| body.clone());
         }
         let mut answer = None;
         for message in batch::split(body, LARGEST_BATCH).ok()? {
@@ -137,7 +138,7 @@ impl HttpLink {
             if matches!(Message::parse(&message), Ok(Message::Response(_))) {
                 answer = Some(message);
             } else {
-                self.hear(message, listener).await;
+                self.hear(message, request.listener.as_ref()).await;
             }
         }
         answer
@@ -363,9 +364,11 @@ pub(super) fn without_secrets(url: &Url) -> String {
     shown.as_str().replace("%E2%80%A6", "…")
 }
 
-fn excerpt(body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(body).chars().take(120).collect();
-    if text.trim().is_empty() { "nothing".to_owned() } else { text }
+/// What is said of an answer that is none, with its beginning.
+pub(crate) fn not_a_response(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(&body[..body.len().min(500)]).chars().take(120).collect();
+    let text = if text.trim().is_empty() { "nothing" } else { &text };
+    format!("its answer is not a JSON-RPC response: {text}")
 }
 
 #[cfg(test)]
