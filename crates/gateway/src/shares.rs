@@ -110,19 +110,25 @@ impl Share {
 
     /// Takes some more. What it has already, it keeps in any case.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Exhausted> {
-        let mut taken = self.of.lock();
-        let has = taken.each.get(&self.peer).copied().unwrap_or_default();
+        let mut guard = self.of.lock();
+        let Taken { all, each } = &mut *guard;
+        let known = each.get_mut(&self.peer);
+        let has = known.as_deref().copied().unwrap_or_default();
         if has.saturating_add(amount) > self.of.each {
             return Err(Exhausted::ByClient);
         }
-        if taken.all.saturating_add(amount) > self.of.all {
+        if all.saturating_add(amount) > self.of.all {
             return Err(Exhausted::ByAll);
         }
-        taken.all += amount;
-        if has + amount > 0 {
-            taken.each.insert(self.peer.clone(), has + amount);
+        *all += amount;
+        match known {
+            Some(known) => *known += amount,
+            None if amount > 0 => {
+                each.insert(self.peer.clone(), amount);
+            }
+            None => {}
         }
-        drop(taken);
+        drop(guard);
         self.amount += amount;
         Ok(())
     }
@@ -130,13 +136,15 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut taken = self.of.lock();
-        taken.all -= self.amount;
-        let left = taken.each.get(&self.peer).copied().unwrap_or_default().saturating_sub(self.amount);
-        if left == 0 {
-            taken.each.remove(&self.peer);
-        } else {
-            taken.each.insert(self.peer.clone(), left);
+        let mut guard = self.of.lock();
+        let Taken { all, each } = &mut *guard;
+        *all -= self.amount;
+        match each.get_mut(&self.peer) {
+            Some(has) if *has > self.amount => *has -= self.amount,
+            Some(_) => {
+                each.remove(&self.peer);
+            }
+            None => {}
         }
     }
 }
