@@ -4,7 +4,7 @@
 
 use crate::front::Front;
 use crate::shares::{Peer, Share, Shares};
-use crate::steady::Steady;
+use crate::steady::{Part, Steady};
 use crate::tls::Tls;
 use axum::body::Body;
 use axum::response::Response;
@@ -171,7 +171,12 @@ async fn serve(
     front: Front,
     leaving: CancellationToken,
 ) {
-    let service = service_fn(move |request| front.clone().serve(request, peer.clone()));
+    // One for each connection, which answers one request at a time.
+    let part = Arc::new(Part::new());
+    let service = service_fn(move |request| {
+        let (front, peer, part) = (front.clone(), peer.clone(), Arc::clone(&part));
+        async move { part.does(|| front.serve(request, peer)).await }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)

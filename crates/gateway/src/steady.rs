@@ -1,9 +1,11 @@
 //! A future that does not hurry its runtime. Parts of one task wake each other all the time: a call tells its
 //! connection that the answer is there, and the connection is what polls the call. To the runtime each of these is news
-//! for which it looks for another thread. Here whoever is woken while being polled is polled again on the spot.
+//! for which it looks for another thread. Here whoever is woken while being polled is polled again on the spot; and a
+//! part that nothing happened to is left alone meanwhile.
 
+use futures_util::task::AtomicWaker;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -86,6 +88,56 @@ impl Wake for Bell {
     }
 }
 
+/// A part of a task, which is polled only if something has happened to it: whoever drives the task looks at all of its
+/// parts each time, and going down to the bottom of a call takes a while.
+pub(crate) struct Part {
+    door: Arc<Door>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Door {
+    /// Something happened since it was last polled.
+    knocked: AtomicBool,
+    /// What drives the task.
+    task: AtomicWaker,
+}
+
+impl Part {
+    pub(crate) fn new() -> Self {
+        let door = Arc::<Door>::default();
+        let waker = Waker::from(Arc::clone(&door));
+        Self { door, waker }
+    }
+
+    /// Does `work`, which is this part from now on.
+    pub(crate) async fn does<F: Future>(&self, work: impl FnOnce() -> F) -> F::Output {
+        // Made here, so that there is one copy of it.
+        let mut work = std::pin::pin!(work());
+        self.door.knocked.store(true, Ordering::Release);
+        std::future::poll_fn(|cx| {
+            // First, so that a knock from here on is heard.
+            self.door.task.register(cx.waker());
+            if !self.door.knocked.swap(false, Ordering::AcqRel) {
+                return Poll::Pending;
+            }
+            work.as_mut().poll(&mut Context::from_waker(&self.waker))
+        })
+        .await
+    }
+}
+
+impl Wake for Door {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.knocked.store(true, Ordering::Release);
+        self.task.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +174,31 @@ mod tests {
         kept.lock().unwrap().take().unwrap().wake();
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert_eq!(polled(&mut steady, &count), Poll::Ready(4));
+    }
+
+    #[test]
+    fn a_part_is_polled_when_something_happened_to_it_and_not_before() {
+        let (count, kept) = (Arc::<Count>::default(), Arc::new(Mutex::new(None::<Waker>)));
+        let (polls, part) = (AtomicUsize::new(0), Part::new());
+        let work = || {
+            poll_fn(|cx| {
+                *kept.lock().unwrap() = Some(cx.waker().clone());
+                if polls.fetch_add(1, Ordering::Relaxed) % 2 == 1 { Poll::Ready(()) } else { Poll::Pending }
+            })
+        };
+        let waker = Waker::from(Arc::clone(&count));
+        let mut cx = Context::from_waker(&waker);
+        for round in 0..2 {
+            let mut doing = Box::pin(part.does(work));
+            for _ in 0..3 {
+                assert!(doing.as_mut().poll(&mut cx).is_pending());
+            }
+            assert_eq!(polls.load(Ordering::Relaxed), 2 * round + 1, "once, since nothing happened");
+            assert_eq!(count.0.load(Ordering::Relaxed), round);
+            kept.lock().unwrap().take().unwrap().wake();
+            assert_eq!(count.0.load(Ordering::Relaxed), round + 1, "its task hears of it");
+            assert!(doing.as_mut().poll(&mut cx).is_ready());
+        }
     }
 
     #[test]
