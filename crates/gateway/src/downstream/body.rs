@@ -65,15 +65,8 @@ impl Received {
 
 /// A request that there is room for.
 pub(super) struct Admitted {
-    body: Bytes,
     _memory: Arc<Share>,
     _slot: Share,
-}
-
-impl Admitted {
-    pub(super) fn body(&self) -> &Bytes {
-        &self.body
-    }
 }
 
 impl Gateway {
@@ -81,8 +74,7 @@ impl Gateway {
     pub(super) fn admit(&self, received: &Received) -> Result<Admitted, Overload> {
         let slot = self.in_flight.take(&received.peer, 1);
         let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are under way"))?;
-        let Received { bytes, memory, peer: _ } = received.clone();
-        Ok(Admitted { body: bytes, _memory: memory, _slot: slot })
+        Ok(Admitted { _memory: Arc::clone(&received.memory), _slot: slot })
     }
 }
 

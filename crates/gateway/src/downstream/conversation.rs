@@ -222,9 +222,10 @@ impl Conversation {
         let (gateway, client) = (Arc::clone(&self.gateway), self.client.clone());
         let questions = Arc::clone(&self.questions);
         let ear = Arc::new(ToChannel { out: self.out.clone(), client: client.clone(), questions });
+        let own = request.to_own();
         self.run(request.id.to_request_id(), to, async move {
-            let Ok(Message::Request(request)) = Message::parse(admitted.body()) else { return None };
-            Some(answer(&gateway, Era::Legacy, &request, ear, client).await.message.into())
+            let _admitted = admitted;
+            Some(answer(&gateway, Era::Legacy, &own.as_request(), ear, client).await.message.into())
         });
     }
 

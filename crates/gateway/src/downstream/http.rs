@@ -30,7 +30,7 @@ use futures_util::StreamExt;
 use futures_util::future::AbortHandle;
 use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
-use gripfast::wire::envelope::{self, Message};
+use gripfast::wire::envelope::{self, Message, OwnRequest};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
@@ -163,7 +163,7 @@ async fn post_legacy(
             // What is listed from here on is at least as new as these.
             let marks = gateway.herald.marks(&session.peer.principal());
             let mut call =
-                match begin_legacy(gateway, session, session.client.clone(), request.id, body, &outbox) {
+                match begin_legacy(gateway, session, session.client.clone(), request, body, &outbox) {
                     Ok(call) => call,
                     Err(overload) => return refusal::overloaded(Some(request.id), &overload),
                 };
@@ -197,7 +197,7 @@ fn begin_legacy(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
     client: Client,
-    id: Id<'_>,
+    request: &envelope::Request<'_>,
     body: &Received,
     outbox: &Arc<Outbox>,
 ) -> Result<Running, Overload> {
@@ -206,8 +206,9 @@ fn begin_legacy(
     let questions = Arc::clone(&session.questions);
     let ear = Arc::new(LegacyEar { outbox: Arc::clone(outbox), questions, client: client.clone() });
     let kept = Some(Arc::clone(session));
-    let (call, handle) = begin_call(gateway, Era::Legacy, admitted, Arc::clone(outbox), ear, client, kept);
-    session.running(id.to_request_id(), handle, outbox);
+    let of = (request.to_own(), admitted);
+    let (call, handle) = begin_call(gateway, Era::Legacy, of, Arc::clone(outbox), ear, client, kept);
+    session.running(request.id.to_request_id(), handle, outbox);
     Ok(call)
 }
 
@@ -261,7 +262,7 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Receiv
         Ok(Message::Request(request)) => {
             // Nobody reads a batch before all of it is answered, so its members cannot be asked anything.
             let client = session.client.unasked();
-            match begin_legacy(gateway, session, client, request.id, message, &outbox) {
+            match begin_legacy(gateway, session, client, &request, message, &outbox) {
                 Ok(call) => drop(call),
                 Err(overload) => refuse(Some(request.id), &overload.fault()),
             }
@@ -490,7 +491,7 @@ fn told_before_us(gateway: &Gateway, peer: &Peer) -> Marks {
 pub(super) fn begin_call(
     gateway: &Arc<Gateway>,
     era: Era,
-    admitted: Admitted,
+    (request, admitted): (OwnRequest, Admitted),
     outbox: Arc<Outbox>,
     ear: Arc<dyn Listener>,
     client: Client,
@@ -500,8 +501,7 @@ pub(super) fn begin_call(
     // Made before the call is: one that is given up before its first step has an end too.
     let end = EndOnDrop(Arc::clone(&outbox));
     Running::new(async move {
-        let _end = end;
-        let Ok(Message::Request(request)) = Message::parse(admitted.body()) else { return };
+        let (_end, _admitted, request) = (end, admitted, request.as_request());
         let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
         if let Some(session) = session.filter(|_| is_wish(&request.method)) {
             gateway.sessions.keep_wishes(&session).await;

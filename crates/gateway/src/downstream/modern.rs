@@ -115,7 +115,8 @@ fn begin(
     let client = Client::of_request(request.params, who);
     let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
-    let call = begin_call(gateway, Era::Modern, admitted, Arc::clone(&outbox), Arc::new(ear), client, None);
+    let of = (request.to_own(), admitted);
+    let call = begin_call(gateway, Era::Modern, of, Arc::clone(&outbox), Arc::new(ear), client, None);
     Ok(Suspended::new(outbox, inputs, call, body.peer.principal()))
 }
 
@@ -186,6 +187,9 @@ fn events(
 /// The answer under the id of the request that it goes to: after a question that is another one than the
 /// call began with.
 pub(super) fn under(id: &RequestId, answer: Bytes) -> Bytes {
+    if envelope::is_answer_to(&answer, id.as_id()) {
+        return answer;
+    }
     envelope::with_id(&answer, id.as_id()).map_or(answer, Bytes::from)
 }
 

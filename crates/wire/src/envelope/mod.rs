@@ -44,6 +44,32 @@ pub struct Request<'a> {
     pub params: Option<&'a RawValue>,
 }
 
+/// A request that outlives the message it came in.
+#[derive(Clone, Debug)]
+pub struct OwnRequest {
+    id: RequestId,
+    method: Box<str>,
+    params: Option<Box<RawValue>>,
+}
+
+impl Request<'_> {
+    /// A copy that may be stored. Taking it is cheaper than keeping the message and reading that again.
+    pub fn to_own(&self) -> OwnRequest {
+        OwnRequest {
+            id: self.id.to_request_id(),
+            method: (*self.method).into(),
+            params: self.params.map(RawValue::to_owned),
+        }
+    }
+}
+
+impl OwnRequest {
+    /// Borrowed again.
+    pub fn as_request(&self) -> Request<'_> {
+        Request { id: self.id.as_id(), method: Cow::Borrowed(&self.method), params: self.params.as_deref() }
+    }
+}
+
 /// A message with a method and no id.
 #[derive(Clone, Debug)]
 pub struct Notification<'a> {
@@ -233,6 +259,15 @@ pub fn notification(method: &str, params: Option<&RawValue>) -> Vec<u8> {
 /// The answer to a request that went well.
 pub fn response(id: Id<'_>, result: &RawValue) -> Vec<u8> {
     response_of(id, &[result.get()])
+}
+
+/// Whether a message is the answer to this request, as [`response`] and [`error_response`] write it. Looks at its
+/// beginning only, and takes another spelling for another message.
+pub fn is_answer_to(message: &[u8], id: Id<'_>) -> bool {
+    let mut beginning = opened(id.as_raw().len());
+    push_id(&mut beginning, Some(id));
+    beginning.push(b',');
+    message.starts_with(&beginning)
 }
 
 /// The answer to a request that went well, with a result that is written in pieces. That they are JSON together is up

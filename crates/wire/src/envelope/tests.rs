@@ -201,6 +201,34 @@ fn what_the_builders_write_reads_back() {
 }
 
 #[test]
+fn a_request_that_outlives_its_message_says_the_same() {
+    let message =
+        r#"{"jsonrpc":"2.0","id":7.0,"method":"tools\/call","params":{"n":1.0, "x":[]}}"#.to_owned();
+    let Ok(Message::Request(request)) = Message::parse(message.as_bytes()) else { panic!("{message}") };
+    let own = request.to_own();
+    drop(message);
+    let request = own.as_request();
+    assert_eq!((request.id.as_raw(), &*request.method), ("7.0", "tools/call"));
+    assert_eq!(request.params.map(RawValue::get), Some(r#"{"n":1.0, "x":[]}"#));
+    let Ok(Message::Request(bare)) = Message::parse(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#) else {
+        panic!("it is a request")
+    };
+    assert!(bare.to_own().as_request().params.is_none());
+}
+
+#[test]
+fn an_answer_of_ours_is_known_by_its_beginning_and_one_to_another_request_is_not_taken_for_it() {
+    let (seven, seventy) = (RequestId::from(7), RequestId::from(70));
+    let result = raw::owned(b"{}".to_vec());
+    let answer = response(seven.as_id(), &result);
+    assert!(is_answer_to(&answer, seven.as_id()));
+    assert!(is_answer_to(&error_response(Some(seven.as_id()), 1, "no", None), seven.as_id()));
+    assert!(!is_answer_to(&response(seventy.as_id(), &result), seven.as_id()));
+    assert!(!is_answer_to(&answer, seventy.as_id()) && !is_answer_to(b"", seven.as_id()));
+    assert!(!is_answer_to(br#"{"id":7,"jsonrpc":"2.0","result":{}}"#, seven.as_id()), "another spelling");
+}
+
+#[test]
 fn a_batch_is_seen_from_its_first_byte() {
     assert!(is_batch(b"\r\n\t [") && is_batch(b"[]"));
     assert!(!is_batch(b"{}") && !is_batch(b"") && !is_batch(b"\xef\xbb\xbf["));
