@@ -21,7 +21,7 @@ use gripfast_core::supervise::upstream::{Admission, CallEnd, Place, Reason, Refu
 use gripfast_core::text;
 use gripfast_core::time::Mono;
 use gripfast_wire::envelope::Message;
-use gripfast_wire::era::meta;
+use gripfast_wire::era::{may_have_meta, meta};
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
@@ -450,13 +450,6 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc(said));
     Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
-}
-
-/// Whether parameters may have a `_meta`. Many have none, and looking for the word is faster than reading them; a
-/// key may hide behind escapes.
-fn may_have_meta(params: &RawValue) -> bool {
-    let mentions = |what: &[u8]| memchr::memmem::find(params.get().as_bytes(), what).is_some();
-    mentions(b"_meta") || mentions(b"\\u")
 }
 
 /// The context that a modern server wants in each request. What the caller says about itself stands; what

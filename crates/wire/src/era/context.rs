@@ -82,6 +82,9 @@ impl<'a> ModernContext<'a> {
     /// Reads the context of a request.
     pub fn from_params(params: Option<&'a RawValue>) -> Result<Self, ContextFault> {
         let Some(params) = params else { return Err(ContextFault::Absent) };
+        if raw::is_object(params) && !may_have_meta(params) {
+            return Err(ContextFault::Absent);
+        }
         let params = Object::parse(params)?;
         let Some(found) = params.get_deciding("_meta")? else { return Err(ContextFault::Absent) };
         let found = Object::parse(found)?;
@@ -120,9 +123,35 @@ impl<'a> ModernContext<'a> {
     }
 }
 
+/// Whether parameters may have a `_meta`, or something that some readers would take for it. Many have none, and looking
+/// for the word is faster than reading them. A key may hide behind escapes.
+pub fn may_have_meta(params: &RawValue) -> bool {
+    let text = params.get().as_bytes();
+    memchr::memchr2_iter(b'_', b'\\', text).any(|at| {
+        let rest = &text[at..];
+        rest.starts_with(b"\\u") || rest.get(..5).is_some_and(|word| word.eq_ignore_ascii_case(b"_meta"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_might_take_something_for_a_context_makes_it_read() {
+        for mentions in
+            [r#"{"_meta":{}}"#, r#"{"_META":1}"#, r#"{"a_b":"\"_\n","_Meta":1}"#, r#"{"\u005fmeta":1}"#]
+        {
+            assert!(may_have_meta(&json(mentions)), "{mentions}");
+        }
+        for silent in ["{}", r#"{"meta":1,"_met":2,"a":"\n_"}"#, r#"{"m_eta":"_m\\eta"}"#, r#""_""#] {
+            assert!(!may_have_meta(&json(silent)), "{silent}");
+        }
+        let fault = |params: &str| ModernContext::from_params(Some(&json(params))).unwrap_err();
+        assert_eq!(fault(r#"{"name":"a_b"}"#), ContextFault::Absent);
+        assert!(matches!(fault("[1]"), ContextFault::Unreadable(_)));
+        assert!(matches!(fault(r#"{"_Meta":{}}"#), ContextFault::Unreadable(_)));
+    }
 
     #[test]
     fn a_context_reads_back_and_leaves_the_rest_of_params_alone() {

@@ -9,7 +9,7 @@ mod handshake;
 pub mod probe;
 mod version;
 
-pub use context::{ContextFault, ModernContext, RequestContext};
+pub use context::{ContextFault, ModernContext, RequestContext, may_have_meta};
 pub use handshake::{Capabilities, DiscoverResult, InitializeParams, InitializeResult, initialize_params};
 pub use version::{Era, ProtocolVersion};
 
