@@ -4,25 +4,35 @@
 use gripfast::config::Jwks;
 use jsonwebtoken::jwk::{Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// The keys of one issuer.
 pub(super) struct Issuer {
     source: Jwks,
     kept: Mutex<Kept>,
+    /// When the source was last asked, in vain or not. Whoever holds it is asking.
+    asking: tokio::sync::Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
 struct Kept {
-    keys: Arc<Vec<Jwk>>,
-    /// When they were looked up, and when that was last tried.
+    keys: Vec<Jwk>,
+    /// When they were looked up.
     found: Option<Instant>,
-    tried: Option<Instant>,
     /// When a file was last changed.
     modified: Option<SystemTime>,
+}
+
+impl Kept {
+    fn age(&self) -> Option<Duration> {
+        self.found.map(|found| found.elapsed())
+    }
+
+    fn is_usable(&self) -> bool {
+        self.age().is_some_and(|age| age < Issuer::LAST_FOR)
+    }
 }
 
 /// Why there is no key for a token.
@@ -45,37 +55,72 @@ impl Issuer {
     const MOST_KEYS: usize = 100;
 
     pub(super) fn new(source: Jwks) -> Self {
-        Self { source, kept: Mutex::default() }
+        Self { source, kept: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
     /// The key that a token of this algorithm names; without a name, the only one that fits.
-    pub(super) async fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<DecodingKey, NoKey> {
+    ///
+    /// Whoever names one that is at hand waits for nobody; if it is old, the issuer is asked on the side.
+    pub(super) async fn key(
+        self: &Arc<Self>,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<DecodingKey, NoKey> {
+        if let Jwks::Url(_) = &self.source
+            && let Some((key, age)) = self.at_hand(id, algorithm)
+        {
+            if age >= Self::GOOD_FOR {
+                let issuer = Arc::clone(self);
+                tokio::spawn(async move {
+                    // Somebody else is asking already otherwise.
+                    if let Ok(mut asked) = issuer.asking.try_lock() {
+                        issuer.ask(&mut asked).await;
+                    }
+                });
+            }
+            return Ok(key);
+        }
         // Those who wait here wait for the same answer.
-        let mut kept = self.kept.lock().await;
-        let now = Instant::now();
-        let since = |then: Option<Instant>| then.map(|then| now.duration_since(then));
-        let is_old = since(kept.found).is_none_or(|age| age >= Self::GOOD_FOR);
-        let may_ask = since(kept.tried).is_none_or(|ago| ago >= Self::ASKED_EVERY);
-        let look = match &self.source {
+        self.ask(&mut *self.asking.lock().await).await;
+        match self.at_hand(id, algorithm) {
+            Some((key, _)) => Ok(key),
+            None if self.lock().is_usable() => Err(NoKey::Unknown),
+            None => Err(NoKey::Unreachable),
+        }
+    }
+
+    /// A key that can be used now, and how long ago it was looked up.
+    fn at_hand(&self, id: Option<&str>, algorithm: Algorithm) -> Option<(DecodingKey, Duration)> {
+        let kept = self.lock();
+        let age = kept.age().filter(|_| kept.is_usable())?;
+        Some((fitting(&kept.keys, id, algorithm)?, age))
+    }
+
+    /// Looks the keys up, unless that was just done.
+    async fn ask(&self, asked: &mut Option<Instant>) {
+        let may_ask = match &self.source {
             Jwks::File(_) => true,
-            Jwks::Url(_) => may_ask && (is_old || fitting(&kept.keys, id, algorithm).is_none()),
+            Jwks::Url(_) => asked.is_none_or(|asked| asked.elapsed() >= Self::ASKED_EVERY),
         };
-        if look {
-            kept.tried = Some(now);
-            match self.look_up(kept.modified).await {
-                Ok(Some((keys, modified))) => {
-                    *kept = Kept { keys: Arc::new(keys), found: Some(now), tried: Some(now), modified };
-                }
-                Ok(None) => kept.found = Some(now),
-                Err(error) => {
-                    tracing::warn!(%error, "the keys that tokens are checked with cannot be looked up")
-                }
+        if !may_ask {
+            return;
+        }
+        let before = self.lock().modified;
+        let found = self.look_up(before).await;
+        // As of now, and not as of when it began: those who waited for this answer do not ask again.
+        let now = Instant::now();
+        *asked = Some(now);
+        match found {
+            Ok(Some((keys, modified))) => *self.lock() = Kept { keys, found: Some(now), modified },
+            Ok(None) => self.lock().found = Some(now),
+            Err(error) => {
+                tracing::warn!(%error, "the keys that tokens are checked with cannot be looked up");
             }
         }
-        if since(kept.found).is_none_or(|age| age >= Self::LAST_FOR) {
-            return Err(NoKey::Unreachable);
-        }
-        fitting(&kept.keys, id, algorithm).ok_or(NoKey::Unknown)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the issuer says now; `None` if a file is as it was.
@@ -127,4 +172,44 @@ fn fitting(keys: &[Jwk], id: Option<&str>, algorithm: Algorithm) -> Option<Decod
     let first = usable.next()?;
     // Where nothing tells two keys apart, neither is meant.
     (id.is_some() || usable.next().is_none()).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::join_all;
+    use std::net::TcpListener;
+
+    const KEY: &str = r#"{ "keys": [{ "kty": "oct", "kid": "one", "alg": "HS256", "k": "c2VjcmV0" }] }"#;
+
+    /// An issuer that takes connections and says nothing, for as long as the listener lives.
+    fn mute() -> (Arc<Issuer>, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/jwks.json", listener.local_addr().expect("it is bound"));
+        (Arc::new(Issuer::new(Jwks::Url(url.parse().expect("a URL")))), listener)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g05_a_key_that_is_at_hand_waits_for_nobody_however_silent_the_issuer() {
+        let (issuer, _listener) = mute();
+        let keys = read(KEY.as_bytes()).expect("a key");
+        *issuer.lock() = Kept { keys, found: Some(Instant::now()), modified: None };
+        tokio::time::advance(2 * Issuer::GOOD_FOR).await;
+        let begun = Instant::now();
+        for _ in 0..20 {
+            assert!(issuer.key(Some("one"), Algorithm::HS256).await.is_ok());
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        tokio::time::advance(Issuer::LAST_FOR).await;
+        assert_eq!(issuer.key(Some("one"), Algorithm::HS256).await.err(), Some(NoKey::Unreachable));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g05_those_who_wait_for_a_silent_issuer_wait_together() {
+        let (issuer, _listener) = mute();
+        let begun = Instant::now();
+        let unknown = join_all((0..20).map(|_| issuer.key(Some("made-up"), Algorithm::HS256))).await;
+        assert!(unknown.iter().all(|key| key.as_ref().err() == Some(&NoKey::Unreachable)));
+        assert!(begun.elapsed() <= Issuer::WITHIN + Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
 }

@@ -9,12 +9,13 @@ use gripfast::config::JwtConfig;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The tokens of one issuer.
 pub(super) struct Tokens {
     config: JwtConfig,
-    issuer: Issuer,
+    issuer: Arc<Issuer>,
 }
 
 /// What comes before the name that a token says, so that nobody can be taken for the owner of a key.
@@ -28,7 +29,7 @@ const LONGEST_NAME: usize = 256;
 impl Tokens {
     pub(super) fn of(config: JwtConfig) -> Self {
         signature::install();
-        Self { issuer: Issuer::new(config.jwks.clone()), config }
+        Self { issuer: Arc::new(Issuer::new(config.jwks.clone())), config }
     }
 
     /// Whose token this is, at `wall`.
