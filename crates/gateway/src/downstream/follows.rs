@@ -63,7 +63,7 @@ struct Changes {
 
 impl Follows {
     /// Resources that one client may follow.
-    const MOST: usize = 1000;
+    pub(super) const MOST: usize = 1000;
 
     /// The changes that the client was not told of, the oldest first, and how many there were in all. From
     /// here on it was told of them.

@@ -45,8 +45,11 @@ impl Listening {
         // From here on no change is missed, and the acknowledgement says so.
         let told = *marks.borrow_and_update();
         let (resources, tasks) = (Follows::default(), Follows::default());
-        let uris: BTreeSet<String> = std::mem::take(&mut granted.uris).into_iter().collect();
-        let ids: BTreeSet<String> = std::mem::take(&mut granted.tasks).into_iter().collect();
+        // More than it may follow is not even looked at: a request can name millions.
+        let few = |named: &mut Vec<String>| -> BTreeSet<String> {
+            std::mem::take(named).into_iter().take(Follows::MOST).collect()
+        };
+        let (uris, ids) = (few(&mut granted.uris), few(&mut granted.tasks));
         if !uris.is_empty() {
             gateway.settle().await;
         }

@@ -319,6 +319,17 @@ async fn one_client_cannot_follow_without_end() {
     assert_eq!(other.asks("resources/subscribe", json!({ "uri": uri })).await["result"], json!({}));
 }
 
+#[tokio::test]
+async fn what_one_client_cannot_follow_its_server_is_not_asked_for() {
+    let script = scribe().await;
+    let scene = Scene::with(&at("it", &script.url, "legacy", &[])).await;
+    let uris: Vec<String> = (0..1500).map(|number| format!("a://{number}")).collect();
+    let wanted = json!({ "notifications": { "resourceSubscriptions": uris } });
+    let mut stream = Modern::of(&scene.http).begins("l", "subscriptions/listen", wanted).await;
+    stream.message().await;
+    assert_eq!(script.count("resources/subscribe"), 1000);
+}
+
 /// D04 with a real process: killed, respawned, and its clients go on hearing of what they follow.
 #[tokio::test]
 async fn d04_a_killed_servers_clients_go_on_hearing_of_what_they_follow() {
