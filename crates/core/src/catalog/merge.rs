@@ -4,7 +4,7 @@
 use super::names;
 use super::{Catalog, Item};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One server's part, in the order of the config.
@@ -158,6 +158,13 @@ impl Menu {
             templates: of(Offer::Template, &self.templates, |catalog| &catalog.templates),
             prompts: of(Offer::Prompt, &self.prompts, |catalog| &catalog.prompts),
         }
+    }
+
+    /// The servers that have something on it.
+    pub fn servers(&self) -> BTreeSet<&str> {
+        let lists = [&self.tools, &self.resources, &self.templates, &self.prompts];
+        let entries = lists.into_iter().flat_map(|list| &list.entries);
+        entries.map(|entry| self.sources[entry.source].server.as_str()).collect()
     }
 
     /// The same menu without what is not shown. Everything keeps its name, so that one name means one thing

@@ -139,7 +139,7 @@ impl Gateway {
             "capabilities": self.legacy_capabilities(&version, principal),
             "serverInfo": server_info(),
         });
-        if let Some(instructions) = self.instructions() {
+        if let Some(instructions) = self.instructions(principal) {
             answer["instructions"] = instructions.into();
         }
         (version, raw(&answer))
@@ -156,7 +156,7 @@ impl Gateway {
         let Freshness { ttl, scope } = self.host.facts_freshness();
         answer["ttlMs"] = millis(ttl).into();
         answer["cacheScope"] = word(scope).into();
-        if let Some(instructions) = self.instructions() {
+        if let Some(instructions) = self.instructions(asked.principal()) {
             answer["instructions"] = instructions.into();
         }
         result(&answer)
@@ -192,15 +192,20 @@ impl Gateway {
             capabilities["logging"] = json!({});
         }
         let has_apps = menu.menu.sources.iter().any(|source| !source.linked.is_empty());
-        if let Some(extensions) = extensions::union(era, &self.host.extensions(), has_apps) {
+        let mut declared = self.host.extensions();
+        declared.retain(|extended| menu.menu.servers().contains(extended.server.as_str()));
+        if let Some(extensions) = extensions::union(era, &declared, has_apps) {
             capabilities["extensions"] = extensions;
         }
         capabilities
     }
 
-    /// The servers' instructions, joined under their names.
-    fn instructions(&self) -> Option<String> {
-        let said = self.host.instructions();
+    /// The instructions of the servers that have something for this principal, joined under their names.
+    fn instructions(&self, principal: &Principal) -> Option<String> {
+        let menu = self.host.menu_for(principal);
+        let servers = menu.menu.servers();
+        let mut said = self.host.instructions();
+        said.retain(|(server, _)| servers.contains(server.as_str()));
         match said.as_slice() {
             [] => None,
             [(_, only)] if self.host.names().len() == 1 => Some(only.clone()),
@@ -262,15 +267,23 @@ impl Gateway {
         }
         let params = patch.apply(&params);
         let told = match manner {
-            Manner::Refused(fault) => Told::Fault(fault),
+            // What is denied is refused like what is unknown, and not for what it is.
+            Manner::Refused(fault) if self.may_call(asked, &server, &key) => Told::Fault(fault),
             Manner::Carried => Box::pin(self.carry_task(asked, &server, params)).await,
-            Manner::AsAsked | Manner::Plainly => self.forward(asked, &server, Ok(params)).await,
+            Manner::AsAsked | Manner::Plainly | Manner::Refused(_) => {
+                self.forward(asked, &server, Ok(params)).await
+            }
         };
         let Told::Answer(mut passed_on) = told else { return told.unless_denied(|| unknown("tool", wanted)) };
         if let Some((own, public)) = self.note_task(asked, &server, &passed_on.answer) {
             passed_on = passed_on.about_task(own, public);
         }
         Told::Answer(if wrapped { passed_on.with_wrapped_output() } else { passed_on })
+    }
+
+    fn may_call(&self, asked: &Asked<'_>, server: &str, tool: &str) -> bool {
+        let decision = self.host.explain(Some(asked.principal()), server, Kind::Tool, tool);
+        decision.is_ok_and(|decision| decision.allowed)
     }
 
     async fn get_prompt(&self, asked: &Asked<'_>) -> Told {

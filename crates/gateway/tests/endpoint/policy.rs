@@ -59,6 +59,43 @@ async fn g01_what_is_denied_to_a_client_is_absent_from_its_lists_and_unknown_whe
 }
 
 #[tokio::test]
+async fn g01_a_server_that_a_client_may_not_use_says_nothing_to_it() {
+    let (demo, other) = (demo().await, demo().await);
+    let nothing = r#"
+[clients.local]
+tools = { deny = ["other/*"] }
+resources = { deny = ["other/*"] }
+prompts = { deny = ["other/*"] }
+"#;
+    let servers = at("demo", &demo.url(), "legacy", &[]) + &at("other", &other.url(), "modern", &[]);
+    for (rules, others) in [("", true), (nothing, false)] {
+        let scene = Scene::with(&(servers.clone() + rules)).await;
+        let hello = scene.http.initialize("2025-11-25").await.message();
+        let discovered = Modern::of(&scene.http).asks("server/discover", json!({})).await;
+        for answer in [hello, discovered] {
+            let said = answer["result"]["instructions"].as_str().unwrap();
+            assert!(said.contains("# demo\n"), "{said}");
+            assert_eq!(said.contains("# other\n"), others, "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn g01_a_denied_tool_does_not_show_by_what_it_says_to_a_task() {
+    let demo = demo().await;
+    let denied = "[clients.local]\ntools = { deny = [\"demo/counter\"] }\n";
+    let scene = Scene::with(&(at("demo", &demo.url(), "modern", &[]) + denied)).await;
+    let client = Legacy::meets(&scene.http).await;
+    let mut answers = Vec::new();
+    for tool in ["demo__echo", "demo__counter", "demo__nobody"] {
+        let params = json!({ "name": tool, "arguments": {}, "task": {} });
+        answers.push(error(&client.asks("tools/call", params).await, tool));
+    }
+    assert!(answers[0].contains("-32601"), "one that it may use cannot be a task there: {}", answers[0]);
+    assert_eq!(answers[1], answers[2]);
+}
+
+#[tokio::test]
 async fn g01_a_denied_tool_does_not_show_by_the_headers_that_it_would_want() {
     let demo = demo_with(Options { param_headers: true, ..Options::default() }).await;
     let denied = "[clients.local]\ntools = { deny = [\"demo/route\"] }\n";
