@@ -15,6 +15,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Keeps a host in step with a config file.
 pub struct Reloader {
@@ -23,6 +24,8 @@ pub struct Reloader {
     /// What is in use. Held while a config is taken, so that two do not mix.
     used: tokio::sync::Mutex<Config>,
     refused: Mutex<Option<String>>,
+    /// What was taken because the file was seen to have changed, and when, until somebody asks.
+    untold: Mutex<Option<(Instant, Reloaded)>>,
 }
 
 /// What was seen of a file, or of several, look by look.
@@ -58,6 +61,9 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// How many were left alone.
     pub unchanged: usize,
+    /// The tables beside the servers that something else is said in, and that is in force.
+    #[serde(default)]
+    pub in_force: Vec<String>,
     /// The tables of which a difference waits for the next start.
     pub at_next_start: Vec<String>,
 }
@@ -67,9 +73,18 @@ impl Reloader {
     /// write files in pieces.
     pub const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
+    /// Whoever changes the file and then asks may come second: for so long they are told what was done already.
+    const NEWS_FOR: Duration = Duration::from_secs(60);
+
     /// For a host that goes by `used`, which was read from `path`.
     pub fn new(host: Host, path: PathBuf, used: Config) -> Self {
-        Self { host, path, used: tokio::sync::Mutex::new(used), refused: Mutex::default() }
+        Self {
+            host,
+            path,
+            used: tokio::sync::Mutex::new(used),
+            refused: Mutex::default(),
+            untold: Mutex::default(),
+        }
     }
 
     /// The file.
@@ -90,13 +105,14 @@ impl Reloader {
     /// Looks at the file for as long as it is polled, and takes what it says when that has changed.
     pub async fn watch(&self) {
         let mut looks = Looks::beginning_with(self.look().await);
+        // What was written since the config in use was read counts as seen from here on.
+        self.take_unasked().await;
         let mut tick = tokio::time::interval(Self::LOOKS_EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             if looks.has_settled(self.look().await) {
-                // Whatever comes of it is told by the log and by status.
-                let _ = self.reload().await;
+                self.take_unasked().await;
             }
         }
     }
@@ -117,15 +133,36 @@ impl Reloader {
     /// It cannot be used; the host goes on with the config it has.
     pub async fn reload(&self) -> Result<Reloaded, String> {
         let taken = self.take().await;
+        self.tell(&taken);
+        let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (taken, untold) {
+            (Ok(nothing), Some((at, news))) if nothing.is_nothing() && at.elapsed() < Self::NEWS_FOR => {
+                Ok(news)
+            }
+            (taken, _) => taken,
+        }
+    }
+
+    /// The same for nobody in particular: the log and status tell what comes of it, if there is anything new.
+    async fn take_unasked(&self) {
+        let taken = self.take().await;
+        if taken.as_ref().is_ok_and(Reloaded::is_nothing) && self.refused().is_none() {
+            return;
+        }
+        self.tell(&taken);
+        let news = taken.ok().map(|news| (Instant::now(), news));
+        *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = news;
+    }
+
+    fn tell(&self, taken: &Result<Reloaded, String>) {
         let refused = taken.as_ref().err().cloned();
-        match &taken {
+        match taken {
             Ok(reloaded) => tracing::info!(path = %self.path.display(), "{}", reloaded.summary()),
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the config was refused; the one in use stays");
             }
         }
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
-        taken
     }
 
     async fn take(&self) -> Result<Reloaded, String> {
@@ -135,11 +172,14 @@ impl Reloader {
         let new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
         let difference = Difference::between(&used, &new)?;
         // First of all: what is forbidden from now on is forbidden before anything else changes.
+        let mut in_force = Vec::new();
         if used.clients != new.clients {
             self.host.set_clients(new.clients.clone());
+            in_force.push("clients".to_owned());
         }
         if used.budgets != new.budgets {
             self.host.set_budgets(new.budgets.clone());
+            in_force.push("budgets".to_owned());
         }
         for name in &difference.removed {
             // It may have been removed by the program around the host.
@@ -150,9 +190,11 @@ impl Reloader {
                 self.put(entry).await;
             }
         }
+        let order: Vec<&str> = new.servers.iter().map(|entry| entry.name.as_str()).collect();
+        self.host.arrange(&order);
         *used = new;
         let Difference { added, removed, changed, unchanged, at_next_start } = difference;
-        Ok(Reloaded { added, removed, changed, unchanged, at_next_start })
+        Ok(Reloaded { added, removed, changed, unchanged, in_force, at_next_start })
     }
 
     /// Has the host keep a server as this entry says.
@@ -173,6 +215,12 @@ impl Reloader {
 }
 
 impl Reloaded {
+    /// Whether the config says what it said before.
+    fn is_nothing(&self) -> bool {
+        let Self { added, removed, changed, unchanged: _, in_force, at_next_start } = self;
+        [added, removed, changed, in_force, at_next_start].into_iter().all(Vec::is_empty)
+    }
+
     /// What was done, in a line.
     pub fn summary(&self) -> String {
         let count = |names: &[String], what: &str| match names {
@@ -183,6 +231,8 @@ impl Reloaded {
             count(&self.added, "added"),
             count(&self.changed, "changed"),
             count(&self.removed, "removed"),
+            (!self.in_force.is_empty())
+                .then(|| format!("what `{}` says is in force", self.in_force.join("`, `"))),
             (!self.at_next_start.is_empty()).then(|| {
                 format!("what `{}` says takes effect at the next start", self.at_next_start.join("`, `"))
             }),
@@ -218,6 +268,43 @@ mod tests {
         assert_eq!(seen, [false, false, false, false, true, false, false, true]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_between_the_reading_and_the_watching_is_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("gripfast.toml");
+        std::fs::write(&path, "").expect("written");
+        let used = Config::load(&path).expect("an empty config");
+        std::fs::write(&path, "[servers.new]\ncommand = \"true\"\ndisabled = true\n").expect("written");
+        let reloader = Reloader::new(Host::builder().build(), path, used);
+        let taken = async {
+            while reloader.host.names().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = reloader.watch() => {}
+            taken = tokio::time::timeout(Duration::from_secs(60), taken) => taken.expect("it is taken"),
+        }
+        assert_eq!(reloader.host.names(), ["new"]);
+        assert_eq!(reloader.reload().await.expect("nothing is wrong with it").added, ["new"], "told once");
+        assert!(reloader.reload().await.expect("nothing is wrong with it").is_nothing());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mistake_that_was_taken_back_is_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("gripfast.toml");
+        std::fs::write(&path, "").expect("written");
+        let used = Config::load(&path).expect("an empty config");
+        let reloader = Reloader::new(Host::builder().build(), path.clone(), used);
+        std::fs::write(&path, "[servers").expect("written");
+        reloader.take_unasked().await;
+        assert!(reloader.refused().is_some());
+        std::fs::write(&path, "").expect("written");
+        reloader.take_unasked().await;
+        assert_eq!(reloader.refused(), None);
+    }
+
     #[test]
     fn what_was_done_is_said_in_a_line() {
         let nothing = Reloaded {
@@ -225,6 +312,7 @@ mod tests {
             removed: Vec::new(),
             changed: Vec::new(),
             unchanged: 2,
+            in_force: Vec::new(),
             at_next_start: Vec::new(),
         };
         assert_eq!(nothing.summary(), "the config says what it said before");
@@ -232,12 +320,14 @@ mod tests {
         let much = Reloaded {
             added: names(&["a", "b"]),
             removed: names(&["c"]),
+            in_force: names(&["clients", "budgets"]),
             at_next_start: names(&["gateway"]),
             ..nothing
         };
         assert_eq!(
             much.summary(),
-            "the config was taken: added a, b; removed c; what `gateway` says takes effect at the next start"
+            "the config was taken: added a, b; removed c; what `clients`, `budgets` says is in force; what `gateway` says \
+             takes effect at the next start"
         );
     }
 }

@@ -104,6 +104,30 @@ fn whoever_asks_is_told_what_was_done() {
 }
 
 #[test]
+fn a_changed_rule_is_in_force_and_said_to_be() {
+    let scene = Scene::of(&stdio("a", &[]));
+    scene.pid("a");
+    scene.write(&(stdio("a", &[]) + "[clients.local]\ntools = { deny = ['a/echo'] }\n"));
+    assert_snapshot!(scene.run(&["reload"]), @"
+    exit 0
+    --- stderr
+    the config was taken: what `clients` says is in force
+    ");
+}
+
+#[test]
+fn servers_stand_in_the_order_of_the_changed_file() {
+    let scene = Scene::of(&[stdio("b", &[]), stdio("d", &[])].concat());
+    scene.write(&[stdio("a", &[]), stdio("d", &[]), stdio("c", &[]), stdio("b", &[])].concat());
+    assert_snapshot!(scene.run(&["reload"]), @"
+    exit 0
+    --- stderr
+    the config was taken: added a, c
+    ");
+    assert_eq!(scene.names(), ["a", "d", "c", "b"]);
+}
+
+#[test]
 fn a_signal_is_enough() {
     let scene = Scene::of(&stdio("a", &[]));
     scene.write(&stdio("b", &[]));
