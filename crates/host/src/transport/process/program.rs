@@ -55,7 +55,8 @@ fn is_executable(_file: &Path) -> bool {
     false
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::super::{Exit, ProcessTree};
     use super::*;
