@@ -97,10 +97,23 @@ fn c04_those_who_wait_are_woken_when_waiting_became_pointless() {
     let mut world = World::ready(LinkKind::Remote);
     world.link_down(killed());
     let place = world.wait();
-    assert!(!world.machine.should_wake_one());
+    assert_eq!(world.machine.can_be_answered(), 0);
     world.ask(Ask::Stop);
-    assert!(world.machine.should_wake_one());
+    assert_eq!(world.machine.can_be_answered(), 1);
     assert!(matches!(world.readmit(place), Admission::Refuse(refusal) if refusal.reason == Reason::Stopped));
+}
+
+#[test]
+fn c04_a_link_that_comes_up_has_room_for_as_many_as_may_go_at_once() {
+    let spec = SupervisionSpec { max_in_flight: 2, ..SupervisionSpec::default() };
+    let mut world = World::ready_with(LinkKind::Remote, spec);
+    world.link_down(killed());
+    let mut places: Vec<_> = (0..3).map(|_| world.wait()).collect();
+    assert_eq!(world.machine.can_be_answered(), 0);
+    world.come_up();
+    assert_eq!(world.machine.can_be_answered(), 2);
+    assert!(matches!(world.readmit(places.remove(0)), Admission::Go(_)));
+    assert_eq!(world.machine.can_be_answered(), 1);
 }
 
 #[test]
@@ -113,7 +126,7 @@ fn c06_calls_run_side_by_side_up_to_the_limit_then_queue_then_are_refused() {
     assert_eq!(queued.wait_for, WaitFor::Slot);
     assert_eq!(world.refused().reason, Reason::Overloaded);
     world.end(first, CallEnd::Answered);
-    assert!(world.machine.should_wake_one());
+    assert_eq!(world.machine.can_be_answered(), 1);
     let overtaking = world.refused();
     assert_eq!(overtaking.reason, Reason::Overloaded, "nobody overtakes the queue");
     assert!(matches!(world.readmit(queued), Admission::Go(_)));

@@ -341,7 +341,7 @@ impl Upstream {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Now) -> T) -> T {
         let now = self.clock.now();
         let mut events: Vec<Event> = Vec::new();
-        let (result, owner_is_due, caller_is_due) = {
+        let (result, owner_is_due, callers_due) = {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
             let result = act(&mut machine, now);
             while let Some(event) = machine.poll_event() {
@@ -351,9 +351,10 @@ impl Upstream {
             // A timer that fires too early costs nothing: the owner looks and sets it anew. So calls, which
             // only ever move it later, need not wake the owner.
             let too_late = due < self.armed.load(Ordering::Acquire);
-            (result, machine.has_actions() || too_late, machine.should_wake_one())
+            (result, machine.has_actions() || too_late, machine.can_be_answered())
         };
-        if !events.is_empty() {
+        let events_told = !events.is_empty();
+        if events_told {
             self.changed.notify_waiters();
         }
         if events.iter().any(parks_or_revives) && self.settings().supervision.when_down == WhenDown::Withdraw
@@ -366,7 +367,9 @@ impl Upstream {
         if owner_is_due {
             self.nudge.notify_one();
         }
-        if caller_is_due {
+        // What changed for everybody wakes them together. Otherwise one is woken, and wakes the next.
+        let together = if events_told { callers_due } else { callers_due.min(1) };
+        for _ in 0..together {
             self.turnstile.notify_one();
         }
         result

@@ -212,6 +212,8 @@ impl Owner {
                 match self.upstream.live() {
                     Some(live) if upstream.has_to_list(&live) => {
                         self.tasks.spawn(async move {
+                            // Those who waited for the link have been woken, and go first.
+                            tokio::task::yield_now().await;
                             Report::Listed { epoch, outcome: upstream.list(&live).await }
                         });
                     }

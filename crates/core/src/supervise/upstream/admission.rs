@@ -159,17 +159,19 @@ impl Upstream {
         self.used_at = now.mono;
     }
 
-    /// Whether one of those who wait would get an answer now: the shell wakes one of them, who then
-    /// makes room for the next.
-    pub fn should_wake_one(&self) -> bool {
-        let answer_ready = match &self.link {
-            Link::Ready(ready) => ready.suspect.is_none() && self.has_free_slot(),
-            Link::Dormant | Link::Parked { .. } | Link::Blocked { .. } => true,
-            Link::Draining { .. } | Link::Stopped => true,
-            Link::Connecting { blocked, parked, .. } => blocked.is_some() || *parked,
-            Link::Renewing { .. } | Link::Waiting { .. } => false,
+    /// How many of those who wait would get an answer now. It is enough to wake one of them, who then makes room for the
+    /// next; when a link came up, they need not go one after another.
+    pub fn can_be_answered(&self) -> u32 {
+        let free = self.spec.max_in_flight.saturating_sub(self.in_flight);
+        let answers = match &self.link {
+            Link::Ready(ready) if ready.suspect.is_none() => free,
+            Link::Ready(_) => 0,
+            Link::Dormant | Link::Parked { .. } | Link::Blocked { .. } => u32::MAX,
+            Link::Draining { .. } | Link::Stopped => u32::MAX,
+            Link::Connecting { blocked, parked, .. } if blocked.is_some() || *parked => u32::MAX,
+            Link::Connecting { .. } | Link::Renewing { .. } | Link::Waiting { .. } => 0,
         };
-        self.waiting > 0 && answer_ready
+        self.waiting.min(answers)
     }
 
     /// A call ended.
