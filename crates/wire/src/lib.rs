@@ -37,6 +37,7 @@ pub mod codes;
 pub mod envelope;
 pub mod era;
 pub mod headers;
+pub mod held;
 pub mod log;
 pub mod pages;
 pub mod patch;

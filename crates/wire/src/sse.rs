@@ -6,6 +6,7 @@
 //! event with empty data. MCP servers open a stream with such a block so that the client has an id to resume
 //! from, and the host wants to see it.
 
+use crate::held::extend_within;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -121,7 +122,7 @@ impl Reader {
         if self.block.discarded {
             self.block.line_has_bytes |= !part.is_empty();
         } else if self.fits(part.len()) {
-            self.line.extend_from_slice(part);
+            extend_within(&mut self.line, part, self.limit);
         } else {
             self.discard(part);
             self.block.line_has_bytes = true;
@@ -146,7 +147,7 @@ impl Reader {
             self.read_line(tail);
         } else {
             let mut line = std::mem::take(&mut self.line);
-            line.extend_from_slice(tail);
+            extend_within(&mut line, tail, self.limit);
             self.read_line(&line);
             line.clear();
             // Long lines give their memory back; ordinary ones lend it to the next.
@@ -214,17 +215,17 @@ impl Reader {
 
     /// The first bytes of the event's data, of what would have been kept of it.
     fn beginning(&self, part: &[u8]) -> Vec<u8> {
-        let mut data = match &self.block.data {
-            Some(data) => data[..data.len().min(BEGINNING)].to_vec(),
-            None => {
-                let room = self.limit - self.buffered();
-                let line = [&self.line, &part[..part.len().min(room)]].concat();
-                let value = line.strip_prefix(b"data:").unwrap_or_default();
-                value.strip_prefix(b" ").unwrap_or(value).to_vec()
-            }
+        const FIELD: &[u8] = b"data:";
+        const LINE: usize = FIELD.len() + 1 + BEGINNING;
+        let first = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
+        let Some(data) = &self.block.data else {
+            let room = self.limit - self.buffered();
+            let mut line = first(&self.line, LINE);
+            line.extend(first(part, room.min(LINE - line.len())));
+            let value = line.strip_prefix(FIELD).unwrap_or_default();
+            return first(value.strip_prefix(b" ").unwrap_or(value), BEGINNING);
         };
-        data.truncate(BEGINNING);
-        data
+        first(data, BEGINNING)
     }
 }
 

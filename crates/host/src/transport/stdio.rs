@@ -11,6 +11,7 @@ use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Addressee};
+use gripfast_wire::held::extend_within;
 use gripfast_wire::results;
 use gripfast_wire::{Id, RawValue, batch};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -413,9 +414,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             };
             let text = &chunk[..taken - usize::from(complete)];
             match &mut end {
-                None if text.len() <= self.limit - line.len() => line.extend_from_slice(text),
+                None if text.len() <= self.limit - line.len() => {
+                    extend_within(&mut line, text, self.limit);
+                }
                 None => {
-                    line.extend_from_slice(&text[..self.limit - line.len()]);
+                    let room = self.limit - line.len();
+                    extend_within(&mut line, &text[..room.min(KEPT_BEGINNING)], self.limit);
                     line.truncate(KEPT_BEGINNING);
                     line.shrink_to_fit();
                     end = Some(last(text).to_vec());

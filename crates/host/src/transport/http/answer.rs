@@ -35,6 +35,10 @@ pub(in crate::transport) fn kind_of(response: &Response<Body>) -> Kind {
 /// The whole body, if it is within the limit.
 pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<Bytes, Evidence> {
     let mut body = body;
+    // Nothing of it is read if the server says how long it is.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Evidence::sent(during, Observed::TooLarge(limit)));
+    }
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     loop {
