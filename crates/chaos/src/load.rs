@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, Era, Reply};
+use crate::gateway::LONG_ENOUGH;
 use crate::ledger::{Call, End, Kind};
 use crate::{Cannot, Result, lock};
 
@@ -115,7 +116,8 @@ impl Load {
         let mut clients = Vec::new();
         for number in 0..pace.clients {
             let client = Client::new(url, eras[number % eras.len()])?;
-            match client.meet().await {
+            let met = tokio::time::timeout(LONG_ENOUGH, client.meet()).await;
+            match met.map_err(|_| Cannot::because("the gateway", &"it does not answer a greeting"))? {
                 Reply::Result(_) => clients.push(Arc::new(client)),
                 other => return Err(Cannot::because("the gateway cannot be greeted", &format!("{other:?}"))),
             }

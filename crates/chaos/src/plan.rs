@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::Result;
 use crate::fault::{Act, Callers, Fault, SessionForm, Transport};
 use crate::row::{self, Order, Row};
+use crate::{Cannot, Result};
 
 /// One row to be.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +106,7 @@ impl Rows {
             let order = self.order.clone();
             self.running.spawn(async move {
                 let began = Instant::now();
-                let row = row::run(part.fault, part.transport, &order).await;
+                let row = within(&order, row::run(part.fault, part.transport, &order)).await;
                 Done { place, part, row, took: began.elapsed() }
             });
         }
@@ -120,6 +120,18 @@ impl Rows {
         self.running.len()
     }
 }
+
+/// Another gateway may hang in ways that nobody has thought of. Ours may not, and if it does the run shows it.
+async fn within(order: &Order, row: impl Future<Output = Result<Row>>) -> Result<Row> {
+    if order.subject.peer.is_none() {
+        return row.await;
+    }
+    let hung = |_| Cannot::because("the row", &format!("it did not end within {} s", PEER_WITHIN.as_secs()));
+    tokio::time::timeout(PEER_WITHIN, row).await.map_err(hung)?
+}
+
+/// Longer than a row goes on for that strikes as often as it can.
+const PEER_WITHIN: Duration = Duration::from_secs(400);
 
 #[cfg(test)]
 mod tests {

@@ -81,6 +81,9 @@ pub struct Row {
     /// What would explain a bad number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+    /// Why it broke off, if it did. Nothing else is known of it then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broke_off: Option<String>,
 }
 
 /// How long a server was away itself, and how long callers waited beyond that.
@@ -226,10 +229,32 @@ pub async fn run(fault: &'static Fault, transport: Transport, order: &Order) -> 
         sessions_lost,
         left,
         remarks,
+        broke_off: None,
     })
 }
 
 impl Row {
+    /// A row that nothing is known of but why it broke off.
+    #[must_use]
+    pub fn broken_off(fault: &Fault, transport: Transport, why: String) -> Self {
+        Self {
+            fault: fault.name,
+            transport,
+            repeats: 0,
+            never_back: 0,
+            back: Times::default(),
+            away: Times::default(),
+            strikes: Vec::new(),
+            alone: Times::default(),
+            calls: Counts::default(),
+            lost_as: BTreeMap::new(),
+            sessions_lost: 0,
+            left: Left::default(),
+            remarks: Vec::new(),
+            broke_off: Some(why),
+        }
+    }
+
     /// What must not be, whatever the machine: the counts that hold in every run.
     #[must_use]
     pub fn complaints(&self, fault: &Fault) -> Vec<String> {

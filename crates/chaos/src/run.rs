@@ -115,8 +115,17 @@ impl<'a> Run<'a> {
         let mut rows = Rows::of(plan, order, 1);
         let mut found: Vec<Option<Row>> = plan.iter().map(|_| None).collect();
         while let Some(done) = next(&mut rows, order).await {
-            let place = done.place;
-            found[place] = self.told(done);
+            let Done { place, part, .. } = done;
+            // What it does not come through is a finding about it, and the next row begins with a fresh one.
+            found[place] = match &done.row {
+                Ok(_) => self.told(done),
+                Err(error) => {
+                    let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                    self.report.missing -= 1;
+                    eprintln!("{} on {} broke off: {why}", part.fault.name, part.transport);
+                    Some(Row::broken_off(part.fault, part.transport, why))
+                }
+            };
             if let Some(other) = &mut self.report.other {
                 other.rows = found.iter().flatten().cloned().collect();
             }

@@ -26,6 +26,9 @@ pub const SERVER: &str = "demo";
 /// How long what is over may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
+/// A gateway that is asked for its tools answers within this, or is taken for hung.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
 /// A gateway with one server behind it.
 #[derive(Debug)]
 pub struct Scene {
@@ -40,7 +43,21 @@ pub struct Scene {
     /// The call under way that has the server misbehave.
     pub(crate) misbehaving: Option<JoinHandle<()>>,
     subject: Subject,
+    _swept: Swept,
     dir: TempDir,
+}
+
+/// Kills what is left of a scene when it is over, however it ended.
+#[derive(Debug)]
+struct Swept(String);
+
+impl Drop for Swept {
+    fn drop(&mut self) {
+        for pid in proc::carrying(&self.0, "") {
+            // It may have ended meanwhile.
+            let _ = proc::signal(pid, Signal::KILL);
+        }
+    }
 }
 
 impl Scene {
@@ -71,8 +88,10 @@ impl Scene {
         set_token(dir, TOKENS[0])?;
         let within = if stage.named { own_names(dir)? } else { Vec::new() };
         let launch = Launch { subject: subject.clone(), dir: dir.to_owned(), config, within };
+        let swept = Swept(marked(dir));
         let gateway = Gateway::start(launch).await?;
-        Ok(Self { stage, gateway, server, proxy, misbehaving: None, subject: subject.clone(), dir: temp })
+        let subject = subject.clone();
+        Ok(Self { stage, gateway, server, proxy, misbehaving: None, subject, _swept: swept, dir: temp })
     }
 
     /// The names of the tools, once they are listed.
@@ -100,10 +119,14 @@ impl Scene {
     pub async fn names(&self) -> Option<Vec<String>> {
         let era = self.subject.eras()[0];
         let client = Client::new(self.gateway.url(), era).ok()?;
-        match client.meet().await {
-            Reply::Result(_) => client.tools().await,
-            _ => None,
-        }
+        let looking = async {
+            match client.meet().await {
+                Reply::Result(_) => client.tools().await,
+                _ => None,
+            }
+        };
+        // Whoever does not answer is asked again by whoever wants to know.
+        tokio::time::timeout(ANSWERS_WITHIN, looking).await.ok().flatten()
     }
 
     /// The server's process.
@@ -219,25 +242,26 @@ impl Scene {
         loop {
             let left = proc::carrying(&mark, "");
             if left.is_empty() || ended.elapsed() > GONE_WITHIN {
-                let lines = left.iter().map(|pid| proc::command_line(*pid)).collect();
-                for pid in left {
-                    // Counted, and then cleared away: it may have ended meanwhile.
-                    let _ = proc::signal(pid, Signal::KILL);
-                }
-                return Ok(lines);
+                // Counted, and then cleared away with the scene.
+                return Ok(left.iter().map(|pid| proc::command_line(*pid)).collect());
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
     fn mark(&self) -> String {
-        let (name, value) = mark(self.path());
-        format!("{name}={value}")
+        marked(self.path())
     }
 
     fn path(&self) -> &Path {
         self.dir.path()
     }
+}
+
+/// What everything of a scene in this directory has in its environment.
+fn marked(dir: &Path) -> String {
+    let (name, value) = mark(dir);
+    format!("{name}={value}")
 }
 
 fn set_token(dir: &Path, token: &str) -> Result<()> {

@@ -121,17 +121,22 @@ fn loss(row: &Row) -> String {
 /// The section about another gateway: what came of it, or how to have it.
 fn other(report: &Report) -> String {
     let how = "\
-The same faults strike any gateway that serves Streamable HTTP and reads `mcpServers`:
+The same faults strike any gateway that serves Streamable HTTP and reads `mcpServers`, for example two from PyPI:
 
 ```sh
-cargo xtask chaos --against 'COMMAND --port {port} --config {config}' --url http://127.0.0.1:{port}/mcp --write compared.md
+pip install fastmcp mcp-proxy
+cargo xtask chaos --against 'fastmcp run {config} --transport http --port {port} --no-banner' \\
+    --url http://127.0.0.1:{port}/mcp --write compared.md
+cargo xtask chaos --against 'mcp-proxy --port {port} --named-server-config {config}' \\
+    --url http://127.0.0.1:{port}/servers/demo/mcp --transport stdio --write compared.md
 ```
 
 `{config}` stands for a file that the command gets for each fault; the one server in it is called `demo`. `{port}` stands
 for a free port. Tools are found under whatever prefix. What only gripfast says, such as the outcome of a failed call, is
 then not known: an error is lost or refused. It is called ten times a second in all, ours more often, and has the
-machine to itself in each row. A fault after which tools are not back within 20 s is not repeated. `--fault` and
-`--transport` choose.
+machine to itself in each row. A fault after which tools are not back within 20 s is not repeated. A row that the other
+gateway does not come through, because it does not start, lists nothing, ends or hangs, says so, and the next one begins
+with a fresh one. `--fault` and `--transport` choose.
 ";
     match &report.other {
         None => how.to_owned(),
@@ -141,10 +146,21 @@ The gateway that `{command}` starts, in the same run, with the same servers and 
 gripfast has (a spare) or says (the names of tools before their server was ever there).
 
 {}
-{how}",
-            table::markdown(rows)
+{}{how}",
+            table::markdown(rows),
+            broken_off(rows)
         ),
     }
+}
+
+/// The rows that broke off, and why.
+fn broken_off(rows: &[Row]) -> String {
+    let line = |row: &Row| {
+        let why = row.broke_off.as_ref()?;
+        Some(format!("- {} over {} broke off: {why}\n", row.fault, row.transport))
+    };
+    let lines: String = rows.iter().filter_map(line).collect();
+    if lines.is_empty() { lines } else { lines + "\n" }
 }
 
 #[cfg(test)]
@@ -172,6 +188,7 @@ mod tests {
             sessions_lost: 0,
             left: Left::default(),
             remarks: Vec::new(),
+            broke_off: None,
         }
     }
 
@@ -184,6 +201,17 @@ mod tests {
         let page = page(&report);
         assert!(page.contains("not complete: 2 of its parts are missing"), "{page}");
         assert!(page.contains("- frozen on sse: no port"), "{page}");
+    }
+
+    #[test]
+    fn a_row_that_another_gateway_did_not_come_through_is_shown_with_the_reason() {
+        let mut report = Report::begin();
+        let fault = &FAULTS[0];
+        let row = Row::broken_off(fault, Transport::Stdio, "it does not listen".to_owned());
+        report.other = Some(Other { command: "peer".to_owned(), rows: vec![row] });
+        let page = page(&report);
+        assert!(page.contains("| killed-idle | stdio | 0 | broke off |"), "{page}");
+        assert!(page.contains("- killed-idle over stdio broke off: it does not listen\n"), "{page}");
     }
 
     #[test]

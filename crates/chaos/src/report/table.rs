@@ -66,7 +66,11 @@ pub(super) fn markdown(rows: &[Row]) -> String {
 fn cells(row: &Row) -> Vec<String> {
     let Times { p50, p99, max } = row.back;
     let (calls, left) = (&row.calls, &row.left);
-    let back = if row.never_back > 0 { ["never"; 3].map(str::to_owned) } else { [p50, p99, max].map(millis) };
+    let back = match row {
+        Row { broke_off: Some(_), .. } => ["broke off"; 3].map(str::to_owned),
+        Row { never_back: 1.., .. } => ["never"; 3].map(str::to_owned),
+        _ => [p50, p99, max].map(millis),
+    };
     let counts = [calls.answered, calls.lost, calls.refused, calls.unknown, calls.cut, calls.hung];
     let mut cells = vec![row.fault.to_owned(), row.transport.to_string(), row.repeats.to_string()];
     cells.extend(back);
