@@ -5,6 +5,7 @@ use crate::serving::Serving;
 use insta::assert_snapshot;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 /// A gateway that serves the sandbox's config.
@@ -68,11 +69,16 @@ fn names(status: &Value) -> Vec<String> {
 fn b08_a_changed_file_is_taken_and_what_it_does_not_change_is_left_alone() {
     let scene = Scene::of(&[stdio("same", &[]), stdio("other", &[]), stdio("gone", &[])].concat());
     let (same, other) = (scene.pid("same"), scene.pid("other"));
+    let mut under_way = scene.serving.client().begin("same__sleep", serde_json::json!({ "ms": 5000 }));
+    scene.until(|status| (status["upstreams"][0]["in_flight"] == 1).then_some(()));
     scene.write(&[stdio("same", &[]), stdio("other", &["--page-size", "2"]), stdio("new", &[])].concat());
     scene.until(|status| (names(status) == ["same", "other", "new"]).then_some(()));
     assert!(scene.pid("new") > 0);
     scene.until(|status| (status["upstreams"][1]["pid"].as_u64()? != other).then_some(()));
     assert_eq!(scene.pid("same"), same, "it was not touched");
+    let mut answer = String::new();
+    under_way.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("slept"), "neither was the call that it was at: {answer}");
     assert_eq!(scene.run(&["call", "other", "echo", r#"{"text":"x"}"#]).stdout, "x\n");
 }
 
@@ -133,6 +139,26 @@ fn a_signal_is_enough() {
     scene.write(&stdio("b", &[]));
     kill_process(scene.serving.pid(), Signal::HUP).unwrap();
     scene.until(|status| (names(status) == ["b"]).then_some(()));
+}
+
+#[test]
+fn a_signal_has_the_file_looked_at_though_it_looks_the_same() {
+    let mut scene = Scene::of(&stdio("a", &[]));
+    kill_process(scene.serving.pid(), Signal::HUP).unwrap();
+    scene.serving.hears("the config says what it said before");
+}
+
+#[test]
+fn a_mistake_in_a_file_that_changes_is_seen_in_status_without_anybody_asking() {
+    let scene = Scene::of(&stdio("a", &[]));
+    let pid = scene.pid("a");
+    scene.write(&(stdio("a", &[]) + "lasy = true\n"));
+    let error = scene.until(|status| status["config"]["error"].as_str().map(str::to_owned));
+    assert_eq!(error, "servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)");
+    assert_eq!(scene.pid("a"), pid, "the one before it stays in use");
+    scene.write(&stdio("a", &[]));
+    scene.until(|status| status["config"]["error"].is_null().then_some(()));
+    assert_eq!(scene.pid("a"), pid);
 }
 
 #[test]

@@ -38,6 +38,13 @@ impl Serving {
         Pid::from_child(&self.child)
     }
 
+    /// Reads its stderr up to a line with these words.
+    pub(crate) fn hears(&mut self, words: &str) {
+        let lines = BufReader::new(self.child.stderr.as_mut().unwrap()).lines();
+        let said = lines.map_while(Result::ok).find(|line| line.contains(words));
+        assert!(said.is_some(), "it ended without saying `{words}`");
+    }
+
     /// Ends it, and gives what it wrote to stderr.
     pub(crate) fn end(mut self, signal: Signal) -> String {
         kill_process(Pid::from_child(&self.child), signal).unwrap();

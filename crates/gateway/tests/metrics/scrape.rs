@@ -4,9 +4,12 @@ use gripfast::Host;
 use gripfast::config::{AccessConfig, Config};
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{Server, Settings};
-use http_body_util::{BodyExt, Empty};
+use http::Request;
+use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,8 +24,9 @@ struct Scene {
 impl Scene {
     async fn with(config: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let host = Host::builder().state_dir(Some(state.path().to_owned())).build();
-        for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
+        let config = Config::parse(config, "gripfast.toml".as_ref()).unwrap();
+        let host = Host::builder().state_dir(Some(state.path().to_owned())).budgets(config.budgets).build();
+        for server in config.servers {
             host.spawn(&server.name, server.spec.unwrap()).unwrap();
         }
         let settings = Settings {
@@ -36,6 +40,33 @@ impl Scene {
         // It ends with the test's runtime.
         tokio::spawn(server.serve(std::future::pending()));
         Self { host, base, _state: state }
+    }
+
+    /// Scrapes until there is this line.
+    async fn until(&self, wanted: &str) {
+        let seen = async { while !self.scrape().await.iter().any(|line| line == wanted) {} };
+        if tokio::time::timeout(PATIENCE, seen).await.is_err() {
+            panic!("never `{wanted}`:\n{}", self.scrape().await.join("\n"));
+        }
+    }
+
+    /// Which series there are, whatever their values.
+    async fn series(&self) -> BTreeSet<String> {
+        let lines = self.scrape().await;
+        lines.iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    }
+
+    /// Begins a session as a client of this name.
+    async fn initialize(&self, client: &str) {
+        let info = json!({ "name": client, "version": "1" });
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string();
+        let request = Request::post(format!("{}/mcp", self.base)).header("content-type", "application/json");
+        let request =
+            request.header("accept", "application/json, text/event-stream").body(Full::from(body)).unwrap();
+        let client = Client::builder(TokioExecutor::new()).build_http::<Full<bytes::Bytes>>();
+        let answer = tokio::time::timeout(PATIENCE, client.request(request)).await.unwrap().unwrap();
+        assert_eq!(answer.status(), 200);
     }
 
     /// The lines of one scrape.
@@ -156,5 +187,57 @@ async fn f04_what_happens_to_a_server_is_counted() {
             r#"gripfast_upstream_state{server="demo",state="stopped"} 1"#,
         ],
     );
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
+async fn f04_what_is_under_way_what_waits_and_who_is_there_is_shown() {
+    let budget = "[budgets.few]\ntool = 'sleep'\ncalls = 4\nwithin = '1h'\n";
+    let scene = Scene::with(&format!("{}max_in_flight = 1\n{budget}", demo())).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    let asleep = || {
+        let (host, ms) = (scene.host.clone(), json!({ "ms": 600_000 }));
+        let arguments = serde_json::value::to_raw_value(&ms).unwrap();
+        tokio::spawn(async move { host.call("demo", "sleep", Some(arguments)).await })
+    };
+    let first = asleep();
+    scene.until(r#"gripfast_upstream_in_flight{server="demo"} 1"#).await;
+    let second = asleep();
+    scene.until(r#"gripfast_upstream_waiting{server="demo"} 1"#).await;
+    scene.initialize("somebody").await;
+    assert_has(
+        &scene.scrape().await,
+        &[
+            r#"gripfast_upstream_in_flight{server="demo"} 1"#,
+            "gripfast_sessions 1",
+            r#"gripfast_budget_used{budget="few"} 0.5"#,
+            r#"gripfast_upstream_circuit{server="demo",circuit="open"} 0"#,
+            r#"gripfast_upstream_circuit{server="demo",circuit="half_open"} 0"#,
+        ],
+    );
+    second.abort();
+    scene.until(r#"gripfast_upstream_waiting{server="demo"} 0"#).await;
+    first.abort();
+    scene.until(r#"gripfast_upstream_in_flight{server="demo"} 0"#).await;
+    scene.host.shutdown().await;
+}
+
+/// Whatever clients make up, there are no more series than before.
+#[tokio::test]
+async fn f04_labels_are_of_closed_sets() {
+    let scene = Scene::with(&demo()).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    let make_up = async |number: usize| {
+        scene.initialize(&format!("client-{number}")).await;
+        scene.host.call("demo", &format!("tool-{number}"), None).await.unwrap_err();
+        scene.host.call(&format!("server-{number}"), "echo", None).await.unwrap_err();
+        scene.host.call("demo", "counter", None).await.unwrap();
+    };
+    make_up(0).await;
+    let before = scene.series().await;
+    for number in 1..50 {
+        make_up(number).await;
+    }
+    assert_eq!(scene.series().await, before);
     scene.host.shutdown().await;
 }
