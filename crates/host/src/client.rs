@@ -89,6 +89,12 @@ impl Client {
         self
     }
 
+    /// What it says that it is.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// On whose behalf it calls. Unless said here, it is somebody on this machine.
     #[must_use]
     pub fn on_behalf_of(mut self, principal: Principal) -> Self {

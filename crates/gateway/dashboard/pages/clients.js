@@ -54,9 +54,10 @@ function summary({ connections, sessions, in_flight: inFlight }) {
 }
 
 function sessionTable(sessions) {
-  const head = ["Client", "Protocol", "Began", "Last used", "Under way", "Listening"];
+  const head = ["Client", "For", "Protocol", "Began", "Last used", "Under way", "Listening"];
   return table("sessions", head, sessions.map((session) => h("tr", { "data-key": String(session.number) },
-    h("th", { scope: "row" }, session.client),
+    h("th", { scope: "row" }, session.name ?? "without a name"),
+    h("td", {}, session.client),
     h("td", {}, session.protocol_version),
     h("td", { class: "number" }, `${span(session.age_ms)} ago`),
     h("td", { class: "number" }, session.idle_ms === null ? "now" : `${span(session.idle_ms)} ago`),

@@ -94,6 +94,7 @@ function toolList(name, tools, pins) {
     h("li", { "data-key": tool.name },
       h("a", { href: `#/try/${encodeURIComponent(name)}/${encodeURIComponent(tool.name)}` }, tool.name),
       (tool.marks ?? []).map((mark) => h("span", { class: `mark mark-${mark}` }, mark.replace("_", " "))),
+      pins.get(tool.name) === "approved" && h("span", { class: "mark" }, "approved"),
       pins.get(tool.name) === "changed" && h("a", { class: "mark mark-quarantined", href: "#/changes" }, "waits for approval"),
       tool.description && h("span", { class: "quiet" }, ` ${tool.description.split("\n")[0]}`))));
 }

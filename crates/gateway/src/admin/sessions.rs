@@ -27,6 +27,8 @@ pub(super) struct SessionsView {
 struct SessionView {
     /// Tells it from others, and opens nothing.
     number: String,
+    /// What its client says that it is.
+    name: Option<String>,
     /// On whose behalf it calls.
     client: String,
     protocol_version: String,
@@ -43,6 +45,7 @@ impl From<SessionFacts> for SessionView {
     fn from(facts: SessionFacts) -> Self {
         Self {
             number: facts.number,
+            name: facts.name,
             client: facts.client,
             protocol_version: facts.version,
             age_ms: millis(facts.age),

@@ -61,6 +61,8 @@ pub(crate) struct Session {
 pub(crate) struct SessionFacts {
     /// Tells it from others; it opens nothing.
     pub(crate) number: String,
+    /// What its client says that it is.
+    pub(crate) name: Option<String>,
     /// On whose behalf it calls.
     pub(crate) client: String,
     pub(crate) version: String,
@@ -185,6 +187,7 @@ impl Session {
     pub(crate) fn facts(&self, now: Now) -> SessionFacts {
         SessionFacts {
             number: self.pass.key(),
+            name: self.client.at_servers.name().map(str::to_owned),
             client: self.peer.principal().name().to_owned(),
             version: self.version.to_string(),
             age: now.wall.saturating_sub(self.pass.created()),

@@ -27,7 +27,7 @@ const PAGES = {
   nobody: "#/server/nobody",
 };
 
-const STORIES = { crash, reconnect, form, calls, approve, login, keyboard, pages, mistakes };
+const STORIES = { crash, reconnect, form, calls, approve, login, contents, keyboard, pages, mistakes };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -141,6 +141,47 @@ async function approve() {
   await page.done();
 }
 
+async function contents() {
+  await act("upstreams/steady/call", { tool: "add", arguments: { a: 1, b: 2 } });
+  await act("upstreams/steady/call", { tool: "fail" });
+  await begin("a-client");
+  const page = await open("#/");
+  const there = (role, name, within = page) => within.getByRole(role, { name }).first().waitFor();
+
+  await there("heading", "1 of 3 servers needs attention");
+  const attention = page.getByRole("region", { name: "Needs attention" }).getByRole("listitem");
+  await attention.getByText(/no-such-program/).waitFor();
+  assert.equal(await attention.getByRole("button").count(), 1, "one button for what needs attention");
+  const row = page.getByRole("region", { name: "Servers" }).getByRole("row", { name: /steady/ });
+  await there("cell", "stdio", row);
+  await there("img", /^steady, last .*: ready since/, row);
+
+  await page.getByRole("link", { name: "steady" }).first().click();
+  await there("heading", /^steady\s+ready/);
+  await there("img", /^steady, last .*: ready since/);
+  await there("img", /^calls a minute, at most \d/);
+  await there("img", /^95th percentile of latency, at most \d/);
+  for (const fact of ["via", "protocol", "circuit", "restarts", "calls", "latency"]) {
+    await page.getByRole("region", { name: "Facts" }).getByText(fact, { exact: true }).waitFor();
+  }
+  await page.getByRole("region", { name: "Events" }).getByRole("listitem").first().waitFor();
+  await page.getByRole("region", { name: "Last lines of stderr" }).getByText(/demo server: filling stderr/).waitFor();
+  const tool = page.getByRole("region", { name: /^Tools/ }).getByRole("listitem").filter({ hasText: /^add/ });
+  await tool.getByText("approved", { exact: true }).waitFor();
+
+  await page.getByRole("link", { name: "Clients" }).click();
+  await page.getByRole("region", { name: "Sessions" }).getByRole("row", { name: /a-client/ }).waitFor();
+
+  await page.getByRole("link", { name: "Config" }).click();
+  const settings = page.getByRole("region", { name: "servers.steady" });
+  await there("row", /^command .* line \d+$/, settings);
+  await there("row", /^env\.API_KEY .* line \d+$/, settings);
+  await page.getByLabel("also what nobody set").check();
+  await there("row", /^timeouts\.call .* default$/, settings);
+  assert.ok(!(await page.content()).includes("nobody-may-see"), "a secret is not shown");
+  await page.done();
+}
+
 async function keyboard() {
   const page = await open("#/");
   await page.keyboard.press("Tab");
@@ -233,6 +274,17 @@ async function open(hash, scheme = "light") {
 
 async function picture(page, name) {
   await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
+}
+
+/** Begins a session, as a client of this name. */
+async function begin(name) {
+  const params = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name, version: "1" } };
+  const answer = await fetch(`${url}/mcp`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "application/json, text/event-stream" },
+    body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "initialize", params }),
+  });
+  assert.equal(answer.status, 200);
 }
 
 /** Asks the gateway for something, as a program with the token would. */

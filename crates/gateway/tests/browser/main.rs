@@ -65,6 +65,14 @@ async fn e03_a_button_logs_in_and_the_server_revives() {
     }
 }
 
+/// Everything that each page is for, by the names that a screen reader says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_has_what_it_is_for_under_its_name() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("contents").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_can_be_used_without_a_mouse() {
     if Browser::Chromium.require() {

@@ -4,14 +4,19 @@ use gripfast::config::Config;
 use gripfast::{Host, State};
 use gripfast_gateway::admin::TOKEN_FILE;
 use gripfast_gateway::downstream::Terms;
+use gripfast_gateway::reload::Reloader;
 use gripfast_gateway::server::{Server, Settings};
 use gripfast_testkit::browser::Browser;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A browser takes its time on a machine that compiles.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// In the config, and nowhere to be seen.
+const SECRET: &str = "sk-0123456789-nobody-may-see";
 
 pub(crate) struct Scene {
     pub(crate) host: Host,
@@ -27,15 +32,19 @@ impl Scene {
         let host = Host::builder().state_dir(Some(state.path().to_owned())).build();
         let program = env!("CARGO_BIN_EXE_gripfast");
         let config = format!(
-            "[servers.steady]\ncommand = {program:?}\nargs = ['demo-server']\n\
+            "[servers.steady]\ncommand = {program:?}\nargs = ['demo-server', '--fill-stderr', '200']\n\
+             env = {{ API_KEY = '{SECRET}' }}\n\
              [servers.upgraded]\ncommand = {program:?}\nargs = ['demo-server', '${{file:{}}}']\n\
              [servers.broken]\ncommand = 'no-such-program'\n",
             flag(&state).display()
         );
         std::fs::write(flag(&state), "--page-size=50").unwrap();
-        for server in Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers {
+        let file = state.path().join("gripfast.toml");
+        std::fs::write(&file, &config).unwrap();
+        for server in Config::load(&file).unwrap().servers {
             host.spawn(&server.name, server.spec.unwrap()).unwrap();
         }
+        let reloader = Reloader::new(host.clone(), file.clone(), Config::load(&file).unwrap());
         let settings = Settings {
             listen: ([127, 0, 0, 1], 0).into(),
             state_dir: Some(state.path().to_owned()),
@@ -43,6 +52,7 @@ impl Scene {
             access: gripfast::config::AccessConfig::default(),
         };
         let server = Server::bind(host.clone(), &settings).await.unwrap();
+        server.goes_by(Arc::new(reloader));
         let url = format!("http://{}", server.address().unwrap());
         // It ends with the test's runtime.
         tokio::spawn(server.serve(std::future::pending()));
