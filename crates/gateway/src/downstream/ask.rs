@@ -474,7 +474,7 @@ fn origin(destination: Destination<'_>) -> Origin {
     (destination.server.to_owned(), destination.key.to_owned())
 }
 
-fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
+pub(super) fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
     let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
     let mut fault = Fault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
     fault.data = match wanted {

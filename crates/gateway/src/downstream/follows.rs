@@ -4,7 +4,7 @@
 //! lost its stream is told again, and neither costs more than what it follows.
 
 use super::Gateway;
-use super::ask::{Asked, Fault, Told, member, raw};
+use super::ask::{Asked, Fault, Told, member, raw, unknown};
 use super::forward::PassedOn;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -13,7 +13,7 @@ use gripfast::wire::envelope::Message;
 use gripfast::wire::era::meta;
 use gripfast::wire::patch::{MessagePatch, Object, Patch};
 use gripfast::wire::{codes, subscriptions};
-use gripfast::{CallError, Code, SubscribeOptions, Subscribed, Subscription};
+use gripfast::{CallError, Code, SubscribeOptions, Subscribed, Subscription, Wanted};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -347,11 +347,7 @@ impl Gateway {
         };
         match self.follow(&asked.client.at_servers, &asked.client.follows, &uri, None).await {
             Ok(()) => Told::Result(raw(&json!({}))),
-            Err(NotFollowed::Unknown) => {
-                let mut fault = Fault::new(codes::RESOURCE_NOT_FOUND, format!("unknown resource: {uri}"));
-                fault.data = Some(json!({ "uri": uri }));
-                Told::Fault(fault)
-            }
+            Err(NotFollowed::Unknown) => unknown("resource", Wanted::Uri(&uri)),
             Err(NotFollowed::Unsupported) => {
                 let text = "method not found: the server of this resource does not tell of changes";
                 Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, text))

@@ -268,7 +268,7 @@ async fn what_cannot_be_followed_is_refused_in_the_words_of_the_era() {
     for (params, code) in [
         (json!({ "uri": "a://1" }), -32002),
         (json!({ "uri": "b://1" }), -32601),
-        (json!({ "uri": "c://1" }), -32002),
+        (json!({ "uri": "c://1" }), -32602),
         (json!({ "uri": 7 }), -32602),
         (json!({}), -32602),
     ] {
