@@ -84,7 +84,7 @@ fn admit_and_settle(times: usize) {
         while let Some(event) = machine.poll_event() {
             black_box(event);
         }
-        black_box((machine.poll_timeout(), machine.has_actions(), machine.should_wake_one()));
+        black_box((machine.poll_timeout(), machine.has_actions(), machine.can_be_answered()));
     }
 }
 
