@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use url::{Url, form_urlencoded};
 
 /// How it behaves.
@@ -73,6 +74,8 @@ struct Books {
     url: String,
     manners: Manners,
     pages: Mutex<Pages>,
+    /// Whether what it answers about tokens is kept back.
+    holds: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -142,7 +145,12 @@ impl Authority {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("there is a free port");
         let address = listener.local_addr().expect("it has an address");
         let url = format!("http://127.0.0.1:{}", address.port());
-        let books = Arc::new(Books { url: url.clone(), manners, pages: Mutex::default() });
+        let books = Arc::new(Books {
+            url: url.clone(),
+            manners,
+            pages: Mutex::default(),
+            holds: watch::Sender::default(),
+        });
         let router = Router::new()
             .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
             .route("/.well-known/oauth-authorization-server", get(metadata))
@@ -193,6 +201,11 @@ impl Authority {
     /// The next so many refreshes are answered with a 500.
     pub fn fail_refreshes(&self, count: usize) {
         self.books.pages().failures_due = count;
+    }
+
+    /// Whether those who ask for a token are kept waiting for the answer. What they asked for is done at once.
+    pub fn hold_answers(&self, holds: bool) {
+        self.books.holds.send_replace(holds);
     }
 
     /// From now on `/mcp` says that tokens for it are given by another authorization server.
@@ -416,7 +429,13 @@ async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -
 }
 
 async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes) -> Response {
-    let asked = pairs(&body);
+    let answer = exchange(&books, &headers, &body);
+    let _ = books.holds.subscribe().wait_for(|holds| !holds).await;
+    answer
+}
+
+fn exchange(books: &Books, headers: &HeaderMap, body: &[u8]) -> Response {
+    let asked = pairs(body);
     let of = |key: &str| asked.get(key).cloned().unwrap_or_default();
     let mut pages = books.pages();
     if of("resource") != format!("{}/mcp", books.url) {
@@ -438,8 +457,8 @@ async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes)
             let grant = Token { login, client: code.client, scopes: code.scopes, ends: None };
             axum_json(&books.grant(&mut pages, grant, true))
         }
-        DEVICE_GRANT => device::token(&books, &mut pages, &of("device_code"), &of("client_id")),
-        "refresh_token" => refresh(&books, &mut pages, &of("refresh_token"), &of("client_id")),
+        DEVICE_GRANT => device::token(books, &mut pages, &of("device_code"), &of("client_id")),
+        "refresh_token" => refresh(books, &mut pages, &of("refresh_token"), &of("client_id")),
         "client_credentials" => {
             let secret = BASE64_STANDARD.encode(format!("robot:{ROBOT_SECRET}"));
             let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.to_str().ok());

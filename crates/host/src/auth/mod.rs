@@ -26,14 +26,15 @@ pub use vault::Logins;
 
 use crate::clock::Clock;
 use crate::config::{OAuthSpec, Target, Template, TlsSpec};
-use crate::transport::{Renewed, expand};
+use crate::transport::{BoxFuture, Renewed, expand};
 use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime, adopts};
 use gripfast_core::failure::Observed;
 use oauth::{Provider, Trouble};
 use record::Record;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 use vault::{Kept, Stamp, Vault};
 
 /// The credential of one server.
@@ -42,8 +43,11 @@ pub(crate) struct Credential {
     clock: Clock,
     state: Mutex<State>,
     /// One renewal at a time, however many links ask for it.
-    flight: tokio::sync::Mutex<()>,
+    flight: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// The right to renew, which goes along with the renewal.
+type Flight = OwnedMutexGuard<()>;
 
 enum Source {
     /// The `Authorization` header of the config, filled in anew whenever it might have changed.
@@ -110,7 +114,7 @@ impl Credential {
                 Source::Token { vault: Vault::of(logins, name, url.source()), asked_of: Box::new(asked_of) }
             }
         };
-        Some(Self { source, clock, state: Mutex::default(), flight: tokio::sync::Mutex::default() })
+        Some(Self { source, clock, state: Mutex::default(), flight: Arc::default() })
     }
 
     /// A link is about to be made: what the config refers to may have changed.
@@ -126,7 +130,7 @@ impl Credential {
     }
 
     /// What a request shows now. A token that is about to end is replaced first.
-    pub(crate) async fn shown(&self) -> Result<Option<HeaderValue>, Observed> {
+    pub(crate) async fn shown(self: &Arc<Self>) -> Result<Option<HeaderValue>, Observed> {
         if self.state().too_narrow {
             self.widen().await;
         }
@@ -134,15 +138,15 @@ impl Credential {
         match (due, &self.source) {
             (Some(Due::Soon), Source::Token { .. }) => {
                 // Who finds it in the making shows what is there: it is good for a while.
-                if let Ok(_flight) = self.flight.try_lock() {
-                    let _ = self.replace(None).await;
+                if let Ok(flight) = Arc::clone(&self.flight).try_lock_owned() {
+                    let _ = self.replaced(flight, None).await;
                 }
             }
             (Some(Due::Over), Source::Token { .. }) => {
-                let _flight = self.flight.lock().await;
+                let flight = Arc::clone(&self.flight).lock_owned().await;
                 let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Over;
                 let still = self.state().held.as_ref().is_some_and(over);
-                if still && let Renewed::NeedsPerson(_) = self.replace(None).await? {
+                if still && let Renewed::NeedsPerson(_) = self.replaced(flight, None).await? {
                     // The server will say what it thinks of a request without it.
                     self.state().held = None;
                 }
@@ -169,9 +173,9 @@ impl Credential {
 
     /// Puts another credential in the place of one that was refused, once for all who ask. What another link or another
     /// process has replaced meanwhile is adopted.
-    pub(crate) async fn renew(&self) -> Result<Renewed, Observed> {
+    pub(crate) async fn renew(self: &Arc<Self>) -> Result<Renewed, Observed> {
         let refused = self.state().refused.clone();
-        let _flight = self.flight.lock().await;
+        let flight = Arc::clone(&self.flight).lock_owned().await;
         if let Some(refused) = &refused {
             let state = self.state();
             // Another link, or the approach of its end, has had it replaced already.
@@ -179,7 +183,7 @@ impl Credential {
                 return Ok(Renewed::Replaced);
             }
         }
-        self.replace(refused).await
+        self.replaced(flight, refused).await
     }
 
     /// Ends when somebody has logged in, or out, since the vault was last read.
@@ -194,6 +198,23 @@ impl Credential {
                 return;
             }
         }
+    }
+
+    /// Has what is held replaced, whether or not the one who asks for it stays: once a refresh token is on its way it
+    /// is spent, and only the answer has the next one. Every request on that way has a limit, so it ends by itself.
+    fn replaced(
+        self: &Arc<Self>,
+        flight: Flight,
+        refused: Option<Refused>,
+    ) -> BoxFuture<'static, Result<Renewed, Observed>> {
+        let credential = Arc::clone(self);
+        let replacing = tokio::spawn(async move {
+            let replaced = credential.replace(refused).await;
+            drop(flight);
+            replaced
+        });
+        let cut_short = |_| Err(unavailable("the renewal of the login was cut short"));
+        Box::pin(async move { replacing.await.unwrap_or_else(cut_short) })
     }
 
     /// Replaces what is held. To be called by whoever has the flight.

@@ -1,10 +1,12 @@
 //! Tokens that end while they are in use.
 
-use crate::stage::{Stage, call, until};
+use crate::stage::{NAME, STUCK, Stage, call, until};
 use futures_util::future::join_all;
 use gripfast::config::{OAuthSpec, Template};
-use gripfast::{Code, State};
+use gripfast::{Code, Host, State};
 use gripfast_testkit::authority::{Authority, Manners};
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn e01_fifty_calls_that_are_refused_at_once_cost_one_refresh() {
@@ -71,6 +73,47 @@ async fn e02_a_refresh_that_fails_for_now_is_tried_again_and_costs_no_login() {
     let counts = stage.authority.counts();
     assert_eq!((counts.failed_refreshes, counts.refreshes, counts.thefts), (3, 1, 0));
     assert_ne!(std::fs::read(stage.kept()).unwrap(), before, "the new tokens are kept");
+}
+
+/// Waits until a refresh token was exchanged, gives up whatever the host waits with, and lets the answer go.
+async fn give_up_while_a_refresh_is_on_its_way(stage: &Stage, host: &Host) {
+    let deadline = Instant::now() + STUCK;
+    while stage.authority.counts().refreshes == 0 {
+        assert!(Instant::now() < deadline, "it never refreshed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    host.reconnect(NAME).unwrap();
+    stage.authority.hold_answers(false);
+}
+
+/// C07
+#[tokio::test]
+async fn e02_a_dial_that_is_given_up_while_it_refreshes_costs_no_login() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    // As if the login was more than an hour ago.
+    std::fs::write(stage.kept(), stage.authority.unsealed_login(3700)).unwrap();
+    stage.authority.hold_answers(true);
+    let host = stage.host();
+    give_up_while_a_refresh_is_on_its_way(&stage, &host).await;
+    call(&host).await.unwrap();
+    let counts = stage.authority.counts();
+    assert_eq!((counts.refreshes, counts.thefts), (1, 0));
+}
+
+#[tokio::test]
+async fn e02_a_renewal_that_is_given_up_while_it_refreshes_costs_no_login() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    stage.authority.end_tokens();
+    stage.authority.hold_answers(true);
+    let caller = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host).await }
+    });
+    give_up_while_a_refresh_is_on_its_way(&stage, &host).await;
+    caller.await.unwrap().unwrap();
+    let counts = stage.authority.counts();
+    assert_eq!((counts.refreshes, counts.thefts), (1, 0));
 }
 
 /// E03
