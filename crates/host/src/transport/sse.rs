@@ -32,7 +32,8 @@ pub(super) struct LegacySseLink {
 
 /// The first event must name the endpoint; a server that keeps us waiting is not one of these.
 const ENDPOINT_WITHIN: Duration = Duration::from_secs(10);
-/// A dead session is answered by some servers with nothing at all, so a POST is not waited for longer.
+/// A dead session is answered by some servers with nothing at all, so a POST that nobody else times is not waited for
+/// longer.
 const POST_WITHIN: Duration = Duration::from_secs(10);
 
 impl LegacySseLink {
@@ -87,11 +88,7 @@ impl LegacySseLink {
     }
 
     async fn deliver(&self, message: Vec<u8>, during: During) -> Result<(), Box<Trouble>> {
-        let sending = self.client.send(self.post(message), during);
-        let response = match tokio::time::timeout(POST_WITHIN, sending).await {
-            Ok(response) => response?,
-            Err(_) => return Err(Evidence::sent(during, Observed::Silence(POST_WITHIN)).into()),
-        };
+        let response = self.client.send(self.post(message), during).await?;
         if response.status().is_success() {
             return Ok(());
         }
@@ -155,6 +152,7 @@ impl Link for LegacySseLink {
             let mut goodbye = Goodbye { link: self, id, during, due: true, taken: Taken::Perhaps };
             // From here on the server may have seen it.
             fate.begin();
+            // Some servers answer the POST when they are done with the request. Its caller times both together.
             let delivering = self.deliver(request.message, request.during);
             tokio::pin!(answer, delivering);
             let mut delivered = false;
@@ -189,7 +187,13 @@ impl Link for LegacySseLink {
         _session: &'a Session,
         message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
-        Box::pin(self.deliver(message, During::Call))
+        Box::pin(async move {
+            let delivering = self.deliver(message, During::Call);
+            match tokio::time::timeout(POST_WITHIN, delivering).await {
+                Ok(delivered) => delivered,
+                Err(_) => Err(Evidence::sent(During::Call, Observed::Silence(POST_WITHIN)).into()),
+            }
+        })
     }
 
     fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {

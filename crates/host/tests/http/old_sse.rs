@@ -2,8 +2,8 @@
 
 use crate::script::{Act, Script};
 use crate::stage::{
-    count, echo, eventually, host, legacy, ready_host, serve, spec, spec_over, status, until, until_ready,
-    until_state, with,
+    NAME, count, echo, eventually, host, legacy, promptly, raw, ready_host, said, serve, spec, spec_over,
+    status, until, until_ready, until_state, with,
 };
 use gripfast::config::{ServerSpec, UrlTransport};
 use gripfast::{Code, Event, Fate, State};
@@ -47,7 +47,7 @@ async fn d08_auto_falls_back_to_it_and_remembers() {
     assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
     let probes = || tap.calls_of("server/discover").len() + tap.calls_of("initialize").len();
     let asked = probes();
-    host.reconnect(crate::stage::NAME).unwrap();
+    host.reconnect(NAME).unwrap();
     eventually("a second stream", || tap.with_method("GET").len() == 2).await;
     until_ready(&host).await;
     assert_eq!(probes(), asked + 1, "one `initialize`, and nothing that is not understood");
@@ -121,7 +121,7 @@ async fn c05_a_stream_that_ends_during_a_call_leaves_its_outcome_unknown() {
     };
     eventually("it is there", || server.calls() == 1).await;
     server.reset_connections();
-    let error = crate::stage::promptly(acting).await.unwrap().unwrap_err();
+    let error = promptly(acting).await.unwrap().unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::OutcomeUnknown, Fate::Unknown), "{error}");
     assert_eq!(echo(&host, "next").await.as_deref(), Ok("next"));
 }
@@ -138,6 +138,32 @@ async fn an_answer_on_the_stream_counts_even_if_its_post_is_never_answered() {
     .await;
     let host = ready_host(spec_over(&script.at("/sse"), UrlTransport::Sse)).await;
     assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
+}
+
+#[tokio::test]
+async fn c03_a_post_that_is_answered_late_ends_no_call_before_its_time() {
+    let server = serve(legacy()).await;
+    let (addr, goes_on) = (server.addr(), Arc::new(tokio::sync::Notify::new()));
+    let so = Arc::clone(&goes_on);
+    let script = Script::new(move |heard| match heard.rpc().as_str() {
+        "tools/call" => Act::PassOnOnce(Arc::clone(&so), addr),
+        _ => Act::PassOn(addr),
+    })
+    .await;
+    let mut limits = spec_over(&script.at("/sse"), UrlTransport::Sse);
+    limits.supervision.timeouts.call = Duration::from_secs(120);
+    let host = ready_host(limits).await;
+    let calling = tokio::spawn({
+        let host = host.clone();
+        async move { host.call(NAME, "echo", Some(raw(&serde_json::json!({ "text": "late" })))).await }
+    });
+    eventually("it is on its way", || script.calls_of("tools/call").len() == 1).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    goes_on.notify_one();
+    let answer = promptly(calling).await.unwrap().unwrap();
+    assert_eq!(said(&answer), "late");
 }
 
 #[tokio::test]
