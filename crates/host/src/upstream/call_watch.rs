@@ -50,6 +50,8 @@ struct Times {
     since: Option<Mono>,
     /// Time spent on those that are closed.
     spent: Duration,
+    /// When the last of them was closed.
+    closed: Option<Mono>,
 }
 
 impl CallWatch {
@@ -75,11 +77,13 @@ impl CallWatch {
         self.questions.news.notified().await;
     }
 
-    /// When progress was last heard; a question counts for as long as it is open.
+    /// Since when a server that reports progress is silent. While a question is open it is not, and after that it has
+    /// its whole time again.
     pub(super) fn last_heard(&self, now: Mono) -> Option<Mono> {
         let heard = self.heard.load(Ordering::Acquire);
         let heard = (heard > 0).then(|| Mono::at(Duration::from_micros(heard)))?;
-        Some(if self.is_asking() { now } else { heard })
+        let times = self.questions.lock();
+        Some(if times.open > 0 { now } else { times.closed.map_or(heard, |closed| closed.max(heard)) })
     }
 
     /// Whether somebody thinks about a question.
@@ -141,6 +145,7 @@ impl Drop for Open {
             && let Some(since) = times.since.take()
         {
             times.spent += now - since;
+            times.closed = Some(now);
         }
         drop(times);
         self.questions.news.notify_one();

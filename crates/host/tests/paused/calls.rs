@@ -386,3 +386,18 @@ async fn c03_the_time_that_a_person_thinks_over_a_question_is_not_the_servers() 
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn c03_the_silence_of_a_server_is_timed_anew_after_a_person_has_answered_it() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    for (works, taken) in [(50, Ok(120)), (70, Err(130))] {
+        server.next_acts([Act::ReportAskThenWork(Duration::from_secs(works))]);
+        let listener: Arc<dyn Listener> = Arc::new(Thoughtful(Duration::from_secs(70)));
+        let options = CallOptions { listener: Some(listener), ..CallOptions::default() };
+        let begun = Instant::now();
+        let params = Some(raw(json!({ "name": "act", "_meta": { "progressToken": 7 } })));
+        let answer = host.request_with("it", "tools/call", params, options).await;
+        let took = begun.elapsed().as_secs();
+        assert_eq!(answer.map(|_| took).map_err(|_| took), taken);
+    }
+}

@@ -37,8 +37,12 @@ pub(crate) enum Act {
     Nonsense,
     /// Reports progress at this pace, for ever.
     Progress(Duration),
+    /// Reports progress at this pace, so many times, and is then never heard of again.
+    ProgressThenHang(Duration, u32),
     /// Asks the caller something, and answers so long after its answer.
     AskThenWork(Duration),
+    /// The same, after it has reported progress once.
+    ReportAskThenWork(Duration),
     /// Asks the caller this many things at once, and answers without waiting for any answer.
     AskAtOnce(u64),
 }
@@ -69,6 +73,9 @@ struct Life {
     knows_ping: bool,
     answers_probes: bool,
     takes_answers: bool,
+    takes_levels: bool,
+    /// Whether it gives out ids of sessions, and wants to see them.
+    has_sessions: bool,
     /// Speaks the modern era, and only that.
     modern: bool,
     /// What it declines to tell of; anything else of a resource is followed.
@@ -117,6 +124,8 @@ impl Server {
             knows_ping: true,
             answers_probes: true,
             takes_answers: true,
+            takes_levels: true,
+            has_sessions: true,
             modern: false,
             declined: Vec::new(),
             refusals: VecDeque::new(),
@@ -166,6 +175,17 @@ impl Server {
     pub(crate) fn modern(self) -> Self {
         self.life(|life| life.modern = true);
         self
+    }
+
+    /// Knows nothing of sessions.
+    pub(crate) fn without_sessions(self) -> Self {
+        self.life(|life| life.has_sessions = false);
+        self
+    }
+
+    /// Does not answer whoever tells it a log level.
+    pub(crate) fn ignore_levels(&self) {
+        self.life(|life| life.takes_levels = false);
     }
 
     /// Declines to tell of a resource from now on.
@@ -524,7 +544,8 @@ impl Server {
         });
         let opening = matches!(request.method.as_str(), "initialize" | "server/discover");
         let modern = self.life(|life| life.modern);
-        if !opening && !modern && session.id.as_deref() != Some(&known_session) {
+        let has_sessions = self.life(|life| life.has_sessions);
+        if !opening && !modern && has_sessions && session.id.as_deref() != Some(&known_session) {
             let answer = HttpAnswer { status: 404, had_session: true, ..HttpAnswer::default() };
             return Err(Evidence::sent(request.during, Observed::Http(answer)).into());
         }
@@ -548,7 +569,7 @@ impl Server {
                     json!({ "protocolVersion": "2025-11-25", "capabilities": offers(),
                     "serverInfo": { "name": "memory", "version": "1" } }),
                 );
-                reply.session_id = Some(known_session);
+                reply.session_id = has_sessions.then_some(known_session);
                 Ok(reply)
             }
             "ping" if !self.life(|life| life.knows_ping) => Ok(error(id, -32601, "Method not found")),
@@ -573,6 +594,7 @@ impl Server {
             }
             "resources/read" => Ok(result(id, self.life(|life| life.read.clone()))),
             "resources/subscribe" => self.subscribe(id, request, &message["params"]),
+            "logging/setLevel" if !self.life(|life| life.takes_levels) => std::future::pending().await,
             "tasks/get" => {
                 let id_of_task = &message["params"]["taskId"];
                 Ok(result(
@@ -653,8 +675,11 @@ impl Server {
             Act::Nonsense => {
                 Err(Evidence::sent(request.during, Observed::Garbled("hello".to_owned())).into())
             }
-            Act::AskThenWork(pause) => {
+            Act::AskThenWork(pause) | Act::ReportAskThenWork(pause) => {
                 execute();
+                if let Act::ReportAskThenWork(_) = act {
+                    report(request, params);
+                }
                 let listener = request.listener.as_ref().unwrap();
                 let mut answered = self.inner.answered.subscribe();
                 listener.said(question(1).to_string().as_bytes());
@@ -672,17 +697,30 @@ impl Server {
             }
             Act::Progress(pace) => {
                 execute();
-                let token = &params["_meta"]["progressToken"];
                 loop {
                     tokio::time::sleep(pace).await;
-                    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
-                        "params": { "progressToken": token, "progress": 1 } });
-                    if let Some(listener) = &request.listener {
-                        listener.said(progress.to_string().as_bytes());
-                    }
+                    report(request, params);
                 }
             }
+            Act::ProgressThenHang(pace, times) => {
+                execute();
+                for _ in 0..times {
+                    tokio::time::sleep(pace).await;
+                    report(request, params);
+                }
+                std::future::pending().await
+            }
         }
+    }
+}
+
+/// Reports progress of a call.
+fn report(request: &Outgoing, params: &Value) {
+    let token = &params["_meta"]["progressToken"];
+    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+        "params": { "progressToken": token, "progress": 1 } });
+    if let Some(listener) = &request.listener {
+        listener.said(progress.to_string().as_bytes());
     }
 }
 
