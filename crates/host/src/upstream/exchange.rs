@@ -77,6 +77,7 @@ impl Upstream {
             }
             let mark = Arc::new(SentMark::default());
             row.goes();
+            let gone_at = self.clock.mono();
             let trouble = match self.send(&live, order, &mark, &mut patience).await {
                 Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
@@ -92,7 +93,9 @@ impl Upstream {
                 // It could not even be written down: the server had no part in it.
                 (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,
                 // Most of its time was gone before the server saw it, which teaches nothing about the server.
-                (Failure::TimedOut(waited), _) if *waited < patience.spent() / 2 => CallEnd::Abandoned,
+                (Failure::TimedOut(_), _) if patience.since(gone_at) < patience.spent() / 2 => {
+                    CallEnd::Abandoned
+                }
                 _ => CallEnd::Failed(failure.clone()),
             });
             let answer = trouble.answer.and_then(|message| Answer::read(&message, live.session.era));
@@ -513,7 +516,11 @@ impl<'a> Patience<'a> {
 
     /// The time since the call began.
     fn spent(&self) -> Duration {
-        self.upstream.clock.mono() - self.begun
+        self.since(self.begun)
+    }
+
+    fn since(&self, then: Mono) -> Duration {
+        self.upstream.clock.mono() - then
     }
 
     /// A caller whose whole time is up is told that time: it does not know when its turn began.

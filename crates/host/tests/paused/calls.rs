@@ -168,6 +168,20 @@ async fn c03_progress_keeps_a_call_alive_until_the_absolute_cap_and_silence_betw
     assert_eq!(begun.elapsed().as_secs(), 130, "70 s to the first report, then 60 s of silence");
 }
 
+/// B11
+#[tokio::test(start_paused = true)]
+async fn c03_silence_after_long_progress_puts_the_link_in_doubt_and_counts() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.next_acts([Act::ProgressThenHang(Duration::from_secs(45), 3)]);
+    let begun = Instant::now();
+    let (params, options) = with_progress(json!(7), &Arc::new(Heard::default()));
+    let error = host.request_with("it", "tools/call", params, options).await.unwrap_err();
+    assert_eq!((error.code.word(), begun.elapsed().as_secs()), ("timeout", 3 * 45 + 60));
+    settle().await;
+    let failures = host.status_of("it").unwrap().supervision.consecutive_failures;
+    assert_eq!((server.received("ping"), failures), (1, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn c04_a_call_that_meets_a_reconnect_is_held_and_then_sent() {
     let (host, server) = host_with(LinkKind::Remote).await;
