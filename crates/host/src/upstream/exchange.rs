@@ -67,7 +67,7 @@ impl Upstream {
                 drop(ticket);
                 continue;
             };
-            self.tell_level(&live, order.log_level).await;
+            self.tell_level(&live, order.log_level, patience.deadline).await;
             if order.tool.is_some() && self.lacks_headers(&live) {
                 self.listed(live.epoch, patience.deadline).await;
             }

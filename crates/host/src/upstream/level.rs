@@ -3,7 +3,8 @@
 //! kept from them by whoever listens.
 
 use super::{Live, Upstream};
-use gripfast_core::failure::During;
+use gripfast_core::failure::{During, Observed};
+use gripfast_core::time::Mono;
 use gripfast_wire::Era;
 use gripfast_wire::envelope::Message;
 use gripfast_wire::log::{self, LogLevel};
@@ -54,8 +55,8 @@ fn mildness(level: LogLevel) -> u8 {
 }
 
 impl Upstream {
-    /// Makes sure that the server sends what a caller wants to hear, before the call goes.
-    pub(super) async fn tell_level(&self, live: &Live, wanted: Option<LogLevel>) {
+    /// Makes sure that the server sends what a caller wants to hear, before the call goes or its time is over.
+    pub(super) async fn tell_level(&self, live: &Live, wanted: Option<LogLevel>, deadline: Mono) {
         let Some(wanted) = wanted else { return };
         if live.session.era == Era::Modern || !live.server.capabilities.logging {
             return;
@@ -66,10 +67,16 @@ impl Upstream {
         let Some(claim) = live.level.claim(level) else { return };
         let params = Patch::new().set_text("level", level.name()).to_object();
         // A server that does not take it says less than wished for; no call fails for that.
-        let answer = self.own_request(live, log::SET_LEVEL, Some(&params), During::Probe).await;
-        if answer.is_ok_and(|answer| matches!(Message::parse(&answer), Ok(Message::Response(_)))) {
-            claim.kept();
-            self.wishes.level_told(live.epoch, level.name());
+        let telling = self.own_request(live, log::SET_LEVEL, Some(&params), During::Probe);
+        match tokio::time::timeout_at(self.clock.instant(deadline), telling).await {
+            Ok(Ok(answer)) if matches!(Message::parse(&answer), Ok(Message::Response(_))) => {
+                claim.kept();
+                self.wishes.level_told(live.epoch, level.name());
+            }
+            // It had its time: the next caller is not to wait for it again in this session.
+            Err(_) => claim.kept(),
+            Ok(Err(trouble)) if matches!(trouble.evidence.observed, Observed::Silence(_)) => claim.kept(),
+            Ok(Ok(_) | Err(_)) => {}
         }
     }
 }

@@ -182,6 +182,26 @@ async fn c03_silence_after_long_progress_puts_the_link_in_doubt_and_counts() {
     assert_eq!((server.received("ping"), failures), (1, 1));
 }
 
+/// D04
+#[tokio::test(start_paused = true)]
+async fn c03_a_server_that_does_not_take_a_log_level_costs_one_call_its_own_patience_and_the_next_nothing() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.ignore_levels();
+    let calls = async |patience| {
+        let begun = Instant::now();
+        let log_level = Some(gripfast::wire::log::LogLevel::Info);
+        let options = CallOptions { patience, log_level, ..CallOptions::default() };
+        let called =
+            host.request_with("it", "tools/call", Some(raw(json!({ "name": "act" }))), options).await;
+        (called, begun.elapsed())
+    };
+    let (called, taken) = calls(Some(Duration::from_secs(2))).await;
+    assert_eq!((called.unwrap_err().code.word(), taken), ("timeout", Duration::from_secs(2)));
+    let (called, taken) = calls(None).await;
+    called.unwrap();
+    assert_eq!((taken, server.received("logging/setLevel")), (Duration::ZERO, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn c04_a_call_that_meets_a_reconnect_is_held_and_then_sent() {
     let (host, server) = host_with(LinkKind::Remote).await;
