@@ -7,9 +7,7 @@ use super::catalog::wants_headers;
 use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::pins;
-use crate::transport::{
-    CallEar, Entered, Listener, Outgoing, Reply, Route, SentMark, Trouble, not_a_response,
-};
+use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
@@ -446,9 +444,7 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
     let said = match response.outcome {
         outcome @ Outcome::Result(_) => return Ok(Answer::of(&outcome, era)),
         // Where there is no session none can be gone: whatever it says of sessions, it says of its own.
-        outcome @ Outcome::Error(_) if live.route == Route::Stdio || era == Era::Modern => {
-            return Ok(Answer::of(&outcome, era));
-        }
+        outcome @ Outcome::Error(_) if !live.has_session() => return Ok(Answer::of(&outcome, era)),
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc(said));

@@ -144,6 +144,16 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// Whether the server keeps a session for us that it can forget while the link is there.
+    fn has_session(&self) -> bool {
+        match (self.session.era, self.route) {
+            (Era::Modern, _) | (Era::Legacy, Route::Stdio) => false,
+            (Era::Legacy, Route::Http) => self.session.id.is_some(),
+            // The one has it in the address of its POSTs; of the other nobody knows.
+            (Era::Legacy, Route::LegacySse | Route::Custom) => true,
+        }
+    }
+
     /// The question that fits the server's era.
     fn first_probe(&self) -> Probe {
         match self.session.era {

@@ -27,6 +27,20 @@ async fn d01_a_child_that_speaks_of_sessions_of_its_own_is_not_restarted_for_it(
     assert_eq!((server.dials(), server.received("tools/call")), (1, 1));
 }
 
+/// C05
+#[tokio::test(start_paused = true)]
+async fn d01_a_server_without_sessions_that_speaks_of_its_own_is_not_asked_twice() {
+    let server = Server::new(LinkKind::Remote).on(Route::Http).without_sessions();
+    let host = Host::builder().build();
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    server.next_acts([Act::Reject(-32001, "Session not found: 42")]);
+    let answer = call(&host, "act", "").await.unwrap();
+    assert_eq!(answer.result().unwrap_err(), (-32001, "Session not found: 42".to_owned()));
+    settle().await;
+    assert_eq!((server.received("initialize"), server.received("tools/call")), (1, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn d02_fifty_calls_meet_a_forgotten_session_and_one_new_one_serves_them_all() {
     let (host, server) = host_with(LinkKind::Remote).await;
