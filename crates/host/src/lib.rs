@@ -46,6 +46,7 @@ mod pins;
 mod policy;
 mod private;
 mod replace;
+mod said;
 mod status;
 pub mod store;
 mod subscribe;

@@ -8,13 +8,11 @@ mod writer;
 
 use crate::client::{Client, Principal};
 use crate::clock::Clock;
+use crate::said::Said;
 use crate::upstream::Answer;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
-use gripfast_core::json::Digest;
 use gripfast_core::redact::mask_tokens;
 use gripfast_core::time::Now;
-use gripfast_wire::RawValue;
-use gripfast_wire::patch::Object;
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
@@ -159,7 +157,7 @@ impl Audit {
         client: Option<&Client>,
         server: &str,
         method: &str,
-        params: Option<&RawValue>,
+        said: &Said<'_>,
     ) -> Result<Option<Open<'_>>, CallError> {
         let Some(writer) = &self.writer else {
             let wanted = self.options.keeps != AuditKeeps::Nothing;
@@ -168,9 +166,6 @@ impl Audit {
         if self.options.fail_closed && !writer.is_well(millis(self.clock.now())) {
             return Err(refused(server));
         }
-        let object = params.and_then(|params| Object::parse(params).ok());
-        let text = |member: &str| object.as_ref().and_then(|object| Some(object.text(member)?.into_owned()));
-        let arguments = object.as_ref().and_then(|object| object.get("arguments"));
         Ok(Some(Open {
             audit: self,
             begun: self.clock.now(),
@@ -178,10 +173,10 @@ impl Audit {
             called: client.and_then(|client| client.name.as_deref()).map(mask_tokens),
             server: server.to_owned(),
             method: method.to_owned(),
-            item: text("name").or_else(|| text("uri")).map(|item| redacted::item(&item)),
-            sha256: arguments.map(|arguments| Digest::of(arguments.get().as_bytes()).to_string()),
+            item: said.text("name").or_else(|| said.text("uri")).map(|item| redacted::item(&item)),
+            sha256: said.digest().map(String::from),
             arguments: match self.options.keeps {
-                AuditKeeps::Arguments => arguments.and_then(redacted::arguments),
+                AuditKeeps::Arguments => said.arguments().and_then(redacted::arguments),
                 AuditKeeps::Nothing | AuditKeeps::Digest => None,
             },
             cached: false,

@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::config::suggest;
 use crate::host::{Entry, Host};
 use crate::ledger::OpenRow;
+use crate::said::Said;
 use crate::transport::Listener;
 use crate::upstream::{Answer, Order, Origin, Upstream};
 use gripfast_core::catalog::Catalog;
@@ -110,8 +111,12 @@ impl Host {
         params: Option<Box<RawValue>>,
         options: CallOptions,
     ) -> Result<Answer, CallError> {
-        let line = self.audit().begin(options.client.as_ref(), server, method, params.as_deref())?;
-        let (tool, row) = self.row(server, method, params.as_deref(), &options);
+        let (line, tool, row) = {
+            let said = Said::in_params(params.as_deref());
+            let line = self.audit().begin(options.client.as_ref(), server, method, &said)?;
+            let (tool, row) = self.row(server, method, &said, &options);
+            (line, tool, row)
+        };
         let outcome = self.carry_out(server, method, params, tool, options, &row).await;
         settle(row, &outcome);
         if let Some(line) = line {
@@ -126,19 +131,17 @@ impl Host {
         &self,
         server: &str,
         method: &str,
-        params: Option<&RawValue>,
+        said: &Said<'_>,
         options: &CallOptions,
     ) -> (Option<String>, OpenRow) {
         if method != TOOL_CALL {
             return (None, OpenRow::nowhere());
         }
-        let params = params.and_then(|params| Object::parse(params).ok());
-        let tool = params.as_ref().and_then(|params| params.text("name"));
-        let arguments = params.as_ref().and_then(|params| params.get("arguments"));
+        let tool = said.text("name");
         let named = options.client.as_ref().and_then(|client| client.name.clone());
-        let client = named.or_else(|| params.as_ref().and_then(client_in).map(Into::into));
+        let client = named.or_else(|| said.members().and_then(client_in).map(Into::into));
         let client = client.as_deref().unwrap_or_default();
-        let row = self.ledger().row(client, server, tool.as_deref().unwrap_or_default(), arguments);
+        let row = self.ledger().row(client, server, tool.as_deref().unwrap_or_default(), said);
         (tool.map(Cow::into_owned), row)
     }
 

@@ -15,6 +15,7 @@ pub use gripfast_core::ledger::{End, Query, Row, RowId, Settled, Subject};
 pub(crate) use row::OpenRow;
 
 use crate::clock::Clock;
+use crate::said::Said;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use writer::Writer;
@@ -122,16 +123,10 @@ impl Ledger {
     }
 
     /// Begins a row. Nothing is written before the call waits, goes or ends.
-    pub(crate) fn row(
-        &self,
-        client: &str,
-        server: &str,
-        tool: &str,
-        arguments: Option<&gripfast_wire::RawValue>,
-    ) -> OpenRow {
+    pub(crate) fn row(&self, client: &str, server: &str, tool: &str, said: &Said<'_>) -> OpenRow {
         self.writer
             .as_ref()
-            .map_or_else(OpenRow::nowhere, |writer| OpenRow::of(writer, client, server, tool, arguments))
+            .map_or_else(OpenRow::nowhere, |writer| OpenRow::of(writer, client, server, tool, said))
     }
 
     pub(crate) fn status(&self) -> LedgerStatus {

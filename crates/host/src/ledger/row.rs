@@ -3,12 +3,11 @@
 
 use super::Keeps;
 use super::writer::Writer;
+use crate::said::Said;
 use gripfast_core::failure::{Code, Outcome as Fate};
 use gripfast_core::ledger::record::Record;
 use gripfast_core::ledger::{Settled, Subject};
 use gripfast_core::time::Now;
-use gripfast_wire::RawValue;
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,16 +34,10 @@ impl OpenRow {
         Self(None)
     }
 
-    pub(super) fn of(
-        writer: &Arc<Writer>,
-        client: &str,
-        server: &str,
-        tool: &str,
-        arguments: Option<&RawValue>,
-    ) -> Self {
+    pub(super) fn of(writer: &Arc<Writer>, client: &str, server: &str, tool: &str, said: &Said<'_>) -> Self {
         let mut subject = Subject::named(client, server, tool);
-        subject.digest = arguments.map(|arguments| digest(arguments.get().as_bytes()));
-        match (writer.keeps(), arguments) {
+        subject.digest = said.digest().map(String::from);
+        match (writer.keeps(), said.arguments()) {
             (Keeps::Arguments, Some(arguments)) => subject.keep_arguments(arguments.get()),
             (Keeps::Nothing | Keeps::Digest, _) | (Keeps::Arguments, None) => {}
         }
@@ -141,14 +134,4 @@ impl Open {
         };
         writer.end(self, settled);
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
 }

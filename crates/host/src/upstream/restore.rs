@@ -6,6 +6,7 @@ use super::exchange::judge;
 use super::{Live, Settings, Upstream};
 use crate::config::{ExpandError, ProcessEnvironment, RestoreCall};
 use crate::ledger::OpenRow;
+use crate::said::Said;
 use crate::transport::{Reply, Trouble};
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::fate_of;
@@ -63,7 +64,7 @@ impl Upstream {
         for (tool, params) in marked {
             let headers = wanted.get(tool).map(|wanted| headers_of(wanted, params)).unwrap_or_default();
             // Its arguments are likely to hold secrets, so not even a digest of them is kept.
-            let row = self.ledger.row(Self::RESTORES, &self.name, tool, None);
+            let row = self.ledger.row(Self::RESTORES, &self.name, tool, &Said::in_params(None));
             row.goes();
             let calling = self.own_call(live, params, headers);
             let answered = match tokio::time::timeout_at(until, calling).await {
