@@ -48,7 +48,8 @@ pub(crate) fn unusable(error: &ConfigError) -> Failure {
     let failure = Failure::new(Exit::ConfigInvalid, text);
     match error {
         ConfigError::NotFound { .. } => failure.with_hint(format!(
-            "name one with `--config FILE` or ${}; TOML, and the JSON or YAML of other MCP clients, are understood",
+            "`gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; \
+             `--config FILE` or ${} names another, also the JSON or YAML of another client",
             Config::VARIABLE
         )),
         ConfigError::Unreadable { .. } | ConfigError::TooLarge { .. } | ConfigError::Invalid { .. } => failure,

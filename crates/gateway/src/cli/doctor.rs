@@ -17,7 +17,7 @@ use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use case::{Case, Diagnosis, Seen};
 use clap::Args;
-use gripfast::config::{ConfigError, ProcessEnvironment, ServerEntry, ServerSpec};
+use gripfast::config::{ProcessEnvironment, ServerEntry, ServerSpec};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -75,10 +75,11 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
     let seen = match &witness {
         Witness::Gateway(url) => runtime()?.block_on(with_progress(screen, "the gateway", asked(url)))?,
         Witness::Nobody | Witness::Stranger(_) => match &opened {
-            Some(opened) => tried(opened, global, args, screen)?,
-            None => return Err(nothing(&witness)),
+            Ok(opened) => tried(opened, global, args, screen)?,
+            Err(missing) => return Err(nothing(&witness, missing).into()),
         },
     };
+    let opened = opened.ok();
     let by_gateway = matches!(witness, Witness::Gateway(_));
     let mut found = Vec::new();
     if let Witness::Stranger(failure) = &witness {
@@ -109,12 +110,12 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
     Ok(if found.iter().all(|diagnosis| diagnosis.ok) { Exit::Ok } else { Exit::General })
 }
 
-/// The config, if there is one.
-fn opened(global: &Global, screen: &mut Screen) -> Result<Option<Opened>, Stop> {
+/// The config, or that there is none.
+fn opened(global: &Global, screen: &mut Screen) -> Result<Result<Opened, Failure>, Stop> {
     match config::find(global.config.as_deref()) {
-        Ok(_) => config::open(global, screen).map(Some),
-        Err(_) if global.config.is_none() => Ok(None),
-        Err(failure) => Err(failure.into()),
+        Ok(_) => config::open(global, screen).map(Ok),
+        Err(missing) if global.config.is_none() => Ok(Err(missing)),
+        Err(missing) => Err(missing.into()),
     }
 }
 
@@ -206,12 +207,10 @@ fn entry<'o>(opened: &'o Opened, name: &str) -> Option<&'o ServerEntry> {
 }
 
 /// There is neither a gateway nor a config.
-fn nothing(witness: &Witness) -> Stop {
+fn nothing(witness: &Witness, no_config: &Failure) -> Failure {
     match witness {
-        Witness::Stranger(failure) => failure.clone().into(),
-        Witness::Gateway(_) | Witness::Nobody => {
-            config::unusable(&ConfigError::NotFound { looked_for: vec!["gripfast.toml".into()] }).into()
-        }
+        Witness::Stranger(failure) => failure.clone(),
+        Witness::Gateway(_) | Witness::Nobody => no_config.clone(),
     }
 }
 

@@ -112,6 +112,9 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
     let count = found.iter().flat_map(Found::taken).count();
     if count == 0 {
         screen.talk("there is nothing to import")?;
+        if found.is_empty() {
+            screen.hint("no config of another MCP client was found; `gripfast import --help` says whose are looked for")?;
+        }
         return Ok(Exit::Ok);
     }
     if args.write {

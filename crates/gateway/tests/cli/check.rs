@@ -54,7 +54,7 @@ fn no_config_anywhere() {
     exit 2
     --- stderr
     error: no config file found; looked for `./gripfast.toml`, `[DIR]/home/.config/gripfast/gripfast.toml`
-      hint: name one with `--config FILE` or $GRIPFAST_CONFIG; TOML, and the JSON or YAML of other MCP clients, are understood
+      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
     ");
 }
 
@@ -64,7 +64,7 @@ fn a_named_config_that_is_not_there() {
     exit 2
     --- stderr
     error: no config file found; looked for `other.toml`
-      hint: name one with `--config FILE` or $GRIPFAST_CONFIG; TOML, and the JSON or YAML of other MCP clients, are understood
+      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
     ");
 }
 
@@ -172,7 +172,7 @@ fn a_secret_file_that_is_not_there() {
 #[test]
 fn missing_executables() {
     let config = "[servers.a]\ncommand = 'no-such-program'\n\n[servers.b]\ncommand = './tool'\n\n\
-                  [servers.c]\ncommand = 'sh'\nenv = { PATH = '/nowhere' }\n\n\
+                  [servers.c]\ncommand = 'nor-this'\nenv = { PATH = '/nowhere' }\n\n\
                   [servers.d]\ncommand = 'sh'\ncwd = '/no/such/dir'\n";
     assert_snapshot!(Sandbox::with(config).file("tool", "not executable").run(&["check"]), @"
     exit 0
@@ -187,7 +187,7 @@ fn missing_executables() {
      --> ./gripfast.toml:4:10 (`command` of `b`)
       hint: install it, or correct `command`
 
-    warning: server `c` could not start: command `sh` is not on the PATH
+    warning: server `c` could not start: command `nor-this` is not on the PATH
      --> ./gripfast.toml:7:10 (`command` of `c`)
       hint: install it, or correct `command`
 

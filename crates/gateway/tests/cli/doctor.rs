@@ -152,8 +152,8 @@ fn neither_a_gateway_nor_a_config() {
     assert_snapshot!(Sandbox::empty().run(&["doctor"]), @"
     exit 2
     --- stderr
-    error: no config file found; looked for `gripfast.toml`
-      hint: name one with `--config FILE` or $GRIPFAST_CONFIG; TOML, and the JSON or YAML of other MCP clients, are understood
+    error: no config file found; looked for `./gripfast.toml`, `[DIR]/home/.config/gripfast/gripfast.toml`
+      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
     ");
 }
 

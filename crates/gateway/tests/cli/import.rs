@@ -474,6 +474,7 @@ fn files_that_cannot_be_used() {
     exit 0
     --- stderr
     there is nothing to import
+      hint: no config of another MCP client was found; `gripfast import --help` says whose are looked for
     ");
     assert_snapshot!(import(&[], &["--from", "cursr"]), @"
     exit 1

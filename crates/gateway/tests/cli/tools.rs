@@ -220,7 +220,7 @@ fn no_config() {
     exit 2
     --- stderr
     error: no config file found; looked for `missing.toml`
-      hint: name one with `--config FILE` or $GRIPFAST_CONFIG; TOML, and the JSON or YAML of other MCP clients, are understood
+      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
     ");
 }
 

@@ -115,7 +115,8 @@ impl Case<'_> {
                 self.ill("somebody stopped it", format!("`gripfast start {}` brings it back", self.name))
             }
             ("disabled", None) => self.well("disabled in the config of the gateway"),
-            ("starting", None) => self.starting(),
+            // One that has failed before is more than slow.
+            ("starting", None) if self.seen.is_some_and(|seen| seen.cause.is_none()) => self.starting(),
             ("config_error", None) if self.by_gateway && self.is_command(spec) => {
                 self.elsewhere(spec, lookup)
             }
@@ -233,6 +234,10 @@ impl Case<'_> {
             Symptom::Credential => {
                 ("it misses a credential, or has a wrong one", "set the variable that it names in its `env`")
             }
+            Symptom::NoSuchHost if self.has_address() => {
+                let step = "correct the host in `url`, or look at this machine's DNS or proxy";
+                return Some((self.cause("its name is not known"), step.to_owned()));
+            }
             Symptom::NoSuchHost => (
                 "it cannot find a host by its name",
                 "look at this machine's network, or at a URL in its `env` or `args`",
@@ -245,6 +250,11 @@ impl Case<'_> {
             Symptom::Usage => ("it wants other arguments", "compare `args` with its usage below"),
         };
         Some((cause.to_owned(), step.to_owned()))
+    }
+
+    fn has_address(&self) -> bool {
+        let spec = self.entry.and_then(|entry| entry.spec.as_ref().ok());
+        spec.is_some_and(|spec| matches!(spec.target, Target::Url { .. }))
     }
 
     fn is_command(&self, spec: Option<&ServerSpec>) -> bool {
@@ -388,7 +398,18 @@ mod tests {
             told(command, &seen("parked", exited, &["what a day"]), true, Reach::NotTried, here),
             told(command, &seen("starting", "", &["downloading"]), true, Reach::NotTried, here),
             told(url, &seen("reconnecting", "no answer", &[]), true, no_name, here),
-            told(url, &seen("reconnecting", "connection refused", &[]), true, closed, here),
+            told(url, &seen("reconnecting", "connection refused", &[]), true, closed.clone(), here),
+            // It is being tried again at this very moment.
+            told(url, &seen("starting", "connection refused", &[]), true, closed, here),
+            told(command, &seen("starting", exited, &["what a day"]), true, Reach::NotTried, here),
+            // A proxy leads there, so nobody tried from here.
+            told(
+                url,
+                &seen("starting", "its name does not resolve: Name or service not known", &[]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
             told(
                 url,
                 &seen("config_error", "no MCP server at this URL: HTTP 404", &[]),
@@ -452,6 +473,18 @@ mod tests {
         ill: nobody listens at example.com:443 (refused)
         do: start the server, or correct host and port in `url`
         seen: connection refused
+
+        ill: nobody listens at example.com:443 (refused)
+        do: start the server, or correct host and port in `url`
+        seen: connection refused
+
+        ill: exited with code 1
+        do: `gripfast logs a` shows more of what it said
+        seen: what a day
+
+        ill: its name does not resolve: Name or service not known
+        do: correct the host in `url`, or look at this machine's DNS or proxy
+        seen: 
 
         ill: no MCP server at this URL: HTTP 404
         do: compare `url` with the server's documentation: somebody answers there

@@ -21,6 +21,7 @@ use gripfast_core::failure::Observed;
 use gripfast_core::supervise::upstream::Manner;
 use leash::Leash;
 use std::io;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -205,9 +206,10 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
 /// What a failure to start means.
 pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
     match error.kind() {
-        io::ErrorKind::NotFound => Observed::NoExecutable(format!(
-            "command `{program}` was not found on the PATH of its environment"
-        )),
+        io::ErrorKind::NotFound => Observed::NoExecutable(match Path::new(program).components().count() {
+            1 => format!("command `{program}` was not found on the PATH of its environment"),
+            _ => format!("command `{program}` was not found"),
+        }),
         io::ErrorKind::PermissionDenied => {
             Observed::NoExecutable(format!("command `{program}` may not be executed: permission denied"))
         }
