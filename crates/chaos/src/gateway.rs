@@ -109,7 +109,10 @@ impl Gateway {
         let pid = child.id().ok_or_else(|| Cannot::because("the gateway", &"it ended at once"))?;
         let listening = async {
             match &launch.subject.peer {
-                Some(peer) => listens(&peer.url).await.map(|()| peer.url.clone()),
+                Some(peer) => tokio::select! {
+                    listens = listens(&peer.url) => listens.map(|()| peer.url.clone()),
+                    _ = child.wait() => Err(Cannot::because("its process", &"it ended")),
+                },
                 None => url_of(&mut child).await,
             }
         };
@@ -121,7 +124,10 @@ impl Gateway {
                 "the gateway does not start",
                 &format!("{error}\n{}", last_lines(&log(), 30)),
             )),
-            Err(_) => Err(Cannot::because("the gateway does not listen", &last_lines(&log(), 30))),
+            Err(_) => Err(Cannot::because(
+                "the gateway does not listen",
+                &format!("nobody can greet it\n{}", last_lines(&log(), 30)),
+            )),
         }
     }
 

@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
             found[place] = match &done.row {
                 Ok(_) => self.told(done),
                 Err(error) => {
-                    let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                    let why = in_a_line(&error.to_string());
                     self.report.missing -= 1;
                     eprintln!("{} on {} broke off: {why}", part.fault.name, part.transport);
                     Some(Row::broken_off(part.fault, part.transport, why))
@@ -199,6 +199,13 @@ impl<'a> Run<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// What went wrong, and below it the end of a log: the last line of it says most.
+fn in_a_line(error: &str) -> String {
+    let mut lines = error.lines().filter(|line| !line.trim().is_empty());
+    let what = lines.next().unwrap_or_default().to_owned();
+    lines.next_back().map_or(what.clone(), |last| format!("{what}; {}", last.trim()))
 }
 
 /// The next row that is done. Says now and then how far one is that runs alone and takes long.

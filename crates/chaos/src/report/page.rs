@@ -121,12 +121,15 @@ fn loss(row: &Row) -> String {
 /// The section about another gateway: what came of it, or how to have it.
 fn other(report: &Report) -> String {
     let how = "\
-The same faults strike any gateway that serves Streamable HTTP and reads `mcpServers`, for example two from PyPI:
+The same faults strike any gateway that serves Streamable HTTP and reads `mcpServers`, for example two from PyPI, each in
+an environment of its own because they want different versions of the SDK:
 
 ```sh
-pip install fastmcp mcp-proxy
+pip install fastmcp
 cargo xtask chaos --against 'fastmcp run {config} --transport http --port {port} --no-banner' \\
     --url http://127.0.0.1:{port}/mcp --write compared.md
+
+pip install mcp-proxy 'mcp<2'
 cargo xtask chaos --against 'mcp-proxy --port {port} --named-server-config {config}' \\
     --url http://127.0.0.1:{port}/servers/demo/mcp --transport stdio --write compared.md
 ```
