@@ -106,8 +106,12 @@ impl Following {
         (!begin.is_empty() || !end.is_empty()).then_some((begin, end))
     }
 
-    pub(super) fn is_due(&self, now: Mono, way: Way) -> bool {
-        self.told_of(way).any(|(_, followed)| followed.begins(now) || followed.ends())
+    pub(super) fn has_to_begin(&self, now: Mono, way: Way) -> bool {
+        self.told_of(way).any(|(_, followed)| followed.begins(now))
+    }
+
+    pub(super) fn has_to_end(&self, way: Way) -> bool {
+        self.told_of(way).any(|(_, followed)| followed.ends())
     }
 
     /// All that are followed, without those that the server declined.

@@ -130,6 +130,9 @@ struct Session {
     calls: Vec<(String, Verdict)>,
     level: Knows,
     stream: Knows,
+    /// Whether the stream may be replaced by one that tells of less: a server that refused that keeps the one it has
+    /// for a while.
+    smaller: Knows,
     /// An errand that has not ended.
     under_way: Option<Errand>,
     telling: Telling,
@@ -235,6 +238,13 @@ impl Standing {
     pub fn unfollow(&mut self, subject: &Subject) {
         let told = self.session.as_ref().is_some_and(|session| session.under_way.is_some());
         self.following.remove(subject, told);
+        if let Some(session) = &mut self.session {
+            // What it has declined is not what it is asked for next.
+            match session.smaller {
+                Knows::Declined(_) => session.smaller = Knows::No,
+                Knows::No | Knows::Yes | Knows::Missed { .. } => {}
+            }
+        }
     }
 
     /// Whether there is a session.
@@ -261,6 +271,7 @@ impl Standing {
             calls,
             level: Knows::No,
             stream: Knows::No,
+            smaller: Knows::No,
             under_way: None,
             telling: Telling::UnderWay,
         });
@@ -288,8 +299,10 @@ impl Standing {
                 }
                 way @ Way::Stream { lists, .. } => {
                     let begins = lists && session.stream.is_due(now);
-                    let changes = self.following.is_due(now, way);
-                    (begins || changes).then(|| Errand::Listen { subjects: self.following.wanted(way) })
+                    let grows = self.following.has_to_begin(now, way);
+                    let shrinks = session.smaller.is_due(now) && self.following.has_to_end(way);
+                    (begins || grows || shrinks)
+                        .then(|| Errand::Listen { subjects: self.following.wanted(way) })
                 }
             },
         };
@@ -306,7 +319,9 @@ impl Standing {
         let level = session.level.retry_at().filter(|_| session.offers.level && self.level.is_some());
         let way = session.offers.follow;
         let stream = session.stream.retry_at().filter(|_| matches!(way, Way::Stream { lists: true, .. }));
-        [level, stream, self.following.retry_at(way)].into_iter().flatten().min()
+        let is_too_large = matches!(way, Way::Stream { .. }) && self.following.has_to_end(way);
+        let smaller = session.smaller.retry_at().filter(|_| is_too_large);
+        [level, stream, smaller, self.following.retry_at(way)].into_iter().flatten().min()
     }
 
     /// The errand of the session of `epoch` ended. Answers with what may have changed without its
@@ -330,6 +345,7 @@ impl Standing {
             }
             (Errand::Listen { subjects }, Ended::Listening { granted }) => {
                 session.stream = Knows::Yes;
+                session.smaller = Knows::No;
                 let granted: BTreeSet<Subject> = granted.into_iter().collect();
                 let verdicts = subjects.into_iter().map(|subject| {
                     let verdict = match granted.contains(&subject) {
@@ -344,8 +360,11 @@ impl Standing {
             }
             (Errand::Listen { subjects }, Ended::NotListening(verdict)) => {
                 // The stream that was there before goes on, with what it tells of.
-                if session.stream != Knows::Yes {
-                    session.stream.learn(now, verdict.clone());
+                match session.stream {
+                    Knows::Yes => session.smaller.learn(now, verdict.clone()),
+                    Knows::No | Knows::Declined(_) | Knows::Missed { .. } => {
+                        session.stream.learn(now, verdict.clone());
+                    }
                 }
                 let news = subjects.into_iter().filter(|subject| !self.following.is_known(subject));
                 let verdicts = news.map(|subject| (subject, verdict.clone())).collect();
@@ -364,6 +383,7 @@ impl Standing {
         let retry_at = now + Self::LISTEN_AGAIN_AFTER;
         let why = "its stream ended".to_owned();
         session.stream = Knows::Missed { retry_at, attempts: 0, why: why.clone() };
+        session.smaller = Knows::No;
         let told = session.under_way.is_some();
         self.following.lost(&Knows::Missed { retry_at, attempts: 0, why }, told);
     }

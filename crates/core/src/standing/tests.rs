@@ -76,6 +76,41 @@ fn the_first_follower_begins_and_the_last_one_ends() {
     assert_eq!(obey(&mut standing, at(3), first()).0, [follow(&["a"], &[])]);
 }
 
+/// B09, D04
+#[test]
+fn d04_a_stream_that_cannot_be_made_smaller_goes_on_and_is_not_asked_about_in_a_storm() {
+    let mut standing = session(STREAM);
+    standing.follow(&resource("a")).unwrap();
+    standing.follow(&resource("b")).unwrap();
+    obey(&mut standing, at(0), first());
+    standing.unfollow(&resource("a"));
+    for (now, then) in [(10, 11), (11, 13), (13, 17)] {
+        assert_eq!(standing.next(at(now), first()), Some(listen(&["b"])));
+        standing.ended(at(now), first(), Ended::NotListening(Verdict::Missed("HTTP 429".to_owned())));
+        assert_eq!((standing.next(at(now), first()), standing.wake_at()), (None, Some(at(then))));
+        assert!(standing.is_followed(&resource("b")), "the stream goes on");
+    }
+    assert_eq!(obey(&mut standing, at(17), first()).0, [listen(&["b"])]);
+    assert!(!standing.is_followed(&resource("a")));
+    assert_eq!(standing.wake_at(), None);
+}
+
+#[test]
+fn d04_a_stream_that_the_server_declines_to_make_smaller_is_left_alone_until_more_is_to_end() {
+    let mut standing = session(STREAM);
+    for uri in ["a", "b", "c"] {
+        standing.follow(&resource(uri)).unwrap();
+    }
+    obey(&mut standing, at(0), first());
+    let declined = || Ended::NotListening(Verdict::Declined("one stream only".to_owned()));
+    standing.unfollow(&resource("a"));
+    assert_eq!(standing.next(at(1), first()), Some(listen(&["b", "c"])));
+    standing.ended(at(1), first(), declined());
+    assert_eq!((standing.next(at(9000), first()), standing.wake_at()), (None, None));
+    standing.unfollow(&resource("b"));
+    assert_eq!(obey(&mut standing, at(9001), first()).0, [listen(&["c"])]);
+}
+
 #[test]
 fn whoever_changes_his_mind_while_the_server_is_told_is_heard_afterwards() {
     let mut standing = session(EACH);
