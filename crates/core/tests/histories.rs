@@ -322,7 +322,10 @@ impl History {
                     }
                     Action::Renew { epoch, .. } => world.tell(Input::RenewalEnded { epoch, failure: None }),
                     Action::ListCatalog { epoch } => world.tell(Input::CatalogListed { epoch }),
-                    Action::HangUp(_) | Action::DropSecond | Action::HangUpRetired { .. } => {}
+                    Action::HangUp(_)
+                    | Action::EndCalls
+                    | Action::DropSecond
+                    | Action::HangUpRetired { .. } => {}
                 }
             }
             match world.admit() {

@@ -114,6 +114,7 @@ impl World {
                 | Action::DialSecond { .. }
                 | Action::DropSecond
                 | Action::HangUpRetired { .. }
+                | Action::EndCalls
                 | Action::Measure { .. } => None,
             })
             .into_iter()

@@ -116,6 +116,29 @@ fn c04_a_link_that_comes_up_has_room_for_as_many_as_may_go_at_once() {
     assert_eq!(world.machine.can_be_answered(), 1);
 }
 
+/// B18, D05
+#[test]
+fn b18_calls_that_hang_on_a_link_that_is_gone_take_nothing_from_the_next_one() {
+    let spec = SupervisionSpec { max_in_flight: 2, ..SupervisionSpec::default() };
+    let mut world = World::ready_with(LinkKind::Remote, spec);
+    let hanging = [world.go(), world.go()];
+    let queued = world.wait();
+    world.ask(Ask::Reconnect);
+    world.come_up();
+    assert_eq!(world.machine.can_be_answered(), 1);
+    let Admission::Go(served) = world.readmit(queued) else { panic!("it waits for a slot of the old link") };
+    world.end(served, CallEnd::Answered);
+    let probes = world.probes();
+    world.pass(MIN * 3);
+    assert_eq!(world.probes(), probes + 1, "an idle link is asked");
+    world.probe_ended(ProbeAnswer::Alive);
+    for ticket in hanging {
+        world.end(ticket, CallEnd::Failed(timed_out()));
+    }
+    let (_one, _other) = (world.go(), world.go());
+    assert_eq!(world.wait().wait_for, WaitFor::Slot);
+}
+
 #[test]
 fn c06_calls_run_side_by_side_up_to_the_limit_then_queue_then_are_refused() {
     let spec = SupervisionSpec { max_in_flight: 2, max_waiting: 1, ..SupervisionSpec::default() };

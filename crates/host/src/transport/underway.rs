@@ -17,6 +17,9 @@ use std::time::Duration;
 pub(crate) trait CallEar: Listener {
     /// The time of the call stands still until this is dropped: somebody thinks about a question.
     fn pause(&self) -> Box<dyn Any + Send>;
+
+    /// The call ends now, whatever the server is about to say.
+    fn end(&self);
 }
 
 /// The calls under way on one link.
@@ -37,6 +40,8 @@ struct Table {
     calls: BTreeMap<u64, (Caller, Arc<dyn CallEar>)>,
     /// Calls that the server has seen and nobody waits for any more.
     withdrawn: VecDeque<(u64, Caller, Mono)>,
+    /// The server was stopped: no call goes on, and none begins.
+    is_over: bool,
 }
 
 impl std::fmt::Debug for Table {
@@ -61,7 +66,12 @@ impl Underway {
         ear: Arc<dyn CallEar>,
         sent: Arc<SentMark>,
     ) -> Entered {
-        self.lock().calls.insert(id, (caller, ear));
+        let mut table = self.lock();
+        if table.is_over {
+            ear.end();
+        }
+        table.calls.insert(id, (caller, ear));
+        drop(table);
         Entered { underway: Arc::clone(self), id, sent, answered: false }
     }
 
@@ -91,6 +101,15 @@ impl Underway {
         let table = self.lock();
         let theirs = table.calls.values().filter(|(caller, _)| caller.key() == Some(client));
         theirs.map(|(_, ear)| Arc::clone(ear)).collect()
+    }
+
+    /// Ends all calls.
+    pub(crate) fn end_all(&self) {
+        let mut table = self.lock();
+        table.is_over = true;
+        for (_, ear) in table.calls.values() {
+            ear.end();
+        }
     }
 
     /// The server has answered a call that nobody waits for any more: it is not at work on it.
@@ -157,6 +176,8 @@ mod tests {
         fn pause(&self) -> Box<dyn Any + Send> {
             Box::new(())
         }
+
+        fn end(&self) {}
     }
 
     fn enter(underway: &Arc<Underway>, id: u64, client: &str) -> Entered {

@@ -18,7 +18,7 @@ use gripfast_wire::era::meta;
 use gripfast_wire::patch::{MessagePatch, Patch};
 use gripfast_wire::results::Progress;
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -31,6 +31,8 @@ pub(super) struct CallWatch {
     /// When progress was last heard, in microseconds of the monotonic clock; zero while it never was.
     heard: AtomicU64,
     token: Mutex<Option<Box<RawValue>>>,
+    /// The server was stopped.
+    is_over: AtomicBool,
     questions: Arc<Questions>,
     /// Questions that somebody thinks about; they end with the call.
     thinking: Thinking,
@@ -62,6 +64,7 @@ impl CallWatch {
             listener,
             heard: AtomicU64::new(0),
             token: Mutex::default(),
+            is_over: AtomicBool::new(false),
             questions: Arc::default(),
             thinking: Thinking::default(),
         }
@@ -72,7 +75,12 @@ impl CallWatch {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
     }
 
-    /// Ends when there was progress, or a question was opened or closed.
+    /// Whether it has to end, whatever the server is about to say.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Ends when there was progress, a question was opened or closed, or the call has to end.
     pub(super) async fn news(&self) {
         self.questions.news.notified().await;
     }
@@ -155,6 +163,11 @@ impl Drop for Open {
 impl CallEar for CallWatch {
     fn pause(&self) -> Box<dyn Any + Send> {
         Box::new(Open::now(self.clock, &self.questions))
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.questions.news.notify_one();
     }
 }
 

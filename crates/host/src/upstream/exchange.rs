@@ -239,6 +239,10 @@ impl Upstream {
         let answer = live.link.request(&live.session, request);
         tokio::pin!(answer);
         loop {
+            if watch.is_over() {
+                let observed = Observed::Closed("the server was stopped".to_owned());
+                return Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into());
+            }
             // Time that somebody else spends over a question is not the server's.
             let now = self.clock.mono();
             let end = deadline + watch.spent_on_questions(now);

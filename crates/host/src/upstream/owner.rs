@@ -4,7 +4,7 @@
 use super::dial::{Dialed, Opening};
 use super::second::{self, Retired, Second};
 use super::{Live, Upstream, catalog, micros};
-use crate::transport::{BoxFuture, Incoming, Link, Session};
+use crate::transport::{BoxFuture, Incoming, Link, Session, Underway};
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use gripfast_core::failure::classify::classify;
@@ -15,8 +15,8 @@ use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal, Role};
 use gripfast_wire::envelope::Message;
 use gripfast_wire::{Outcome, codes};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -40,6 +40,8 @@ pub(super) struct Owner {
     closing: Closing,
     pub(super) inbox: Option<mpsc::Receiver<Incoming>>,
     errands: Option<AbortHandle>,
+    /// The calls of every link that was in use, for as long as somebody calls on it.
+    calls: Vec<Weak<Underway>>,
     /// The link beside the present one.
     pub(super) second: Option<Second>,
     /// Links that were replaced, in use by the calls that began on them.
@@ -110,6 +112,7 @@ pub(super) async fn own(upstream: Arc<Upstream>) {
         closing: Closing::default(),
         inbox: None,
         errands: None,
+        calls: Vec::new(),
         second: None,
         retired: Vec::new(),
         leaving: Closing::default(),
@@ -198,6 +201,11 @@ impl Owner {
             Action::DropSecond => self.drop_second(),
             Action::HangUpRetired { epoch } => self.hang_up_retired(epoch),
             Action::Measure { epoch } => self.measure(epoch),
+            Action::EndCalls => {
+                for calls in self.calls.drain(..).filter_map(|calls| calls.upgrade()) {
+                    calls.end_all();
+                }
+            }
             Action::Probe { epoch, probe } => {
                 let upstream = Arc::clone(&self.upstream);
                 if let Some(live) = self.upstream.live() {
@@ -313,6 +321,10 @@ impl Owner {
 
     /// Tells the session in use what it is to know, and hears from it; no longer the one before.
     pub(super) fn run_errands(&mut self, live: Arc<Live>) {
+        // A renewed session goes on with those of its link.
+        let present = Arc::downgrade(&live.underway);
+        self.calls.retain(|calls| calls.strong_count() > 0 && !calls.ptr_eq(&present));
+        self.calls.push(present);
         self.upstream.wishes.begin_session(live.epoch, self.upstream.offers(&live), live.calls.clone());
         let errands = tokio::spawn(Arc::clone(&self.upstream).run_errands(live));
         if let Some(old) = self.errands.replace(errands.abort_handle()) {

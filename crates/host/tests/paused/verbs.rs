@@ -4,6 +4,7 @@ use crate::world::*;
 use gripfast::{Event, Host, SpawnError, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;
+use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
 async fn f01_stop_start_reconnect_reload_do_what_they_say() {
@@ -34,7 +35,7 @@ async fn f01_discover_asks_all_in_parallel_and_a_failing_one_is_a_row() {
     add(&host, "slow", spec(), &slow);
     add(&host, "slower", spec(), &slower);
     host.spawn_broken("broken", "unknown key `comand`").unwrap();
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     let rows = host.discover(Duration::from_secs(2)).await;
     assert_eq!(before.elapsed(), Duration::from_secs(2), "in parallel");
     let shape: Vec<_> = rows.iter().map(|row| (row.server.as_str(), row.catalog.is_ok())).collect();
@@ -124,6 +125,31 @@ async fn f04_an_outage_is_told_once_however_often_it_is_dialed() {
     }
     assert!(server.dials() > 10);
     assert_eq!(changes, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f01_calls_go_on_for_ten_seconds_after_stop_and_no_longer_on_whatever_link_they_are() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.always(Act::Hang);
+    let begin = |key: &'static str| {
+        let host = host.clone();
+        tokio::spawn(async move { call(&host, "act", key).await })
+    };
+    let on_the_old_link = begin("old");
+    settle().await;
+    host.reconnect("it").unwrap();
+    until(&host, State::Ready).await;
+    let on_the_present_one = begin("new");
+    settle().await;
+    assert_eq!((server.dials(), server.in_flight()), (2, 2));
+    let begun = Instant::now();
+    host.stop("it").unwrap();
+    for calling in [on_the_old_link, on_the_present_one] {
+        let error = calling.await.unwrap().unwrap_err();
+        assert_eq!((error.code.word(), error.outcome.word()), ("outcome_unknown", "unknown"), "{error}");
+        assert_eq!(begun.elapsed().as_secs(), 10);
+    }
+    assert_eq!((server.in_flight(), server.cancelled()), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]

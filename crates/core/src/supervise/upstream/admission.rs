@@ -162,7 +162,7 @@ impl Upstream {
     /// How many of those who wait would get an answer now. It is enough to wake one of them, who then makes room for the
     /// next; when a link came up, they need not go one after another.
     pub fn can_be_answered(&self) -> u32 {
-        let free = self.spec.max_in_flight.saturating_sub(self.in_flight);
+        let free = self.spec.max_in_flight.saturating_sub(self.on_link);
         let answers = match &self.link {
             Link::Ready(ready) if ready.suspect.is_none() => free,
             Link::Ready(_) => 0,
@@ -342,8 +342,9 @@ impl Upstream {
         Ticket { call, epoch, link: self.join_link() }
     }
 
+    /// Calls that were left behind on a link that is gone take nothing from the present one.
     fn has_free_slot(&self) -> bool {
-        self.in_flight < self.spec.max_in_flight
+        self.on_link < self.spec.max_in_flight
     }
 }
 

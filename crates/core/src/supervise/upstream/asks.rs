@@ -78,11 +78,10 @@ impl Upstream {
             }
             Link::Ready(_) | Link::Renewing { .. } => self.finish_drain(),
             Link::Connecting { .. } => {
-                self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                self.be_stopped();
+                self.be_stopped(Some(Manner::AtOnce));
             }
             Link::Dormant | Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => {
-                self.be_stopped();
+                self.be_stopped(None);
             }
         }
         self.drop_second();
@@ -91,11 +90,15 @@ impl Upstream {
     }
 
     pub(super) fn finish_drain(&mut self) {
-        self.actions.push_back(Action::HangUp(Manner::Politely));
-        self.be_stopped();
+        self.be_stopped(Some(Manner::Politely));
     }
 
-    fn be_stopped(&mut self) {
+    fn be_stopped(&mut self, hang_up: Option<Manner>) {
+        // A request over HTTP does not end with its link.
+        if self.in_flight > 0 {
+            self.actions.push_back(Action::EndCalls);
+        }
+        self.actions.extend(hang_up.map(Action::HangUp));
         self.link = Link::Stopped;
         self.hang_up_retired();
     }

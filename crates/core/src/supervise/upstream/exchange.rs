@@ -165,6 +165,8 @@ pub enum Action {
     },
     /// Drop the link, or the dial that is under way.
     HangUp(Manner),
+    /// End the calls under way, on whatever link they are: they had the time that they have after a stop.
+    EndCalls,
     /// Ask the server whether it listens; report `ProbeEnded`.
     Probe {
         /// The present epoch.

@@ -234,7 +234,7 @@ impl Upstream {
                     | CatalogState::Fresh => None,
                 };
                 let due = [
-                    ready.keepalive.wake_at(self.in_flight),
+                    ready.keepalive.wake_at(self.on_link),
                     ready.proven_at,
                     ready.suspect,
                     catalog_due,

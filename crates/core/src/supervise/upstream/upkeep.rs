@@ -55,7 +55,7 @@ impl Upstream {
             // Asked, or being asked: the answer's own deadline takes over.
             ready.suspect = Some(now + self.spec.keepalive.timeout);
         }
-        if suspicion_due || ready.keepalive.is_due(now, self.in_flight) {
+        if suspicion_due || ready.keepalive.is_due(now, self.on_link) {
             self.probe(now);
         }
     }
