@@ -22,7 +22,7 @@ struct Set {
     from: &'static [&'static str],
     runtime: Runtime,
     /// What the system itself has to have.
-    system: Option<Program>,
+    system: &'static [Program],
 }
 
 /// A program of the system's own, and Debian's name for it.
@@ -38,12 +38,14 @@ struct Peer {
 }
 
 /// Where the variants are, in `testkit`.
-const ENUMS: [&str; 5] = ["Peer", "Package", "Client", "Suite", "Browser"];
+const ENUMS: [&str; 6] = ["Peer", "Package", "Client", "Suite", "Browser", "Keyring"];
 
 #[derive(Clone, Copy)]
 enum Runtime {
     Node,
     Python,
+    /// The system's own programs are all that it takes.
+    System,
 }
 
 const SETS: &[Set] = &[
@@ -56,7 +58,7 @@ const SETS: &[Set] = &[
         ],
         from: &["package.json", "package-lock.json"],
         runtime: Runtime::Node,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "conformance",
@@ -66,28 +68,28 @@ const SETS: &[Set] = &[
         ],
         from: &["conformance/package.json", "conformance/package-lock.json"],
         runtime: Runtime::Node,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "py1",
         peers: &[Peer { name: "python-v1", variant: "PythonV1" }],
         from: &["requirements-v1.txt"],
         runtime: Runtime::Python,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "py2",
         peers: &[Peer { name: "python-v2", variant: "PythonV2" }],
         from: &["requirements-v2.txt"],
         runtime: Runtime::Python,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "inspector",
         peers: &[Peer { name: "inspector", variant: "Inspector" }],
         from: &["inspector/package.json", "inspector/package-lock.json"],
         runtime: Runtime::Node,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "npm-servers",
@@ -97,7 +99,7 @@ const SETS: &[Set] = &[
         ],
         from: &["servers/package.json", "servers/package-lock.json"],
         runtime: Runtime::Node,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "py-servers",
@@ -107,31 +109,39 @@ const SETS: &[Set] = &[
         ],
         from: &["requirements-servers.txt"],
         runtime: Runtime::Python,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "py-sqlite",
         peers: &[Peer { name: "mcp-server-sqlite", variant: "Sqlite" }],
         from: &["requirements-sqlite.txt"],
         runtime: Runtime::Python,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "py-schemathesis",
         peers: &[Peer { name: "schemathesis", variant: "Schemathesis" }],
         from: &["requirements-schemathesis.txt"],
         runtime: Runtime::Python,
-        system: None,
+        system: &[],
     },
     Set {
         dir: "browser",
         peers: &[Peer { name: "chromium", variant: "Chromium" }],
         from: &["browser/package.json", "browser/package-lock.json"],
         runtime: Runtime::Node,
-        system: Some(Program {
-            names: &["chromium", "chromium-browser", "google-chrome"],
-            package: "chromium",
-        }),
+        system: &[Program { names: &["chromium", "chromium-browser", "google-chrome"], package: "chromium" }],
+    },
+    Set {
+        dir: "keyring",
+        peers: &[Peer { name: "gnome-keyring", variant: "Gnome" }],
+        from: &[],
+        runtime: Runtime::System,
+        system: &[
+            Program { names: &["dbus-daemon"], package: "dbus-daemon" },
+            Program { names: &["gnome-keyring-daemon"], package: "gnome-keyring" },
+            Program { names: &["secret-tool"], package: "libsecret-tools" },
+        ],
     },
 ];
 
@@ -209,7 +219,7 @@ fn tests_that_name(variants: &[&str], file: &str, text: &str) -> Vec<String> {
 
 impl Set {
     fn install(&self, workspace: &Workspace) -> Result<(), String> {
-        if let Some(program) = &self.system {
+        for program in self.system {
             program.install()?;
         }
         let fixtures = workspace.root.join("crates/testkit/peers");
@@ -238,6 +248,7 @@ impl Set {
                 }
                 quiet(&mut pip)?;
             }
+            Runtime::System => {}
         }
         std::fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
     }
@@ -247,6 +258,7 @@ impl Set {
         let mut stamp = match self.runtime {
             Runtime::Node => quiet(Command::new("node").arg("--version"))?,
             Runtime::Python => quiet(Command::new("python3").arg("--version"))?,
+            Runtime::System => String::new(),
         };
         for file in self.from {
             stamp.push_str(&read(&fixtures.join(file))?);

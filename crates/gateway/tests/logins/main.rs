@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod device;
+#[cfg(target_os = "linux")]
+mod keyring;
 mod page;
 
 use gripfast_testkit::authority::{Authority, Manners, visit_and_return};
@@ -20,14 +22,21 @@ struct Desk {
     dir: TempDir,
     /// Where the program is that asks the keyring, if there is one.
     keyring: Option<TempDir>,
+    /// What else its programs find in their environment.
+    env: Vec<(String, String)>,
 }
 
-/// What `secret-tool` does as far as we ask it; locked, if somebody locks it.
+/// What `secret-tool` does as far as we ask it; locked, if somebody locks it. Then it says nothing, as the real one.
 #[cfg(unix)]
 const KEYRING: &str = r#"#!/bin/sh
 here=$(dirname "$0")
-[ -e "$here/locked" ] && { echo "secret-tool: Cannot get secret of a locked object" >&2; exit 1; }
+locked() { [ -e "$here/locked" ]; }
 case "$1 $*" in
+    "lookup "*) locked && exit 1 ;;
+    "store "*) locked && { echo "secret-tool: Cannot create an item in a locked collection" >&2; exit 1; } ;;
+esac
+case "$1 $*" in
+    "search search application gripfast kind logins") [ -e "$here/secret" ] && echo "[/1]" ;;
     "lookup lookup application gripfast kind logins") cat "$here/secret" 2>/dev/null ;;
     "store store --label "*" application gripfast kind logins") cat > "$here/secret" ;;
     *) echo "secret-tool: what is $*?" >&2; exit 2 ;;
@@ -45,7 +54,7 @@ impl Desk {
         let dir = tempfile::tempdir().unwrap();
         let config = format!("[servers.notes]\nurl = {:?}\ntransport = \"http\"\n", authority.mcp());
         std::fs::write(dir.path().join("gripfast.toml"), config).unwrap();
-        Self { dir, keyring: None }
+        Self { dir, keyring: None, env: Vec::new() }
     }
 
     fn gripfast(&self, args: &[&str]) -> Command {
@@ -56,6 +65,7 @@ impl Desk {
             let path = std::env::var("PATH").unwrap();
             command.env("PATH", format!("{}:{path}", keyring.path().display()));
         }
+        command.envs(self.env.iter().cloned());
         command
     }
 
@@ -64,15 +74,20 @@ impl Desk {
     fn with_keyring(authority: &Authority) -> Self {
         use std::os::unix::fs::PermissionsExt;
         let mut desk = Self::with(authority);
-        let config = desk.dir.path().join("gripfast.toml");
-        let text = std::fs::read_to_string(&config).unwrap();
-        std::fs::write(&config, format!("[gateway]\nlogin_key = \"keyring\"\n{text}")).unwrap();
+        desk.seal_by_keyring();
         let keyring = tempfile::tempdir().unwrap();
         let program = keyring.path().join("secret-tool");
         std::fs::write(&program, KEYRING).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         desk.keyring = Some(keyring);
         desk
+    }
+
+    /// Has logins sealed with a key in the keyring.
+    fn seal_by_keyring(&self) {
+        let config = self.dir.path().join("gripfast.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, format!("[gateway]\nlogin_key = \"keyring\"\n{text}")).unwrap();
     }
 
     fn serve(&self) -> Gateway {
@@ -229,7 +244,7 @@ async fn e04_a_login_that_is_sealed_with_a_key_in_the_keyring_needs_the_keyring_
     drop(gateways);
     std::fs::write(keyring.join("locked"), "").unwrap();
     let gateway = desk.serve();
-    desk.until_said(&gateway, "Cannot get secret of a locked object");
+    desk.until_said(&gateway, "the keyring is locked");
     std::fs::remove_file(keyring.join("locked")).unwrap();
     desk.until_state(&gateway, "ready");
     assert_eq!(authority.counts().thefts, 0);

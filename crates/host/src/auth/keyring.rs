@@ -23,12 +23,35 @@ pub(super) async fn find() -> io::Result<Option<String>> {
     let (program, args) = ("security", ["find-generic-password", "-s", "gripfast", "-a", "logins", "-w"]);
     let said = ask(program, &args, "").await?;
     // Whether there is none, or it cannot be asked. `security` has a code for the former, `secret-tool` says nothing.
-    let none = if cfg!(target_os = "macos") { said.code == Some(44) } else { said.complaint.is_empty() };
+    let none = match said.code {
+        Some(44) => cfg!(target_os = "macos"),
+        Some(1) => cfg!(not(target_os = "macos")) && said.complaint.is_empty(),
+        Some(_) | None => false,
+    };
     match said.code {
         Some(0) => Ok(Some(said.text)),
+        _ if none && is_locked_away().await? => Err(io::Error::other("the keyring is locked")),
         _ if none => Ok(None),
         _ => Err(complaint(program, &said)),
     }
+}
+
+/// Whether the entry is there and cannot be read. `secret-tool lookup` says nothing in that case either, but `search` names
+/// what is locked. `security` tells the two apart by itself.
+async fn is_locked_away() -> io::Result<bool> {
+    #[cfg(not(target_os = "macos"))]
+    {
+        let program = "secret-tool";
+        let said = ask(program, &[&["search"][..], &ATTRIBUTES].concat(), "").await?;
+        match (said.code, said.text.is_empty(), said.complaint.is_empty()) {
+            (_, false, _) => Ok(true),
+            (Some(0), true, true) => Ok(false),
+            // It went away between two questions; that says nothing about what it holds.
+            (_, true, _) => Err(complaint(program, &said)),
+        }
+    }
+    #[cfg(target_os = "macos")]
+    Ok(false)
 }
 
 /// Keeps this there. It is told on stdin: what stands on a command line can be seen by others.
