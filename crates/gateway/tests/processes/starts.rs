@@ -21,22 +21,6 @@ async fn b03_a_child_that_exits_at_once_is_parked_with_its_exit_code_and_its_las
 }
 
 #[tokio::test]
-async fn b03_a_child_that_is_dead_before_it_is_spoken_to_is_told_by_its_exit_code_too() {
-    let stage = Stage::new();
-    // Whether its end or its closed pipe is noticed first is chance, so there are several.
-    let names: Vec<String> = (0..16).map(|number| format!("hasty-{number}")).collect();
-    for name in &names {
-        let mut spec = stage.shell("exit 3");
-        spec.supervision.restart.max = 1;
-        stage.host.spawn(name, spec).unwrap();
-    }
-    for name in &names {
-        let cause = stage.state(name, State::Parked).await.supervision.cause.unwrap();
-        assert_eq!(cause, "exited with code 3", "{name}");
-    }
-}
-
-#[tokio::test]
 async fn b03_a_call_wakes_a_parked_server_but_not_twice_in_five_seconds() {
     let stage = Stage::new();
     let starts = stage.file("starts");

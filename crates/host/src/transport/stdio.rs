@@ -448,6 +448,41 @@ fn last(bytes: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn b03_a_child_that_is_dead_before_it_is_spoken_to_is_told_by_its_exit_code() {
+        let program = crate::transport::process::Program::of("/bin/sh", None);
+        let (tree, pipes) = ProcessTree::start(&program, |child| {
+            // Its pipes stay open for a while after its end.
+            child.args(["-c", "sleep 60 & exit 3"]);
+        })
+        .unwrap();
+        let (inbox, _owner) = Inbox::new();
+        let surroundings = Surroundings { inbox, stderr: Arc::default(), max_message: 1 << 20 };
+        let link = StdioLink::over(tree, pipes, surroundings);
+        // Nothing is written any more, and how it ended is told in a moment.
+        link.writer().unwrap().closed().await;
+        let hello = Outgoing {
+            id: 1,
+            method: "initialize".to_owned(),
+            message: envelope::request(1, "initialize", None),
+            name: None,
+            headers: Vec::new(),
+            during: During::Handshake,
+            sent: Arc::default(),
+            listener: None,
+        };
+        let session = Session { era: gripfast_wire::Era::Legacy, id: None, version: None };
+        let Err(trouble) = link.request(&session, hello).await else { panic!("it is dead") };
+        assert_eq!(
+            trouble.evidence,
+            Evidence::unsent(
+                During::Handshake,
+                Observed::Exited { code: Some(3), signal: None, last_words: None }
+            )
+        );
+    }
+
     #[test]
     fn a_pretty_printed_message_becomes_one_line_and_nothing_else_changes() {
         let message = b"{\n  \"a\": \"x\\ny\",\r\n \"b\": 1.0e+5 }".to_vec();
