@@ -17,7 +17,7 @@ use crate::row::{Order, Progress};
 Times are of this machine and this run: compare them with each other and with the server's own start-up, not with \
 another run. Counts hold everywhere. The exit code is 1 if one of them is not what it must be.
 
-A run takes about four minutes. Rows that a promised time is read from run alone, the others four at a time. With \
+A run takes about five minutes. Rows that a promised time is read from run alone, the others four at a time. With \
 --write the page is written after every row, so that a run that is broken off leaves what it has.
 
 With --long each fault lasts as long as it is known for, and what is quick strikes a thousand times. No row goes on \
