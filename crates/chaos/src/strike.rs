@@ -78,7 +78,13 @@ impl Strike {
             }
             Act::Junk => {
                 for how in ["junk", "half_frame"].into_iter().cycle().take(20) {
-                    through_gateway(load, json!({ "how": how })).await;
+                    // One that hangs has nothing more to show.
+                    if tokio::time::timeout(self.limit, through_gateway(load, json!({ "how": how })))
+                        .await
+                        .is_err()
+                    {
+                        break;
+                    }
                 }
                 Ok(Instant::now())
             }
@@ -165,7 +171,7 @@ impl Strike {
             Act::HugeFrame | Act::FloodStderr => {
                 // Over when the call is; how it ends is no part of what is measured.
                 if let Some(call) = scene.misbehaving.take() {
-                    let _ = call.await;
+                    let _ = tokio::time::timeout(self.limit, call).await;
                 }
                 Ok(struck)
             }
