@@ -108,7 +108,10 @@ impl SigningKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, UnparsedPublicKey};
+    use ring::signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
+        UnparsedPublicKey,
+    };
     use serde_json::Value;
 
     fn now() -> Wall {
@@ -149,4 +152,45 @@ mod tests {
             assert!(why.contains("no private key") && !why.contains("s3cret"), "{why}");
         }
     }
+
+    #[test]
+    fn an_assertion_by_rsa_is_signed_whichever_form_the_key_is_kept_in() {
+        let whole = base64::engine::general_purpose::STANDARD.decode(RSA).unwrap();
+        // What is within the form that names the algorithm is the older form, which does not.
+        let older = base64::engine::general_purpose::STANDARD.encode(&whole[26..]);
+        for (label, key) in [("PRIVATE KEY", RSA), ("RSA PRIVATE KEY", older.as_str())] {
+            let pem = format!("-----BEGIN {label}-----\n{key}\n-----END {label}-----\n");
+            let key = SigningKey::from_pem(&pem).unwrap();
+            let SigningKey::Rs256(pair) = &key else { panic!("{}", key.algorithm()) };
+            let said = key.assert("robot", None, "https://id.example.com", now()).unwrap();
+            let (signed, signature) = said.rsplit_once('.').unwrap();
+            let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public().as_ref());
+            public.verify(signed.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).unwrap()).unwrap();
+            let header = URL_SAFE_NO_PAD.decode(signed.split('.').next().unwrap()).unwrap();
+            let header: Value = serde_json::from_slice(&header).unwrap();
+            assert_eq!((&header["alg"], &header["kid"]), (&json!("RS256"), &Value::Null));
+        }
+    }
+
+    // Made with openssl for this test, and of no use elsewhere: nothing here can make keys of this kind.
+    const RSA: &str = concat!(
+        "MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQDClQlcAuqj8V3gP6p3N4d8Ho5ZePyBS6b+qucE7Vqy",
+        "TlCg+6MBTEWHstqB/M365jFUBYxpC6zOpSoHwVisJ0bePlCQ2tiRftJlxD6ZLd3jJMehdQREwQ2fVcsQpvTJlF1w9S8W",
+        "NPThJ+tG9h4arVIZ6h0cz+7zORSzKzNYS6N+FJanBEioCdt2+A55YbYJpadu5IlVmQUqiHCNUP5fwkiHd2i97GuHn/s4",
+        "Bk1XwPy//3fZ9hPAT94wS2lEOvtxD8wg7qCIyZgaFtWxq2ZU3PveDmR9fotiCgffR3dbT8uTCuJvlvVkiJu//IWGMjCx",
+        "OKxS7TUGBr5jdE9XnzNYZMNFAgMBAAECggEADurOkiF+HA3twLqYxrV420zbZGQYVZA3b/gpqFDK/nbvCvxnoXqXrQDK",
+        "7CK1ptm9Z9/aBRaaS6hRWdFaiy4iqniUBBrm9faHSjp6gxNHWrnP3SKjrmKveOrim7b09rw7UqTVVIpASL+e86x8H9bw",
+        "P6DZVQNi4f4bBmZWNBtuYASxSgphDEicaSADOQJ6SUfOJ4IWj18xj9r/d3Z23oweJmLVNe1Cl03Ua+gAU0CVPYidezc8",
+        "aPwShv5soNz4rTs/f98GIRzdpaBwJif9t3Vz/PT2BVn6zykRzU6DmKnj//EUY12wf9p4tbqZceEEM5YbKfi6V9Myq44P",
+        "TmMbZ8P1AQKBgQDqU2YV6SeCbCFfBRvlnDOYa9yNDxMhXTapnNLJwSXBowW94ssZE2nh4pJbPr3zYIDC4Venkq9qw2WR",
+        "IRyoYYLIZ6N/w8YNTWN+xFbaxi9TMLHVmeCuFOw8NL2jzle4C2+/VrzNoFKE1a9w+NcAewTzopTfwL+azDUQb4eASl2l",
+        "AQKBgQDUlIyAFXUvImH8TYAGhr0t4tRQ1XVYpbATEKXUeIzf1JX3ZkIsTLoUteXdUkzhZQFWK1GRBMa0ATlgE9pdMKYI",
+        "i6a3PTzGRlVeT3iZzRzKMi+BE+T8inuJvUxlFqg5jJHilK0rudGBW7tfJfZI5+j19+02z5McKg5ZzLj50nVKRQKBgCk6",
+        "kUyroEr/UYPRd04YBK/90mlzTI9jQjnnoOLkvArs7xaw78EyvD+FSPELAgrvYNhpI64VTg3/4T/+zncF6SfvrEHPpWoz",
+        "wpzMWOfXVP5TJAcMMw8OGV6ifPd0V9THFltZHJElcz9yBZNgBRxNiNqBMaaI2G2ZHoEMzo+RBhcBAoGAc2jijncX06sa",
+        "/1sj8mccNdk741bACoyJdxBGt39rG+nSMSp3Ko3NSIkobmvMCWJIw3tpIQ4ywm8Xsy2UE5vhyCnpLPo2EH8GwdjrZLSS",
+        "uMNePvmKDAEy6Ki43PjcA8JpQVXuXhrXvx8KLrHxb8tYEpGzW1p+R4Adomse0aKMwvECgYAeatSPTfVqcH27TmSsDuJD",
+        "9qefO8Hg8+bvee7KRNbHgkxQmdkyzBesD9AMS7qFb5wLA4ccirmpL/Ucijuhlld3ptkQr9t90m8aBeZOWw3oGmO1v0WG",
+        "KuJaSLHhNpxd3q5j9RBmh7UQGjdgJUD9Ool6c0mojwBvsOC1IK3Hqq7cUg==",
+    );
 }
