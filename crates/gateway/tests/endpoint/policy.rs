@@ -1,8 +1,10 @@
 //! What some may see and use and others may not: absent from lists, and unknown when asked for.
 
 use crate::client::{Legacy, Modern, call, names};
-use crate::scene::{Scene, at, demo, demo_with};
+use crate::scene::{Scene, at, demo, demo_with, file_of};
+use gripfast::config::Config;
 use gripfast_demo::Options;
+use gripfast_gateway::reload::Reloader;
 use serde_json::{Value, json};
 
 /// What is denied to the clients of this machine, in all three lists.
@@ -149,4 +151,33 @@ async fn g01_no_way_of_spelling_a_uri_leads_around_a_rule() {
         let followed = client.asks("resources/subscribe", json!({ "uri": uri })).await;
         assert!(followed["error"].is_object(), "{uri}: {followed}");
     }
+}
+
+/// G01, G03
+#[tokio::test]
+async fn g01_g03_lists_and_budgets_of_a_changed_file_count_as_soon_as_it_is_taken() {
+    let demo = demo().await;
+    let before = at("demo", &demo.url(), "legacy", &[]);
+    let scene = Scene::with(&before).await;
+    let file = scene.state_dir().join("gripfast.toml");
+    let written = |text: &str| {
+        std::fs::write(&file, file_of(text)).unwrap();
+        Config::load(&file).unwrap()
+    };
+    let reloader = Reloader::new(scene.host.clone(), file.clone(), written(&before));
+    let client = Legacy::meets(&scene.http).await;
+    let says = |name: &str| call(name, json!({ "text": "x" }));
+    assert!(client.asks("tools/call", says("demo__echo")).await["result"].is_object());
+    written(&format!("{before}{LOCAL}\n[budgets.few]\ncalls = 1\nwithin = \"1h\"\n"));
+    reloader.reload().await.unwrap();
+    let denied = client.asks("tools/call", call("demo__counter", json!({}))).await;
+    assert_eq!(denied["error"]["code"], -32602, "{denied}");
+    let first = client.asks("tools/call", says("demo__echo")).await;
+    assert_eq!(first["result"]["isError"], json!(null), "what was spent is forgotten: {first}");
+    let second = client.asks("tools/call", says("demo__echo")).await;
+    assert_eq!(second["result"]["_meta"]["gripfast/failure"]["code"], "budget_exceeded", "{second}");
+    written(&before);
+    reloader.reload().await.unwrap();
+    let again = client.asks("tools/call", call("demo__counter", json!({}))).await;
+    assert!(again["result"].is_object(), "{again}");
 }
