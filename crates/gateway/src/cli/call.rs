@@ -71,6 +71,11 @@ fn through(
         match client.call(server, tool, arguments).await? {
             Called::Answered(response) => match client::outcome(&response) {
                 Some(Outcome::Result(result)) => client::failure(result).map_or(Ok(response.clone()), Err),
+                // The gateway was asked for a tool that it did not list, and it does not have it.
+                Some(Outcome::Error(error)) if client::is_unknown_tool(&error) => {
+                    let unknown = client::unknown_tool(server, tool, &[]);
+                    Err(client.denied(server, tool).await.unwrap_or(unknown))
+                }
                 Some(Outcome::Error(_)) | None => Ok(response),
             },
             Called::Unknown(failure) => Err(client.denied(server, tool).await.unwrap_or(failure)),

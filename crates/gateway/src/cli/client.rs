@@ -12,7 +12,7 @@ use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use bytes::Bytes;
 use gripfast::config::suggest;
-use gripfast::wire::envelope::{self, Message};
+use gripfast::wire::envelope::{self, ErrorObject, Message};
 use gripfast::wire::era::RequestContext;
 use gripfast::wire::headers::{self, ParamHeaders};
 use gripfast::wire::patch::{Object, Patch};
@@ -235,7 +235,13 @@ pub(crate) fn failure(result: &RawValue) -> Option<Failure> {
     Some(Failure::passed_on(text, &Value::Object(part.clone())))
 }
 
-fn unknown_tool(server: &str, tool: &str, its: &[&Offer]) -> Failure {
+/// Whether the gateway says that it knows no such tool.
+pub(crate) fn is_unknown_tool(error: &ErrorObject<'_>) -> bool {
+    let error: Option<Value> = serde_json::from_str(error.raw.get()).ok();
+    error.is_some_and(|error| error["data"]["code"] == Code::UnknownTool.word())
+}
+
+pub(crate) fn unknown_tool(server: &str, tool: &str, its: &[&Offer]) -> Failure {
     let hint = match suggest::nearest(tool, its.iter().map(|offer| offer.name.as_str())) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("`gripfast tools {server}` lists its tools"),

@@ -160,6 +160,17 @@ fn exit_codes_are_those_of_the_contract() {
 }
 
 #[test]
+fn a_tool_of_a_server_that_shows_none_is_denied_by_the_config_and_not_by_the_server() {
+    let (sandbox, running) = scene_of(&(stdio("demo", &[]) + "tools = { deny = ['*'] }\n"));
+    assert_snapshot!(ask(&sandbox, &running, &["call", "demo", "echo"]), @"
+    exit 6
+    --- stderr
+    error: tool `echo` of upstream `demo` may not be called: denied by `*` in servers.demo.tools.deny
+      hint: `gripfast policy test local demo echo` explains it
+    ");
+}
+
+#[test]
 fn a_failure_for_programs_is_the_gateways() {
     let (sandbox, running) = scene();
     assert_snapshot!(ask(&sandbox, &running, &["call", "demo", "crash", "-o", "json"]), @r#"
