@@ -8,6 +8,7 @@ mod words;
 
 pub(crate) use clients::{Client, Entry, Root, named};
 
+use super::address::GatewayUrl;
 use super::args::{Form, Global, Output};
 use super::config;
 use super::edit;
@@ -97,7 +98,9 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         document = parsed(&path)?;
     }
     let mut found = look(args.from);
-    merge(&mut found, &mut document);
+    // Whatever is wrong with the config or the environment is not the matter here.
+    let own = GatewayUrl::meant(global, None).unwrap_or_default();
+    merge(&mut found, &mut document, &own);
     match args.output.form {
         Form::Json => screen.json(&report(&found))?,
         Form::Text => {
@@ -214,12 +217,12 @@ fn servers<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<(&'t str, &'t Tree
 }
 
 /// Puts what was taken into the document, each under a name of its own.
-fn merge(found: &mut [Found], document: &mut DocumentMut) {
+fn merge(found: &mut [Found], document: &mut DocumentMut, own: &GatewayUrl) {
     let mut placed: Vec<(String, String)> = Vec::new();
     for Found { client, servers, .. } in found {
         for Server { taken, name } in servers.iter_mut().flatten() {
             let Ok(table) = &taken.table else { continue };
-            if is_gripfast(table) {
+            if is_gripfast(&taken.name, table, own) {
                 taken.table = Err("is gripfast itself".to_owned());
                 continue;
             }
@@ -281,12 +284,16 @@ fn usable(table: &Table) -> Result<(), String> {
     }
 }
 
-/// A client that was connected to gripfast before.
-fn is_gripfast(table: &Table) -> bool {
+/// A client that was connected to gripfast before, by its name or by where it leads: a gateway behind itself would ask
+/// itself for ever.
+fn is_gripfast(name: &str, table: &Table, own: &GatewayUrl) -> bool {
     let text = |key: &str| table.get(key).and_then(Item::as_str).unwrap_or_default();
     let command = Path::new(text("command")).file_stem().is_some_and(|stem| stem == "gripfast");
     let serves = table.get("args").is_none_or(|args| !args.to_string().contains("demo-server"));
-    (command && serves) || text("url").ends_with(":7331/mcp")
+    let url = text("url").replace("://localhost", "://127.0.0.1");
+    let leads_here =
+        [own.to_string().as_str(), own.for_clients()].iter().any(|base| url == format!("{base}/mcp"));
+    (command && serves) || leads_here || url.ends_with(":7331/mcp") || name == "gripfast"
 }
 
 /// A name that our config accepts, as near as can be.

@@ -484,3 +484,20 @@ fn files_that_cannot_be_used() {
     For more information, try '--help'.
     ");
 }
+
+#[test]
+fn a_gateway_is_not_put_behind_itself_wherever_it_listens() {
+    let cursor = r#"{"mcpServers": {"hub": {"url": "http://localhost:8080/mcp"}, "gripfast": {"url": "https://mcp.example.com/mcp"}, "other": {"url": "http://127.0.0.1:8081/mcp"}}}"#;
+    let sandbox = home(&[("home/.cursor/mcp.json", cursor)]);
+    let sandbox = sandbox.file("gripfast.toml", "[gateway]\nlisten = '127.0.0.1:8080'\n");
+    let output = sandbox.command(&["import", "--write"]).env_remove("GRIPFAST_URL").output().unwrap();
+    assert_snapshot!(sandbox.ran(output), @"
+    exit 0
+    --- stderr
+    Cursor: [DIR]/home/.cursor/mcp.json
+      - hub is gripfast itself
+      - gripfast is gripfast itself
+      + other
+    1 server added to `./gripfast.toml`
+    ");
+}
