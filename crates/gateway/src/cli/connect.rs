@@ -13,7 +13,7 @@ use super::render::Screen;
 use super::stop::{Failure, Stop};
 use clap::Args;
 use entry::Wanted;
-use gripfast::config::ProcessEnvironment;
+use gripfast::config::{Config, ProcessEnvironment};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -51,8 +51,21 @@ pub(crate) fn run(global: &Global, args: &ConnectArgs, screen: &mut Screen) -> R
     if args.undo {
         undo(client, &wanted, &path, text, screen)
     } else {
-        connect(client, &wanted, &path, text, screen)
+        let exit = connect(client, &wanted, &path, text, screen)?;
+        if asks_who_it_is(global) {
+            screen.hint(
+                "this gateway lets in whom it knows: `gripfast keys add NAME` makes a key, which the client's entry \
+                 has to send as `Authorization: Bearer KEY`",
+            )?;
+        }
+        Ok(exit)
     }
+}
+
+/// Whether the gateway of the config asks its clients who they are.
+fn asks_who_it_is(global: &Global) -> bool {
+    let config = config::find(global.config.as_deref()).ok().and_then(|path| Config::load(&path).ok());
+    config.is_some_and(|config| config.gateway.access.asks())
 }
 
 fn connect(

@@ -333,3 +333,29 @@ fn a_file_that_makes_no_sense_is_left_alone() {
     ");
     assert_eq!(file(&sandbox, "home/.cursor/mcp.json"), "{\"mcpServers\": []}");
 }
+
+#[test]
+fn what_somebody_added_to_the_entry_stays_when_it_leads_somewhere_else() {
+    let json = "{\n  \"mcpServers\": {\n    \"gripfast\": { \"command\": \"gripfast\", \"url\": \"http://127.0.0.1:1/mcp\", \"headers\": {\"Authorization\": \"Bearer k\"} }\n  }\n}\n";
+    let sandbox = home("home/.cursor/mcp.json", json);
+    connect(&sandbox, &["cursor"]);
+    assert_snapshot!(file(&sandbox, "home/.cursor/mcp.json"), @r#"
+    {
+      "mcpServers": {
+        "gripfast": { "url": "http://127.0.0.1:7331/mcp", "headers": {"Authorization": "Bearer k"} }
+      }
+    }
+    "#);
+    assert!(connect(&sandbox, &["cursor"]).contains("is connected already"));
+    let vibe = "[[mcp_servers]]\nname = \"gripfast\"\ntransport = \"http\"\nurl = \"http://127.0.0.1:1/mcp\"\nheaders = { Authorization = \"Bearer k\" }\n";
+    let sandbox = home("home/.vibe/config.toml", vibe);
+    connect(&sandbox, &["vibe"]);
+    assert_eq!(file(&sandbox, "home/.vibe/config.toml"), vibe.replace(":1/mcp", ":7331/mcp"));
+}
+
+#[test]
+fn a_gateway_that_asks_who_its_clients_are_says_that_they_need_a_key() {
+    let sandbox =
+        home("home/.cursor/mcp.json", "{}\n").file("gripfast.toml", "[gateway]\nauth = { keys = true }\n");
+    assert!(connect(&sandbox, &["cursor"]).contains("`gripfast keys add NAME` makes a key"));
+}

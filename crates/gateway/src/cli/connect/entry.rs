@@ -124,15 +124,43 @@ impl Wanted {
             self.0.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
         );
         match servers.get(NAME) {
-            Some(known) if known.value().is_some_and(|value| self.says(&value.to_string())) => {
-                return Ok(before.to_owned());
-            }
-            Some(known) => known.set_value(entry),
+            Some(known) => match known.object_value() {
+                // What somebody added to it is theirs.
+                Some(known) if self.is_said_by(&known) => return Ok(before.to_owned()),
+                Some(known) => self.set_in(&known),
+                None => known.set_value(entry),
+            },
             None => {
                 servers.append(NAME, entry);
             }
         }
         Ok(root.to_string())
+    }
+
+    /// Whether an entry says all of this already, however it is laid out.
+    fn is_said_by(&self, known: &CstObject) -> bool {
+        self.0.iter().all(|(key, value)| says(known, key, value))
+            && self.others().all(|key| known.get(key).is_none())
+    }
+
+    /// Has an entry say this, and leaves its other members alone.
+    fn set_in(&self, known: &CstObject) {
+        for (key, value) in &self.0 {
+            match known.get(key) {
+                Some(_) if says(known, key, value) => {}
+                Some(member) => member.set_value(value.clone()),
+                None => {
+                    known.append(key, value.clone());
+                }
+            }
+        }
+        self.others().filter_map(|key| known.get(key)).for_each(|member| member.remove());
+    }
+
+    /// Members that would lead somewhere else than ours do.
+    fn others(&self) -> impl Iterator<Item = &'static str> {
+        let is_ours = |key: &str| self.0.iter().any(|(ours, _)| *ours == key);
+        ["command", "args", "url", "serverUrl", "httpUrl"].into_iter().filter(move |key| !is_ours(key))
     }
 
     fn put_into_toml(&self, client: &Client, before: &str) -> Result<String, String> {
@@ -166,19 +194,27 @@ impl Wanted {
         if servers.iter().any(is_said) {
             return Ok(before.to_owned());
         }
-        servers.retain(|entry| !is_ours(entry));
-        servers.push(wanted);
+        if let Some(known) = servers.iter_mut().find(|entry| is_ours(entry)) {
+            // What somebody added to it is theirs.
+            known.extend(wanted);
+        } else {
+            servers.push(wanted);
+        }
         Ok(document.to_string())
     }
 
     fn entries(&self) -> Vec<(String, Tree)> {
         self.0.iter().map(|(key, value)| ((*key).to_owned(), tree(value))).collect()
     }
+}
 
-    /// Whether an entry says this already, however it is laid out.
-    fn says(&self, json: &str) -> bool {
-        Tree::parse(json, "entry.json".as_ref()).is_ok_and(|theirs| theirs == Tree::Table(self.entries()))
-    }
+/// Whether a member has this value, however it is written.
+fn says(known: &CstObject, key: &str, value: &CstInputValue) -> bool {
+    let said = known.get(key).and_then(|member| member.value());
+    said.is_some_and(|said| {
+        let whole = format!("{{\"it\": {said}}}");
+        Tree::parse(&whole, "entry.json".as_ref()).is_ok_and(|whole| whole.get("it") == Some(&tree(value)))
+    })
 }
 
 fn tree(value: &CstInputValue) -> Tree {

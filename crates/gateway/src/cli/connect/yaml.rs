@@ -28,9 +28,13 @@ impl Slot<'_> {
     /// The text with the entry in it, after all others.
     pub(super) fn put(self, before: &str, entry: &[(String, Tree)]) -> Result<String, String> {
         let tree = read(before)?;
-        if self.held(&tree).any(|held| *held == self.whole(entry)) {
+        let held = self.held(&tree).next().map(Tree::entries).unwrap_or_default();
+        if !held.is_empty() && entry.iter().all(|ours| held.contains(ours)) {
             return Ok(before.to_owned());
         }
+        // What somebody added to it is theirs.
+        let theirs = held.iter().filter(|(key, _)| entry.iter().all(|(ours, _)| ours != key));
+        let entry: &[(String, Tree)] = &entry.iter().chain(theirs).cloned().collect::<Vec<_>>();
         let cleared = self.take_out(before)?;
         let wanted = self.with(read(&cleared)?, entry)?;
         let text = File::of(&cleared)?.put(self, entry)?;
@@ -143,7 +147,14 @@ fn written(value: &Tree) -> String {
         Tree::Number(number) => number.clone(),
         Tree::Text(text) if is_plain(text) => text.clone(),
         Tree::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
-        Tree::Null | Tree::List(_) | Tree::Table(_) => "null".to_owned(),
+        Tree::Null => "null".to_owned(),
+        Tree::List(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Tree::Table(entries) => {
+            let said = entries
+                .iter()
+                .map(|(key, value)| format!("{}: {}", serde_json::Value::from(key.as_str()), written(value)));
+            format!("{{ {} }}", said.collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
@@ -446,9 +457,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_says_something_else_is_replaced() {
-        let before = "extensions:\n  gripfast:\n    uri: http://elsewhere\n    old: |\n      two\n      lines\n  b:\n    cmd: sh\n";
-        assert_eq!(put(SLOT, before), format!("extensions:\n  b:\n    cmd: sh\n{OURS}"));
+    fn an_entry_that_leads_elsewhere_leads_here_and_keeps_what_somebody_added() {
+        let before = "extensions:\n  gripfast:\n    uri: http://elsewhere\n    headers:\n      Authorization: Bearer x\n    \
+                      tools: [a, 1]\n  b:\n    cmd: sh\n";
+        let theirs = "    headers: { \"Authorization\": \"Bearer x\" }\n    tools: [a, 1]\n";
+        assert_eq!(put(SLOT, before), format!("extensions:\n  b:\n    cmd: sh\n{OURS}{theirs}"));
     }
 
     #[test]
