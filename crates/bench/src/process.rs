@@ -45,6 +45,11 @@ impl Process {
 
     /// Asks it to end and waits until it has.
     pub(crate) fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// The same for whoever has it.
+    pub(crate) fn end(&mut self) -> Result<()> {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

@@ -164,6 +164,13 @@ impl Nginx {
     }
 }
 
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Its workers would outlive a master that is killed.
+        let _ = self.process.end();
+    }
+}
+
 fn nginx_config(home: &Path, port: u16, server: u16) -> String {
     let home = home.display();
     // As root it would give its workers to somebody who may not read our files.
