@@ -209,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn a_credential_that_a_peer_repeats_while_it_refuses_it_is_told_to_nobody() {
+        let said = "bad key ghp_0123456789abcdef";
+        let http = |status| answered(status, None, said, false);
+        let rpc = Observed::Rpc(RpcError { code: -32000, message: said.to_owned() });
+        for observed in [http(400), http(401), http(500), rpc, Observed::Closed(said.to_owned())] {
+            let told = format!("{:?}", call(observed));
+            assert!(!told.contains("ghp_"), "{told}");
+        }
+    }
+
+    #[test]
     fn d01_a_404_with_a_session_is_expiry_and_without_one_is_not() {
         assert!(is_expiry(&call(answered(404, None, "", true))));
         assert!(!is_expiry(&call(answered(404, None, "", false))));

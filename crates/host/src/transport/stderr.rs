@@ -98,6 +98,15 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_like_a_token_is_kept_nowhere() {
+        let ring = StderrRing::default();
+        ring.push(b"cannot log in with ghp_0123456789abcdef\n");
+        let shown = "cannot log in with ********************";
+        assert_eq!((ring.last(1), ring.last_words().as_deref()), (vec![shown.to_owned()], Some(shown)));
+        assert_eq!(ring.from(0).lines, [shown]);
+    }
+
+    #[test]
     fn g06_a_child_that_floods_stderr_costs_a_bounded_amount_of_memory() {
         let ring = StderrRing::default();
         for n in 0..10_000 {
