@@ -65,6 +65,19 @@ pub(super) struct Dialed {
     pub(super) heard: Vec<Incoming>,
 }
 
+impl Dialed {
+    /// Why it is gone, if it went meanwhile.
+    pub(super) fn lost(&self) -> Option<Failure> {
+        self.heard.iter().find_map(|heard| match heard {
+            Incoming::Lost(evidence) => Some(classify(evidence)),
+            Incoming::Message(_)
+            | Incoming::Question { .. }
+            | Incoming::StreamRefused { .. }
+            | Incoming::Junk { .. } => None,
+        })
+    }
+}
+
 /// The link of a handshake under way, so that whoever gives the handshake up can wait for the link's end.
 #[derive(Clone, Default)]
 pub(super) struct Opening(Arc<Mutex<Option<Arc<dyn Link>>>>);
@@ -95,9 +108,9 @@ pub(super) async fn while_hearing<T>(
     }
 }
 
-/// Notifications can be missed: everything is listed afresh when a link is put to use.
+/// Notifications can be missed: everything is listed afresh when a link is put to use. Its end cannot, and comes once.
 pub(super) fn keep(heard: &mut Vec<Incoming>, incoming: Incoming) {
-    if heard.len() < KEPT && !is_notification(&incoming) {
+    if matches!(incoming, Incoming::Lost(_)) || heard.len() < KEPT && !is_notification(&incoming) {
         heard.push(incoming);
     }
 }

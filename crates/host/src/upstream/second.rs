@@ -53,6 +53,14 @@ impl Owner {
 
     /// A second link is made, or is not.
     pub(super) fn take_second(&mut self, id: SecondId, role: Role, outcome: Result<Box<Made>, Failure>) {
+        let outcome = outcome.and_then(|made| match made.dialed.lost() {
+            // Dead before it was of use.
+            Some(failure) => {
+                self.leaving.close(made.dialed.live.link, None, Manner::AtOnce);
+                Err(failure)
+            }
+            None => Ok(made),
+        });
         let wanted = self.second.as_ref().is_some_and(|second| second.id == id);
         match outcome {
             // Given up the very moment it succeeded.
@@ -135,20 +143,18 @@ impl Owner {
     }
 
     /// What a spare says while it waits. Questions wait for the link's turn; only its liveness is confirmed.
-    pub(super) fn hear_second(&mut self, incoming: Option<Incoming>) {
+    pub(super) fn hear_second(&mut self, incoming: Incoming) {
         let Some(Second { id, state: State::Waiting(dialed) }) = &mut self.second else { return };
         match incoming {
-            Some(Incoming::Lost(evidence)) => {
+            Incoming::Lost(evidence) => {
                 let (id, failure) = (*id, classify(&evidence));
                 if let Some(State::Waiting(dialed)) = self.second.take().map(|second| second.state) {
                     self.leaving.close(dialed.live.link, None, Manner::AtOnce);
                 }
                 self.upstream.tell(Input::SecondDown { id, failure });
             }
-            Some(Incoming::Message(message)) if is_ping(&message) => reply(&dialed.live, &message),
-            Some(incoming) => keep(&mut dialed.heard, incoming),
-            // A link without a voice of its own; an inbox that stays open says nothing either.
-            None => dialed.inbox = mpsc::channel(1).1,
+            Incoming::Message(message) if is_ping(&message) => reply(&dialed.live, &message),
+            incoming => keep(&mut dialed.heard, incoming),
         }
     }
 
@@ -183,11 +189,14 @@ impl Upstream {
 }
 
 /// What the spare says, while there is one that waits.
-pub(super) async fn heard(second: &mut Option<Second>) -> Option<Incoming> {
-    match second {
-        Some(Second { state: State::Waiting(dialed), .. }) => dialed.inbox.recv().await,
-        Some(Second { state: State::Making(_), .. }) | None => std::future::pending().await,
+pub(super) async fn heard(second: &mut Option<Second>) -> Incoming {
+    if let Some(Second { state: State::Waiting(dialed), .. }) = second
+        && let Some(incoming) = dialed.inbox.recv().await
+    {
+        return incoming;
     }
+    // There is none, or it is a link without a voice of its own.
+    std::future::pending().await
 }
 
 /// Takes what a replaced link says unasked, so that it is never stuck with it. Calls that began on it go on

@@ -3,7 +3,7 @@
 use crate::world::*;
 use gripfast::config::{Argument, RestoreCall, ServerSpec, Template};
 use gripfast::wire::log::LogLevel;
-use gripfast::{CallOptions, Code, Host, Restored, State};
+use gripfast::{CallOptions, Code, Host, Restored, SpareState, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
 use std::time::Duration;
@@ -62,9 +62,33 @@ async fn d04_a_spare_and_a_replacement_have_heard_it_before_they_take_over() {
     until_logins(&server, 4).await;
 }
 
+/// B02, F03
+#[tokio::test(start_paused = true)]
+async fn b02_a_spare_that_dies_while_it_is_told_is_no_spare() {
+    let mut spared = marked(&["login"]);
+    spared.supervision.spare = true;
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Process));
+    server.next_acts([Act::Answer, Act::Hang]);
+    add(&host, "it", spared, &server);
+    until_logins(&server, 2).await;
+    server.lose(1).await;
+    let told = host.status_of("it").unwrap().supervision.spare;
+    assert_eq!(told, Some(SpareState::Starting));
+    // It is given half of `timeouts.connect`, and is then made again.
+    until_logins(&server, 3).await;
+    until_spare(&host, SpareState::Ready).await;
+    assert_eq!(server.open_links(), [0, 2]);
+}
+
+async fn until_spare(host: &Host, state: SpareState) {
+    while host.status_of("it").unwrap().supervision.spare != Some(state) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Marked calls are filled in on another thread, which takes a while that no yielding waits for.
 async fn until_logins(server: &Server, times: u32) {
-    for _ in 0..1000 {
+    for _ in 0..60_000 {
         if server.executed("login") == times {
             break;
         }

@@ -254,6 +254,13 @@ impl Server {
         }
     }
 
+    /// One of its links is gone, and says so.
+    pub(crate) async fn lose(&self, link: usize) {
+        let inbox = self.life(|life| life.links[link].clone());
+        let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
+        inbox.put(Incoming::Lost(Evidence::sent(During::Call, ended))).await;
+    }
+
     pub(crate) fn forget_session(&self) {
         self.life(|life| life.session += 1);
     }
