@@ -125,10 +125,17 @@ impl Owner {
         let gone = self.upstream.gone.clone();
         let mut ending = false;
         loop {
-            while let Some(action) = self.upstream.with(|machine, _| machine.poll_action()) {
-                self.perform(action);
-            }
-            if ending && self.upstream.with(|machine, _| machine.poll_timeout().is_none()) {
+            // In one look: a call that ends in between may give us something to do, and leave nothing to wait for.
+            let is_over = loop {
+                match self
+                    .upstream
+                    .with(|machine, _| (machine.poll_action(), machine.poll_timeout().is_none()))
+                {
+                    (Some(action), _) => self.perform(action),
+                    (None, nothing_is_due) => break ending && nothing_is_due,
+                }
+            };
+            if is_over {
                 break;
             }
             let due = self.arm();
