@@ -186,15 +186,15 @@ impl Credential {
         self.replaced(flight, refused).await
     }
 
-    /// Ends when somebody has logged in, or out, since the vault was last read.
+    /// Ends when somebody has logged in, or out, since the vault was last read before this began. All who wait find
+    /// out, whoever is first to read it again.
     pub(crate) async fn changed_elsewhere(&self) {
         let Source::Token { vault, .. } = &self.source else { return std::future::pending().await };
+        let seen = self.state().seen.clone();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = vault.stamp().await;
-            let mut state = self.state();
-            if state.seen.as_ref().is_some_and(|seen| *seen != now) {
-                state.seen = Some(now);
+            if seen.as_ref().is_some_and(|seen| *seen != now) {
                 return;
             }
         }

@@ -124,6 +124,8 @@ impl Owner {
     async fn run(mut self) {
         let gone = self.upstream.gone.clone();
         let mut ending = false;
+        // Looks for a login for as long as one is missing, whatever else happens meanwhile.
+        let mut login: Option<BoxFuture<'static, ()>> = None;
         loop {
             // In one look: a call that ends in between may give us something to do, and leave nothing to wait for.
             let is_over = loop {
@@ -145,12 +147,17 @@ impl Owner {
                     None => std::future::pending().await,
                 }
             };
-            let needs_login = self.upstream.state() == State::NeedsLogin;
-            let dialer = Arc::clone(&self.upstream.settings().dialer);
+            if self.upstream.state() != State::NeedsLogin {
+                login = None;
+            } else if login.is_none() {
+                let dialer = Arc::clone(&self.upstream.settings().dialer);
+                login = Some(Box::pin(async move { dialer.credential_mended().await }));
+            }
             tokio::select! {
                 () = timer => self.upstream.with(|machine, now| machine.handle_timeout(now)),
                 () = self.upstream.nudge.notified() => {}
-                () = dialer.credential_mended(), if needs_login => {
+                () = made(&mut login) => {
+                    login = None;
                     self.upstream.ask(Ask::CauseChanged);
                 }
                 Some(report) = self.tasks.join_next() => {
@@ -389,6 +396,13 @@ impl Drop for Owner {
 async fn heard(inbox: &mut Option<mpsc::Receiver<Incoming>>) -> Option<Incoming> {
     match inbox {
         Some(inbox) => inbox.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn made(login: &mut Option<BoxFuture<'static, ()>>) {
+    match login {
+        Some(login) => login.await,
         None => std::future::pending().await,
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::stage::{NAME, STUCK, Stage, call, until};
 use futures_util::future::join_all;
-use gripfast::config::{OAuthSpec, Template};
-use gripfast::{Code, Host, State};
+use gripfast::config::{Isolation, OAuthSpec, ServerSpec, Template};
+use gripfast::{CallOptions, Client, ClientKey, Code, Host, State};
 use gripfast_testkit::authority::{Authority, Manners};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -129,6 +129,40 @@ async fn e03_a_login_that_was_withdrawn_needs_a_person_and_says_so() {
     stage.log_in().await;
     until(&host, State::Ready).await;
     call(&host).await.unwrap();
+}
+
+/// E03, B03
+#[tokio::test]
+async fn e03_a_login_wakes_every_instance_that_waits_for_it() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.host_of(ServerSpec { isolation: Isolation::PerClient, ..stage.spec() });
+    until(&host, State::Ready).await;
+    let clients = ["one", "other"].map(|name| Client::one(ClientKey::new(name)));
+    let calls = async |client: &Client| {
+        let options = CallOptions { client: Some(client.clone()), ..CallOptions::default() };
+        let params = serde_json::value::to_raw_value(&serde_json::json!({ "name": "whoami" })).unwrap();
+        host.request_with(NAME, "tools/call", Some(params), options).await
+    };
+    for client in &clients {
+        calls(client).await.unwrap();
+    }
+    stage.authority.end_logins();
+    for client in &clients {
+        assert_eq!(calls(client).await.unwrap_err().code, Code::NeedsLogin);
+    }
+    assert_eq!(call(&host).await.unwrap_err().code, Code::NeedsLogin);
+    let own = || host.status_of(NAME).unwrap().instances.states;
+    let begun = Instant::now();
+    while own() != [(State::NeedsLogin, 2)] {
+        assert!(begun.elapsed() < STUCK, "{:?}", own());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stage.log_in().await;
+    until(&host, State::Ready).await;
+    while own() != [(State::Ready, 2)] {
+        assert!(begun.elapsed() < 2 * STUCK, "{:?}", own());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// E04
