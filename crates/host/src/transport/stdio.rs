@@ -9,6 +9,7 @@ use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, StderrRing, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
+use gripfast_core::redact::mask_tokens;
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::held::extend_within;
@@ -369,10 +370,15 @@ impl Reader {
     async fn skip(&mut self, junk: &[u8]) {
         self.junk += 1;
         if self.junk == 10u64.pow(self.junk.ilog10()) {
-            let sample = String::from_utf8_lossy(&junk[..junk.len().min(120)]).into_owned();
-            self.inbox.put(Incoming::Junk { lines: self.junk, sample }).await;
+            self.inbox.put(Incoming::Junk { lines: self.junk, sample: sample(junk) }).await;
         }
     }
+}
+
+/// The beginning of a line, without what looks like a secret. Secrets are looked for before it is cut.
+fn sample(junk: &[u8]) -> String {
+    let beginning = String::from_utf8_lossy(&junk[..junk.len().min(StderrRing::LINE_BYTES)]);
+    mask_tokens(&beginning).chars().take(120).collect()
 }
 
 /// Lines of bounded length. Of an overlong line only its two ends are kept.
@@ -487,6 +493,16 @@ mod tests {
     fn a_pretty_printed_message_becomes_one_line_and_nothing_else_changes() {
         let message = b"{\n  \"a\": \"x\\ny\",\r\n \"b\": 1.0e+5 }".to_vec();
         assert_eq!(one_line(message), b"{   \"a\": \"x\\ny\",   \"b\": 1.0e+5 }\n");
+    }
+
+    #[test]
+    fn g07_what_a_server_writes_between_its_messages_is_shown_without_its_secrets() {
+        let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+        let noise = format!("listening; {}token {token}", " ".repeat(90));
+        let sample = sample(noise.as_bytes());
+        assert!(sample.starts_with("listening;") && sample.ends_with('*'), "{sample}");
+        assert!(!sample.contains("ghp_"), "{sample}");
+        assert_eq!(sample.chars().count(), 120);
     }
 
     #[tokio::test]
