@@ -1,6 +1,6 @@
 //! What a server says unasked, and what becomes of streams that are cut.
 
-use crate::script::{Act, Script, good_manners, say_text};
+use crate::script::{Act, Script, good_manners, open_ended, say_text};
 use crate::stage::{
     call, echo, eventually, legacy, modern, promptly, raw, ready_host, said, serve, spec, spec_over, status,
     until, until_tool,
@@ -9,6 +9,9 @@ use gripfast::config::UrlTransport;
 use gripfast::{CallOptions, Code, Event, Fate};
 use gripfast_demo::Options;
 use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn b05_a_changed_list_reaches_the_catalog_on_every_kind_of_stream() {
@@ -140,8 +143,7 @@ async fn a_server_may_ask_back_and_is_answered_on_the_session_it_asked_in() {
     let ping = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "ping" });
     let script = Script::new(move |heard| match heard.method.as_str() {
         "GET" => Act::SayAndHold(
-            [crate::script::open_ended("text/event-stream"), format!("data: {ping}\n\n").into_bytes()]
-                .concat(),
+            [open_ended("text/event-stream"), format!("data: {ping}\n\n").into_bytes()].concat(),
         ),
         _ if heard.json()["id"] == "q-1" => Act::Say(crate::script::response(202, &[], "")),
         _ => good_manners(heard),
@@ -153,4 +155,47 @@ async fn a_server_may_ask_back_and_is_answered_on_the_session_it_asked_in() {
     let answer = answers().next().unwrap();
     assert_eq!(answer.json()["result"], json!({}));
     assert_eq!(answer.header("mcp-session-id"), Some("s-1"));
+}
+
+#[tokio::test]
+async fn an_answer_is_picked_up_for_as_long_as_each_stream_brings_an_event() {
+    let asked = Mutex::new(json!(null));
+    let script = Script::new(move |heard| {
+        let events = |text: String| Act::Say([open_ended("text/event-stream"), text.into_bytes()].concat());
+        match (heard.rpc().as_str(), heard.header("last-event-id")) {
+            ("tools/call", _) => {
+                *asked.lock().unwrap() = heard.json()["id"].clone();
+                events("retry: 1\nid: 1\ndata:\n\n".to_owned())
+            }
+            (_, Some("6")) => {
+                let result = json!({ "content": [{ "type": "text", "text": "at last" }] });
+                let answer = json!({ "jsonrpc": "2.0", "id": *asked.lock().unwrap(), "result": result });
+                events(format!("id: 7\ndata: {answer}\n\n"))
+            }
+            (_, Some(last)) => events(format!("id: {}\ndata:\n\n", last.parse::<u32>().unwrap() + 1)),
+            (_, None) => good_manners(heard),
+        }
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let answer = call(&host, "act", json!({})).await.unwrap();
+    assert_eq!((said(&answer).as_str(), script.calls_of("tools/call").len()), ("at last", 1));
+}
+
+#[tokio::test]
+async fn d04_a_stream_that_says_nothing_and_ends_is_not_opened_again_without_a_pause() {
+    let opened = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&opened);
+    let script = Script::new(move |heard| match heard.method.as_str() {
+        "GET" => {
+            times.lock().unwrap().push(Instant::now());
+            Act::Say([open_ended("text/event-stream"), b"retry: 0\n\n".to_vec()].concat())
+        }
+        _ => good_manners(heard),
+    })
+    .await;
+    let _host = ready_host(spec(&script.url())).await;
+    eventually("it is opened again", || opened.lock().unwrap().len() >= 2).await;
+    let opened = opened.lock().unwrap();
+    assert!(opened[1] - opened[0] >= Duration::from_secs(1), "{:?}", opened[1] - opened[0]);
 }

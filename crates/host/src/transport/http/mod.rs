@@ -57,8 +57,10 @@ const FAREWELL_WITHIN: Duration = Duration::from_secs(2);
 /// A message that has no answer is taken quickly or not at all.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 const LARGEST_BATCH: usize = 1000;
-/// How often a cut answer stream is picked up again by its last event.
-const RESUMPTIONS: usize = 3;
+/// How often a cut answer stream is picked up again by its last event, if it brings no further one.
+const RESUMPTIONS_IN_VAIN: usize = 3;
+/// The least time between two resumptions, whatever the server asks for.
+const RESUMPTIONS_APART: Duration = Duration::from_millis(100);
 
 impl HttpLink {
     pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
@@ -153,7 +155,8 @@ impl HttpLink {
     ) -> Result<Bytes, Box<Trouble>> {
         let mut events = Events::of(response.into_body(), self.max_message);
         let mut last_event: Option<String> = None;
-        for _ in 0..=RESUMPTIONS {
+        let (mut retry, mut in_vain) = (Duration::ZERO, 0);
+        loop {
             let cut = match self.next_answer(&mut events, request).await {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => Observed::Closed("its event stream ended before the answer".to_owned()),
@@ -161,18 +164,23 @@ impl HttpLink {
                 // Picked up again, it would be the same.
                 Err(evidence) => return Err(evidence.into()),
             };
+            // A server may have its clients come back until it is done: each stream brings an event then.
+            in_vain = if events.last_event_id().is_some() { 0 } else { in_vain + 1 };
             last_event = events.last_event_id().map(str::to_owned).or(last_event);
+            retry = events.retry().unwrap_or(retry);
             let resumed = match &last_event {
-                Some(last) => self.resume(session, last, events.retry(), request.during).await,
-                None => None,
+                Some(last) if in_vain <= RESUMPTIONS_IN_VAIN => {
+                    let pause = if in_vain > 0 { retry.max(stream::FIRST_PAUSE) } else { retry };
+                    self.resume(session, last, pause, request.during).await
+                }
+                Some(_) | None => None,
             };
             match resumed {
                 Some(resumed) => events = resumed,
                 None => return Err(Evidence::sent(request.during, cut).into()),
             }
+            retry = retry.max(RESUMPTIONS_APART);
         }
-        let text = "its event stream ended before the answer, again and again".to_owned();
-        Err(Evidence::sent(request.during, Observed::Closed(text)).into())
     }
 
     async fn next_answer(&self, events: &mut Events, request: &Outgoing) -> Result<Option<Bytes>, Evidence> {
@@ -197,19 +205,20 @@ impl HttpLink {
         Ok(None)
     }
 
-    /// In the legacy era a cut stream can be picked up after its last event.
+    /// In the legacy era a cut stream can be picked up after its last event. Whoever waits for the answer says for how
+    /// long.
     async fn resume(
         &self,
         session: &Session,
         last_event: &str,
-        pause: Option<Duration>,
+        pause: Duration,
         during: During,
     ) -> Option<Events> {
         if session.era == Era::Modern {
             return None;
         }
-        if let Some(pause) = pause {
-            tokio::time::sleep(pause.min(FAREWELL_WITHIN)).await;
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
         let mut ask = self.ask(Method::GET, session, EVENTS, Vec::new());
         ask.headers.insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether the first stream of a link is open yet. Some servers ask there what a call wants to know, and what they ask
@@ -92,7 +92,8 @@ pub(super) async fn follow(link: &HttpLink, session: &Session, opening: WhileOpe
                     if heard_anything {
                         pause = FIRST_PAUSE;
                     }
-                    events.retry()
+                    // Who says nothing is not asked again and again, however little it asks to wait.
+                    events.retry().map(|retry| if heard_anything { retry } else { retry.max(FIRST_PAUSE) })
                 }
                 // A gateway on the way has a bad moment, or does not wait for a stream that is silent.
                 (408 | 409 | 425 | 429 | 500 | 502..=599, _) => {
@@ -133,7 +134,7 @@ async fn hear(link: &HttpLink, mut events: Events) -> (Events, bool) {
             Err(Evidence { observed: Observed::TooLarge(_), .. }) => continue,
             Ok(None) | Err(_) => return (events, heard_anything),
         };
-        heard_anything = true;
+        heard_anything |= !event.data.is_empty();
         let message = Bytes::from(event.data);
         // Answers to requests belong to their POSTs; here they can only be replays of old ones.
         if matches!(Message::parse(&message), Ok(Message::Request(_) | Message::Notification(_))) {
