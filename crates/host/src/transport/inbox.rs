@@ -28,7 +28,12 @@ pub enum Incoming {
     Lost(Evidence),
     /// The stream of unasked messages was refused, or the server could not be reached for it. The link
     /// itself may be gone too: this is worth a look.
-    StreamRefused(Evidence),
+    StreamRefused {
+        /// The session of the stream, which may be over: calls that began in it may still be under way.
+        session: Option<String>,
+        /// What was seen.
+        evidence: Evidence,
+    },
     /// The server keeps writing things that are not MCP.
     Junk {
         /// How many lines so far.

@@ -528,7 +528,7 @@ fn is_notification(incoming: &Incoming) -> bool {
         Incoming::Message(message) => matches!(Message::parse(message), Ok(Message::Notification(_))),
         Incoming::Question { .. }
         | Incoming::Lost(_)
-        | Incoming::StreamRefused(_)
+        | Incoming::StreamRefused { .. }
         | Incoming::Junk { .. } => false,
     }
 }

@@ -26,7 +26,8 @@ impl Upstream {
                 }
             }
             Incoming::Lost(evidence) => self.tell(Input::LinkDown { epoch, failure: classify(&evidence) }),
-            Incoming::StreamRefused(evidence) => match classify(&evidence) {
+            Incoming::StreamRefused { session, .. } if self.is_over(epoch, session.as_deref()) => {}
+            Incoming::StreamRefused { evidence, .. } => match classify(&evidence) {
                 // A server may decline the stream and be well otherwise.
                 Failure::Declined(_)
                 | Failure::Outdated(_)
@@ -49,6 +50,12 @@ impl Upstream {
                 self.observer.tell(self.clock.now(), Event::JunkSkipped { lines, sample });
             }
         }
+    }
+
+    /// Whether a session of the link in use is not the one in use.
+    fn is_over(&self, epoch: Epoch, session: Option<&str>) -> bool {
+        let live = self.live().filter(|live| live.epoch == epoch);
+        live.is_some_and(|live| live.session.id.as_deref() != session)
     }
 
     /// Asks whether the server is there, out of turn, and tells the machine.

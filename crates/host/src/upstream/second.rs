@@ -207,7 +207,7 @@ async fn hear_out(upstream: Arc<Upstream>, live: Arc<Live>, mut inbox: mpsc::Rec
             Incoming::Message(message) => reply(&live, &message),
             Incoming::Question { message, whose } => upstream.asked(&live, message, whose),
             // Its end is what it was replaced for.
-            Incoming::Lost(_) | Incoming::StreamRefused(_) | Incoming::Junk { .. } => {}
+            Incoming::Lost(_) | Incoming::StreamRefused { .. } | Incoming::Junk { .. } => {}
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Sessions that the server forgot: recognised in every form, renewed once for everybody, for every method.
 
-use crate::script::{Script, good_manners, say_json};
+use crate::script::{Act, Script, good_manners, open_ended, response, say_json, say_text};
 use crate::stage::{
-    NAME, call, count, echo, legacy, promptly, raw, ready_host, said, serve, spec, status, with,
+    NAME, call, count, echo, eventually, legacy, promptly, raw, ready_host, said, serve, spec, status, with,
 };
 use futures_util::future::join_all;
 use gripfast::{Code, Event, Fate};
@@ -10,7 +10,8 @@ use gripfast_demo::{Faults, SessionExpiry};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 const FORMS: [SessionExpiry; 6] = [
     SessionExpiry::NotFound,
@@ -138,9 +139,7 @@ async fn d02_a_server_that_refuses_every_session_is_told_so_once_and_no_loop_beg
 async fn d02_the_second_attempt_ends_with_its_own_error() {
     let expired = Arc::new(AtomicBool::new(true));
     let script = Script::new(move |heard| match heard.rpc().as_str() {
-        "tools/call" if expired.swap(false, Ordering::Relaxed) => {
-            crate::script::say_text(404, "Session not found")
-        }
+        "tools/call" if expired.swap(false, Ordering::Relaxed) => say_text(404, "Session not found"),
         "tools/call" => {
             let error = json!({ "code": -32602, "message": "no such thing" });
             say_json(200, &json!({ "jsonrpc": "2.0", "id": heard.json()["id"], "error": error }))
@@ -157,12 +156,12 @@ async fn d02_the_second_attempt_ends_with_its_own_error() {
 #[tokio::test]
 async fn d01_a_server_without_a_stream_that_answers_get_with_404_has_not_lost_the_session() {
     let script = Script::new(|heard| match heard.method.as_str() {
-        "GET" => crate::script::say_text(404, "Cannot GET /mcp"),
+        "GET" => say_text(404, "Cannot GET /mcp"),
         _ => good_manners(heard),
     })
     .await;
     let host = ready_host(spec(&script.url())).await;
-    crate::stage::eventually("the stream is asked for", || !script.with_method("GET").is_empty()).await;
+    eventually("the stream is asked for", || !script.with_method("GET").is_empty()).await;
     for _ in 0..20 {
         call(&host, "look", json!({})).await.unwrap();
     }
@@ -174,12 +173,12 @@ async fn d01_a_forgotten_session_is_noticed_on_the_stream_before_anybody_calls()
     let server = serve(legacy()).await;
     let tap = Script::in_front_of(server.addr()).await;
     let host = ready_host(spec(&tap.url())).await;
-    crate::stage::eventually("the stream is open", || !tap.with_method("GET").is_empty()).await;
+    eventually("the stream is open", || !tap.with_method("GET").is_empty()).await;
     server.add_tool("heard_on_the_stream").await;
     crate::stage::until_tool(&host, "heard_on_the_stream").await;
     server.forget_sessions();
     tap.cut();
-    crate::stage::eventually("a new session", || server.initializes() == 2).await;
+    eventually("a new session", || server.initializes() == 2).await;
     assert_eq!(echo(&host, "hi").await.as_deref(), Ok("hi"));
     assert_eq!(server.initializes(), 2);
 }
@@ -192,4 +191,55 @@ async fn a_politely_closed_link_gives_its_session_back() {
     host.shutdown().await;
     assert_eq!(tap.with_method("DELETE").len(), 1);
     assert_eq!(server.sessions(), 0);
+}
+
+#[tokio::test]
+async fn d02_what_the_stream_of_an_old_session_meets_is_not_charged_to_the_new_one() {
+    let (greeted, is_over) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
+    let over = Arc::clone(&is_over);
+    let script = Script::new(move |heard| {
+        let is_old = heard.header("mcp-session-id") == Some("s-1");
+        match (heard.method.as_str(), heard.rpc().as_str()) {
+            ("POST", "initialize") => {
+                let result = json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "script", "version": "1" } });
+                let body = json!({ "jsonrpc": "2.0", "id": heard.json()["id"], "result": result });
+                let session = format!("s-{}", greeted.fetch_add(1, Ordering::Relaxed) + 1);
+                let headers = [("content-type", "application/json"), ("mcp-session-id", session.as_str())];
+                Act::Say(response(200, &headers, &body.to_string()))
+            }
+            // Its calls are worked on for as long as they take.
+            ("POST", "tools/call") if heard.json()["params"]["arguments"]["hangs"] == true => {
+                Act::SayAndHold(Vec::new())
+            }
+            (_, _) if is_old && over.load(Ordering::Relaxed) => say_text(404, "session not found"),
+            ("GET", _) if is_old => {
+                Act::Say([open_ended("text/event-stream"), b"data: bye\n\n".to_vec()].concat())
+            }
+            ("GET", _) => Act::SayAndHold(open_ended("text/event-stream")),
+            (_, _) => good_manners(heard),
+        }
+    })
+    .await;
+    let mut patient = spec(&script.url());
+    patient.supervision.timeouts.call = Duration::from_secs(120);
+    let host = ready_host(patient).await;
+    let streams = |session| {
+        let streams = script.with_method("GET").into_iter();
+        streams.filter(|heard| heard.header("mcp-session-id") == Some(session)).count()
+    };
+    eventually("it listens", || streams("s-1") == 1).await;
+    let _hanging = tokio::spawn({
+        let host = host.clone();
+        async move { host.call(NAME, "act", Some(raw(&json!({ "hangs": true })))).await }
+    });
+    eventually("a call hangs", || script.calls_of("tools/call").len() == 1).await;
+    let before = streams("s-1");
+    is_over.store(true, Ordering::Relaxed);
+    call(&host, "act", json!({})).await.unwrap();
+    eventually("the old session's stream is refused", || streams("s-1") > before).await;
+    for _ in 0..20 {
+        call(&host, "act", json!({})).await.unwrap();
+    }
+    assert_eq!(script.calls_of("initialize").len(), 2);
 }

@@ -98,7 +98,7 @@ pub(super) async fn follow(link: &HttpLink, session: &Session, opening: WhileOpe
                 // A gateway on the way has a bad moment, or does not wait for a stream that is silent.
                 (408 | 409 | 425 | 429 | 500 | 502..=599, _) => {
                     let (evidence, _) = answer::refusal(response, Asked::with(session), During::Probe).await;
-                    link.inbox.put(News::StreamRefused(evidence)).await;
+                    link.inbox.put(refused(session, evidence)).await;
                     None
                 }
                 // It has no such stream, in whatever words: that says nothing about a session that is this
@@ -111,17 +111,21 @@ pub(super) async fn follow(link: &HttpLink, session: &Session, opening: WhileOpe
                 }
                 _ => {
                     let (evidence, _) = answer::refusal(response, Asked::with(session), During::Probe).await;
-                    return link.inbox.put(News::StreamRefused(evidence)).await;
+                    return link.inbox.put(refused(session, evidence)).await;
                 }
             },
             Err(evidence) => {
-                link.inbox.put(News::StreamRefused(evidence)).await;
+                link.inbox.put(refused(session, evidence)).await;
                 None
             }
         };
         tokio::time::sleep(retry.unwrap_or(pause).min(LONGEST_PAUSE)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+fn refused(session: &Session, evidence: Evidence) -> News {
+    News::StreamRefused { session: session.id.clone(), evidence }
 }
 
 /// Hands over what the stream says until it is cut or ends; both are picked up again.
