@@ -129,7 +129,10 @@ fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Wi
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
             Ok(_) => Witness::Gateway(url.clone()),
-            Err(failure) if args.gateway.url.is_some() => return Err(failure.into()),
+            // It is a gateway, which says no: nothing is started beside it.
+            Err(failure) if args.gateway.url.is_some() || failure.exit == Exit::Denied => {
+                return Err(failure.into());
+            }
             Err(failure) if reach::is_open(url.authority()).await => Witness::Stranger(failure),
             Err(_) => Witness::Nobody,
         })

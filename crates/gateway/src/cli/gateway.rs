@@ -195,6 +195,15 @@ impl<'u> Gateway<'u> {
 
     /// The answer as it should look. Whatever else listens there is not a gateway.
     pub(crate) fn read<'r, T: Deserialize<'r>>(&self, reply: &'r Reply) -> Result<T, Failure> {
+        if reply.is_unauthorized() && reply.refusal().is_some() {
+            let text = format!(
+                "the gateway at {} shows itself on its own machine, and to who has its token",
+                self.url
+            );
+            return Err(
+                Failure::new(Exit::Denied, text).with_hint("ask on that machine, or look at its dashboard")
+            );
+        }
         serde_json::from_slice(&reply.body).map_err(|_| self.no_gateway(&reply.summary()))
     }
 

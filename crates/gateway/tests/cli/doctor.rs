@@ -271,3 +271,20 @@ fn a_certificate_that_nobody_vouches_for() {
            do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
     ");
 }
+
+#[test]
+fn a_gateway_that_shows_itself_to_others_only_is_no_stranger() {
+    let refusal = r#"{"error":{"code":"unauthorized","text":"the admin token is needed"}}"#;
+    let head = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    let answer = format!("{head}content-length: {}\r\n\r\n{refusal}", refusal.len());
+    let gateway = answering(Box::leak(answer.into_boxed_str()));
+    let address = gateway.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
+    let config = format!("[gateway]\nlisten = {address:?}\n{}", stdio("demo", &[]));
+    let sandbox = Sandbox::with(&config);
+    for verb in ["doctor", "tools", "status", "events"] {
+        let output = sandbox.command(&[verb]).env_remove("GRIPFAST_URL").output().unwrap();
+        let ran = sandbox.ran(output);
+        assert!(!ran.to_string().contains("not a gripfast gateway"), "{verb}: {ran}");
+        assert!(ran.stdout.is_empty() && ran.code != Some(0), "{verb} does nothing else: {ran}");
+    }
+}
