@@ -36,7 +36,7 @@ case "$1 $*" in
     "store "*) locked && { echo "secret-tool: Cannot create an item in a locked collection" >&2; exit 1; } ;;
 esac
 case "$1 $*" in
-    "search search application gripfast kind logins") [ -e "$here/secret" ] && echo "[/1]" ;;
+    "search search application gripfast kind logins") if [ -e "$here/secret" ]; then echo "[/1]"; fi ;;
     "lookup lookup application gripfast kind logins") cat "$here/secret" 2>/dev/null ;;
     "store store --label "*" application gripfast kind logins") cat > "$here/secret" ;;
     *) echo "secret-tool: what is $*?" >&2; exit 2 ;;
