@@ -1,7 +1,8 @@
-// The admin API, and nothing else. Reading needs no permission; acting needs the admin token, which the
-// person pastes once and which lives as long as the tab.
+// The admin API, and nothing else. On the gateway's own machine reading needs no permission; acting, and reading from
+// elsewhere, needs the admin token, which the person pastes once and which lives as long as the tab.
 
 const TOKEN = "gripfast.token";
+const COME_BACK_AFTER = 3000;
 
 export class Refused extends Error {
   constructor(status, error) {
@@ -47,13 +48,59 @@ async function answer(response) {
   return body;
 }
 
-/** Follows what happens. The browser comes back by itself after a break, and gets what it missed. */
-export function follow({ told, connected, lost }) {
+/** Follows what happens, and after a break comes back for what it missed. */
+export function follow(listener) {
+  return token() ? followByHand(listener) : followByBrowser(listener);
+}
+
+function followByBrowser({ told, connected, lost }) {
   const events = new EventSource("/api/v1/events");
   events.onopen = connected;
   events.onerror = lost;
   events.onmessage = (message) => told(JSON.parse(message.data));
   return () => events.close();
+}
+
+/** The browser's own way has no place for a token. */
+function followByHand({ told, connected, lost }) {
+  const left = new AbortController();
+  let last = null;
+  const attend = async () => {
+    const headers = { ...bearer(), ...(last === null ? {} : { "last-event-id": last }) };
+    const response = await fetch("/api/v1/events", { headers, signal: left.signal });
+    if (!response.ok) return;
+    connected();
+    for await (const { id, data } of messages(response.body)) {
+      last = id ?? last;
+      if (data !== null) told(JSON.parse(data));
+    }
+  };
+  const goOn = async () => {
+    await attend().catch(() => {});
+    if (left.signal.aborted) return;
+    lost();
+    setTimeout(goOn, COME_BACK_AFTER);
+  };
+  goOn();
+  return () => left.abort();
+}
+
+/** The messages of a stream of events, each of which the gateway writes on one line. */
+async function* messages(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (text + value).split("\n\n");
+    text = blocks.pop();
+    for (const block of blocks) yield { id: field(block, "id"), data: field(block, "data") };
+  }
+}
+
+function field(block, name) {
+  const line = block.split("\n").find((line) => line.startsWith(`${name}:`));
+  return line === undefined ? null : line.slice(name.length + 1).trimStart();
 }
 
 export function server(name) {

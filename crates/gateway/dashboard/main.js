@@ -6,6 +6,7 @@ import { calls } from "./pages/calls.js";
 import { changes } from "./pages/changes.js";
 import { clients } from "./pages/clients.js";
 import { config } from "./pages/config.js";
+import { locked } from "./pages/locked.js";
 import { overview } from "./pages/overview.js";
 import { server } from "./pages/server.js";
 import { tryTool } from "./pages/try.js";
@@ -41,7 +42,7 @@ function show() {
   draw(document.getElementById("pages"), PAGES.filter(({ title }) => title).map(({ path, title }) =>
     h("a", { href: `#/${path}`, "aria-current": path === page.path ? "page" : null }, title)));
   draw(document.getElementById("connection"), connection());
-  draw(document.getElementById("page"), shown.view.draw());
+  draw(document.getElementById("page"), model.locked ? locked() : shown.view.draw());
 }
 
 function connection() {

@@ -6,10 +6,12 @@ const MOST_EVENTS = 500;
 const LOOK_EVERY = 5000;
 const AFTER_AN_EVENT = 150;
 
-export const model = { fleet: null, history: null, events: [], connected: false, trouble: null };
+/** `locked`: the gateway shows itself only to those who have its token. */
+export const model = { fleet: null, history: null, events: [], connected: false, trouble: null, locked: false };
 
 const listeners = new Set();
 let due = null;
+let leave = () => {};
 
 export function onChange(listener) {
   listeners.add(listener);
@@ -25,14 +27,23 @@ export async function look() {
   try {
     [model.fleet, model.history] = await Promise.all([read("status"), read("history")]);
     model.trouble = null;
+    model.locked = false;
   } catch (error) {
     model.trouble = error.message;
+    model.locked = error.status === 401;
   }
   changed();
 }
 
 export function begin() {
-  follow({
+  attend();
+  setInterval(() => document.hidden || look(), LOOK_EVERY);
+}
+
+/** Looks and follows from now on with the token that there is. */
+export function attend() {
+  leave();
+  leave = follow({
     connected: () => {
       model.connected = true;
       look();
@@ -51,7 +62,6 @@ export function begin() {
       }, AFTER_AN_EVENT);
     },
   });
-  setInterval(() => document.hidden || look(), LOOK_EVERY);
   look();
 }
 

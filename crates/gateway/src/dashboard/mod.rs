@@ -46,6 +46,7 @@ const ASSETS: &[Asset] = &[
     asset!("pages/changes.js", SCRIPT),
     asset!("pages/clients.js", SCRIPT),
     asset!("pages/config.js", SCRIPT),
+    asset!("pages/locked.js", SCRIPT),
     asset!("pages/overview.js", SCRIPT),
     asset!("pages/server.js", SCRIPT),
     asset!("pages/try.js", SCRIPT),

@@ -27,7 +27,7 @@ const PAGES = {
   nobody: "#/server/nobody",
 };
 
-const STORIES = { crash, reconnect, form, calls, approve, login, contents, keyboard, pages, mistakes };
+const STORIES = { crash, reconnect, elsewhere, form, calls, approve, login, contents, keyboard, pages, mistakes };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -77,6 +77,31 @@ async function reconnect() {
     return facts.some((fact) => /^stdio, pid \d+/.test(fact) && fact !== before);
   }, before, { timeout: PATIENCE });
   // The browser says so itself when it is refused.
+  page.expects(/401/);
+  await page.done();
+}
+
+/** As from another machine, where nothing can be read without the token. */
+async function elsewhere() {
+  const page = await open("#/", "light", async (page) => {
+    await page.route("**/api/v1/**", async (route) => {
+      if (await route.request().headerValue("authorization") === `Bearer ${token}`) return route.continue();
+      const error = { code: "unauthorized", text: "this needs the admin token" };
+      return route.fulfill({ status: 401, contentType: "application/json", body: JSON.stringify({ error }) });
+    });
+    await page.goto(`${url}/#/`);
+    await page.getByRole("heading", { name: "This gateway asks for its token" }).waitFor();
+    assert.deepEqual(await axeSays(page), []);
+    await page.getByRole("button", { name: "Enter the token" }).click();
+    const dialog = page.getByRole("dialog", { name: "Admin token" });
+    await dialog.getByLabel("Token").fill(token);
+    await dialog.getByRole("button", { name: "Use it" }).click();
+  });
+  await page.getByRole("row", { name: /steady/ }).locator(".badge", { hasText: "ready" }).waitFor();
+  // What happens is heard of, and not just looked up now and then.
+  await act("upstreams/steady/call", { tool: "crash" });
+  const happened = page.getByRole("region", { name: "What happened since you look" });
+  await happened.getByText(/is back after/).first().waitFor();
   page.expects(/401/);
   await page.done();
 }
@@ -247,7 +272,7 @@ async function axeSays(page) {
 }
 
 /** A page that remembers what went wrong on it. */
-async function open(hash, scheme = "light") {
+async function open(hash, scheme = "light", enter = (page) => page.goto(`${url}/${hash}`)) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme: scheme });
   page.setDefaultTimeout(PATIENCE);
   const said = [];
@@ -267,7 +292,7 @@ async function open(hash, scheme = "light") {
     const unexpected = said.filter((text) => !expected.some((pattern) => pattern.test(text)));
     assert.deepEqual(unexpected, [], "the console is silent");
   };
-  await page.goto(`${url}/${hash}`);
+  await enter(page);
   await page.getByText("● live").waitFor();
   return page;
 }

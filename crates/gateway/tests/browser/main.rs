@@ -27,6 +27,13 @@ async fn a_button_reconnects_a_server_once_the_token_is_given() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g05_from_another_machine_the_page_asks_for_the_token_and_then_follows() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("elsewhere").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_form_calls_a_tool() {
     if Browser::Chromium.require() {
         let scene = Scene::set().await;
