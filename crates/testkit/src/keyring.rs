@@ -25,6 +25,8 @@ const BUS: &str = r#"<busconfig><type>session</type><listen>unix:dir=DIR</listen
 const PASSWORD: &[u8] = b"of a test";
 /// It takes a moment; who has not come up by then never will.
 const STUCK: Duration = Duration::from_secs(60);
+/// One answer of `secret-tool` takes milliseconds.
+const ONE_ANSWER: Duration = Duration::from_secs(5);
 
 impl Keyring {
     /// Whether it can be used; a test that gets `false` ends.
@@ -131,19 +133,12 @@ impl Running {
         loop {
             let mut store = Command::new("secret-tool");
             store.args(["store", "--label", "a test", "application", "testkit"]).envs(self.env());
-            let mut store = store
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("secret-tool starts");
-            let _ = store.stdin.take().expect("it is piped").write_all(b"x");
-            let output = store.wait_with_output().expect("it ends");
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            if is_so(&said) && output.status.success() == said.is_empty() {
+            let store = store.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let said = within_its_time(store.spawn().expect("secret-tool starts"));
+            if said.as_deref().is_some_and(&is_so) {
                 return;
             }
-            assert!(Instant::now() < deadline, "it never came to this: {what}; it says: {said}");
+            assert!(Instant::now() < deadline, "it never came to this: {what}; it says: {said:?}");
         }
     }
 
@@ -161,4 +156,22 @@ impl Drop for Running {
         let _ = self.bus.kill();
         let _ = self.bus.wait();
     }
+}
+
+/// Has it keep something. What it says about that, which is nothing if it did; `None` if it hangs, as it may when its
+/// keyring comes and goes, or ends otherwise than it says.
+fn within_its_time(mut store: Child) -> Option<String> {
+    let _ = store.stdin.take().expect("it is piped").write_all(b"x");
+    let begun = Instant::now();
+    while store.try_wait().expect("it can be asked").is_none() {
+        if begun.elapsed() > ONE_ANSWER {
+            let _ = store.kill();
+            let _ = store.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = store.wait_with_output().expect("it has ended");
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    (output.status.success() == said.is_empty()).then_some(said)
 }

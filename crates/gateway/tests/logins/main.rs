@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
-const STUCK: Duration = Duration::from_secs(30);
+const STUCK: Duration = Duration::from_secs(60);
 
 /// A state directory and a config with one server.
 struct Desk {
