@@ -462,6 +462,7 @@ mod tests {
             // Its pipes stay open for a while after its end.
             child.args(["-c", "sleep 60 & exit 3"]);
         })
+        .await
         .unwrap();
         let (inbox, _owner) = Inbox::new();
         let surroundings = Surroundings { inbox, stderr: Arc::default(), max_message: 1 << 20 };

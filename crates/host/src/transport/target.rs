@@ -109,13 +109,14 @@ async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<
     if let Some(cwd) = cwd.as_ref().filter(|cwd| !Path::new(cwd).is_dir()) {
         return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
     }
-    let started = ProcessTree::start(&Program::of(&program, environment.get("PATH")), |child| {
+    let found = Program::of(&program, environment.get("PATH"));
+    let started = ProcessTree::start(&found, |child| {
         child.args(&filled_in).env_clear().envs(environment.iter());
         if let Some(cwd) = &cwd {
             child.current_dir(cwd);
         }
     });
-    let (tree, pipes) = started.map_err(|error| why_not_started(&error, &program))?;
+    let (tree, pipes) = started.await.map_err(|error| why_not_started(&error, &program))?;
     Ok(Arc::new(StdioLink::over(tree, pipes, surroundings)))
 }
 

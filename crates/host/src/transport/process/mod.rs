@@ -26,7 +26,6 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 
 /// How a child ended.
@@ -77,22 +76,25 @@ impl ProcessTree {
 
     /// Starts `program` as the leader of its own group. `prepare` says with which arguments, where and with what
     /// environment.
-    pub(crate) fn start(
+    ///
+    /// Whoever gives up on it ends the child, too.
+    pub(crate) async fn start(
         program: &Program,
         prepare: impl Fn(&mut Command),
     ) -> Result<(Self, Pipes), io::Error> {
-        // Until the child runs its own program, which on a busy machine takes a while, this thread stands still.
-        aside(|| {
-            let start = |mut command| {
-                prepare(&mut command);
-                Self::spawn(command)
-            };
-            match program.found().map(start) {
-                Some(Ok(started)) => Ok(started),
-                // The system's own search has the last word, also over what went wrong.
-                Some(Err(_)) | None => start(program.named()),
-            }
-        })
+        let prepared = |mut command| {
+            prepare(&mut command);
+            command
+        };
+        let (found, named) = (program.found().map(prepared), prepared(program.named()));
+        // Until the child runs its own program, which on a busy machine takes a while, the thread that starts it
+        // stands still. Calls need theirs.
+        let starting = tokio::task::spawn_blocking(move || match found.map(Self::spawn) {
+            Some(Ok(started)) => Ok(started),
+            // The system's own search has the last word, also over what went wrong.
+            Some(Err(_)) | None => Self::spawn(named),
+        });
+        starting.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     fn spawn(mut command: Command) -> Result<(Self, Pipes), io::Error> {
@@ -192,15 +194,6 @@ fn reap(mut child: Child) -> ExitWatch {
         let _ = tell.send(Some(ended));
     });
     ExitWatch(exit)
-}
-
-/// Does what keeps this thread for a moment, while another one takes over the tasks that wait for it. A program that
-/// has us on a single thread has chosen to wait.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        Ok(_) | Err(_) => work(),
-    }
 }
 
 /// What a failure to start means.

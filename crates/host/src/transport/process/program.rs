@@ -60,6 +60,7 @@ fn is_executable(_file: &Path) -> bool {
 mod tests {
     use super::super::{Exit, ProcessTree};
     use super::*;
+    use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -92,22 +93,37 @@ mod tests {
         put(&script, 0o755, "exit 7\n");
         for (dir, args) in [(&linked, &["-c", "[ $0 = tool ] && exit 7"][..]), (&script, &[])] {
             let path = format!("{}:/usr/bin:/bin", dir.path().display());
-            let started = ProcessTree::start(&Program::of("tool", Some(&path)), |child| {
+            let program = Program::of("tool", Some(&path));
+            let started = ProcessTree::start(&program, |child| {
                 child.args(args).env("PATH", &path);
             });
-            let (tree, _pipes) = started.unwrap();
+            let (tree, _pipes) = started.await.unwrap();
             assert_eq!(tree.exit().ended().await, Exit { code: Some(7), signal: None }, "{args:?}");
         }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn b08_while_a_child_is_being_started_the_calls_of_others_go_on() {
-        let (others, served) = mpsc::channel();
-        let starting = tokio::spawn(async move {
-            tokio::spawn(async move { others.send(()) });
+    #[test]
+    fn b08_while_a_child_is_being_started_the_calls_of_others_go_on() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // The only thread on which a child can be started has something else to do, until others were served.
+            let (served, others) = mpsc::channel();
+            let busy = tokio::task::spawn_blocking(move || others.recv_timeout(Duration::from_secs(60)));
             let program = Program::of("true", Some("/usr/bin:/bin"));
-            ProcessTree::start(&program, |_| served.recv_timeout(Duration::from_secs(60)).unwrap()).map(drop)
+            let is_up = Cell::new(false);
+            let starting = async {
+                let started = ProcessTree::start(&program, |_| {}).await;
+                is_up.set(true);
+                started
+            };
+            let serving = async {
+                assert!(!is_up.get(), "it was started by the thread that serves");
+                served.send(()).unwrap();
+            };
+            let (started, ()) = tokio::join!(biased; starting, serving);
+            started.unwrap();
+            busy.await.unwrap().unwrap();
         });
-        starting.await.unwrap().unwrap();
     }
 }
