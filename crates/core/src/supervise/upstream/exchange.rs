@@ -144,7 +144,7 @@ pub enum Action {
         epoch: Epoch,
     },
     /// Make a second link beside the present one, with the handshake; a replacement is listed too. Report
-    /// `SpareUp`, or call [`Upstream::take_over`]; or report `SecondDown`.
+    /// `SpareUp`, or call [`take_over`](super::Upstream::take_over); or report `SecondDown`.
     DialSecond {
         /// Its number.
         id: SecondId,
