@@ -120,6 +120,10 @@ impl Case<'_> {
             ("config_error", None) if self.by_gateway && self.is_command(spec) => {
                 self.elsewhere(spec, lookup)
             }
+            (_, None) if self.by_gateway && self.seen.is_none() => self.ill(
+                "the gateway that runs does not have it: it goes by another config",
+                "`gripfast status` shows what it has; with `--config`, doctor does without it",
+            ),
             (_, None) => self.outside(),
         }
     }
@@ -347,6 +351,16 @@ mod tests {
         let Diagnosis { ok, cause, step, evidence, .. } = case.diagnosed(&Path(path));
         let step = step.unwrap_or_else(|| "nothing".to_owned());
         format!("{}: {cause}\ndo: {step}\nseen: {}", if ok { "well" } else { "ill" }, evidence.join(" / "))
+    }
+
+    #[test]
+    fn a_gateway_that_goes_by_another_config_is_told_from_a_server_that_fails() {
+        let entry = entry("command = 'sh'");
+        let case =
+            Case { name: "a", entry: Some(&entry), seen: None, by_gateway: true, reach: Reach::NotTried };
+        let Diagnosis { ok, cause, .. } = case.diagnosed(&Path("/bin:/usr/bin"));
+        assert!(!ok);
+        assert_eq!(cause, "the gateway that runs does not have it: it goes by another config");
     }
 
     #[test]
