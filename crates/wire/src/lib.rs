@@ -23,6 +23,7 @@
 //! | [`log`] | how severe a log message is |
 //! | [`trace`] | the trace that a request is part of |
 //! | [`subscriptions`] | what is followed, and what tells of it |
+//! | [`held`] | bytes that wait for the rest of their message |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
 //! Nesting depth is bounded by memory only, never by the stack: values are skipped by an iterative scanner

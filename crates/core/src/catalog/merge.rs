@@ -164,7 +164,8 @@ impl Menu {
     pub fn servers(&self) -> BTreeSet<&str> {
         let lists = [&self.tools, &self.resources, &self.templates, &self.prompts];
         let entries = lists.into_iter().flat_map(|list| &list.entries);
-        entries.map(|entry| self.sources[entry.source].server.as_str()).collect()
+        let sources: BTreeSet<usize> = entries.map(|entry| entry.source).collect();
+        sources.into_iter().map(|source| self.sources[source].server.as_str()).collect()
     }
 
     /// The same menu without what is not shown. Everything keeps its name, so that one name means one thing

@@ -192,8 +192,8 @@ impl Gateway {
             capabilities["logging"] = json!({});
         }
         let has_apps = menu.menu.sources.iter().any(|source| !source.linked.is_empty());
-        let mut declared = self.host.extensions();
-        declared.retain(|extended| menu.menu.servers().contains(extended.server.as_str()));
+        let (servers, mut declared) = (menu.menu.servers(), self.host.extensions());
+        declared.retain(|extended| servers.contains(extended.server.as_str()));
         if let Some(extensions) = extensions::union(era, &declared, has_apps) {
             capabilities["extensions"] = extensions;
         }

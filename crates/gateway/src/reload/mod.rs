@@ -268,14 +268,20 @@ mod tests {
         assert_eq!(seen, [false, false, false, false, true, false, false, true]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_was_written_between_the_reading_and_the_watching_is_taken() {
+    /// One that goes by an empty config.
+    fn reloader() -> (tempfile::TempDir, Reloader) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("gripfast.toml");
         std::fs::write(&path, "").expect("written");
         let used = Config::load(&path).expect("an empty config");
-        std::fs::write(&path, "[servers.new]\ncommand = \"true\"\ndisabled = true\n").expect("written");
-        let reloader = Reloader::new(Host::builder().build(), path, used);
+        (folder, Reloader::new(Host::builder().build(), path, used))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_between_the_reading_and_the_watching_is_taken() {
+        let (_folder, reloader) = reloader();
+        let new = "[servers.new]\ncommand = \"true\"\ndisabled = true\n";
+        std::fs::write(reloader.path(), new).expect("written");
         let taken = async {
             while reloader.host.names().is_empty() {
                 tokio::task::yield_now().await;
@@ -292,15 +298,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_mistake_that_was_taken_back_is_forgotten() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("gripfast.toml");
-        std::fs::write(&path, "").expect("written");
-        let used = Config::load(&path).expect("an empty config");
-        let reloader = Reloader::new(Host::builder().build(), path.clone(), used);
-        std::fs::write(&path, "[servers").expect("written");
+        let (_folder, reloader) = reloader();
+        std::fs::write(reloader.path(), "[servers").expect("written");
         reloader.take_unasked().await;
         assert!(reloader.refused().is_some());
-        std::fs::write(&path, "").expect("written");
+        std::fs::write(reloader.path(), "").expect("written");
         reloader.take_unasked().await;
         assert_eq!(reloader.refused(), None);
     }

@@ -191,10 +191,13 @@ impl Credential {
     pub(crate) async fn changed_elsewhere(&self) {
         let Source::Token { vault, .. } = &self.source else { return std::future::pending().await };
         let seen = self.state().seen.clone();
+        let seen = match seen {
+            Some(seen) => seen,
+            None => vault.stamp().await,
+        };
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let now = vault.stamp().await;
-            if seen.as_ref().is_some_and(|seen| *seen != now) {
+            if vault.stamp().await != seen {
                 return;
             }
         }

@@ -1,7 +1,6 @@
 //! Keeps secrets out of what is shown. Values of `env`, `headers` and `arguments` are known by their place, arguments of a
-//! command by the flag before them; the rest is
-//! known by its looks: a token pasted into an argument, a URL with a password in it. Both matter where a
-//! source line in an error message holds the secret next to the mistake.
+//! command by the flag before them; the rest is known by its looks: a token pasted into an argument, a URL with a password
+//! in it. All of them matter where a source line in an error message holds the secret next to the mistake.
 
 use super::node::{Node, Value};
 use super::template::Template;

@@ -86,6 +86,7 @@ mod tests {
         assert_eq!(Program::of("tool", Some(&format!("here:{path}"))).file, None, "relative to whom?");
         assert_eq!(Program::of("tool", None).file, None);
     }
+
     #[tokio::test]
     async fn a_program_is_called_by_its_name_and_a_script_without_a_first_line_is_the_shells() {
         let [linked, script] = [(); 2].map(|()| TempDir::new().unwrap());
