@@ -16,6 +16,8 @@ use std::str::FromStr;
 pub(crate) struct GatewayUrl {
     base: String,
     own: Option<OwnCertificate>,
+    /// On this machine, as far as its address or the config says.
+    here: bool,
 }
 
 /// What the gateway of this config proves itself with, if it speaks https.
@@ -72,7 +74,7 @@ impl GatewayUrl {
                     public: public.map(|url| url.as_str().trim_end_matches('/').to_owned()),
                 });
                 let scheme = if own.is_some() { "https" } else { "http" };
-                Ok(Self { base: format!("{scheme}://{}", SocketAddr::new(ip, port)), own })
+                Ok(Self { base: format!("{scheme}://{}", SocketAddr::new(ip, port)), own, here: true })
             }
         }
     }
@@ -84,6 +86,11 @@ impl GatewayUrl {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         self.base.starts_with("https://")
+    }
+
+    /// Whether it is on this machine, so that what is sent there crosses no network.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here
     }
 
     /// What an MCP client is to be told.
@@ -99,7 +106,7 @@ impl GatewayUrl {
 
 impl Default for GatewayUrl {
     fn default() -> Self {
-        Self { base: "http://127.0.0.1:7331".to_owned(), own: None }
+        Self { base: "http://127.0.0.1:7331".to_owned(), own: None, here: true }
     }
 }
 
@@ -115,11 +122,16 @@ impl FromStr for GatewayUrl {
         let uri: Uri = base.parse().map_err(|_| EXPECTED)?;
         match (uri.scheme_str(), uri.host(), uri.query()) {
             (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
-                Ok(Self { base: base.to_owned(), own: None })
+                Ok(Self { base: base.to_owned(), own: None, here: is_loopback(host) })
             }
             _ => Err(EXPECTED),
         }
     }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 impl fmt::Display for GatewayUrl {

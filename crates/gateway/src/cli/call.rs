@@ -30,16 +30,18 @@ pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Resu
     // What was typed is judged before anything is started.
     let arguments = args.arguments.as_deref().map(arguments::read).transpose()?;
     match Asked::of(global, args.gateway.url.as_ref())? {
-        Asked::Gateway(url, fleet) => match through(&url, &fleet, args, arguments.as_deref(), screen)? {
-            Ok(response) => match client::outcome(&response) {
-                Some(outcome) => show(args, &outcome, screen),
-                None => {
-                    Err(Failure::new(Exit::Unreachable, format!("the gateway at {url} answers nonsense"))
-                        .into())
-                }
-            },
-            Err(failure) => Err(told(args, failure, screen)?),
-        },
+        Asked::Gateway(url, fleet) => {
+            match through(global, &url, fleet.as_ref(), args, arguments.as_deref(), screen)? {
+                Ok(response) => match client::outcome(&response) {
+                    Some(outcome) => show(args, &outcome, screen),
+                    None => {
+                        Err(Failure::new(Exit::Unreachable, format!("the gateway at {url} answers nonsense"))
+                            .into())
+                    }
+                },
+                Err(failure) => Err(told(args, failure, screen)?),
+            }
+        }
         Asked::Config => match call(global, args, arguments, screen)? {
             Ok(answer) => show(args, &answer.outcome(), screen),
             Err(failure) => Err(told(args, failure, screen)?),
@@ -56,8 +58,9 @@ fn told(args: &CallArgs, failure: Failure, screen: &mut Screen) -> Result<Stop, 
 
 /// The response of a gateway, which has to be one; a failure that it tells of is one of ours.
 fn through(
+    global: &Global,
     url: &GatewayUrl,
-    fleet: &Fleet,
+    fleet: Option<&Fleet>,
     args: &CallArgs,
     arguments: Option<&RawValue>,
     screen: &mut Screen,
@@ -67,7 +70,7 @@ fn through(
         return Ok(Err(failure));
     }
     let asked = async {
-        let client = Client::of(url)?;
+        let client = Client::of(global, url)?;
         match client.call(server, tool, arguments).await? {
             Called::Answered(response) => match client::outcome(&response) {
                 Some(Outcome::Result(result)) => client::failure(result).map_or(Ok(response.clone()), Err),

@@ -46,12 +46,12 @@ struct Call {
 /// Asks the gateway, or reads its ledger, and prints.
 pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let (json, told) = match &args.gateway.url {
-        Some(url) => asked(url, args)?,
+        Some(url) => asked(global, url, args)?,
         // Somebody who names the directory means the directory.
         None if global.state_dir.is_some() => read(global, args)?.ok_or_else(no_directory)?,
         None => {
             let usual = GatewayUrl::meant(global, None)?;
-            match asked(&usual, args) {
+            match asked(global, &usual, args) {
                 // Nobody was named, so nobody is missed: what the last one left behind will do.
                 Err(failure) if failure.exit == Exit::Unreachable => {
                     let read = read(global, args)?.ok_or(failure)?;
@@ -69,9 +69,9 @@ pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Res
     Ok(Exit::Ok)
 }
 
-fn asked(url: &GatewayUrl, args: &CallsArgs) -> Result<(String, Told), Failure> {
+fn asked(global: &Global, url: &GatewayUrl, args: &CallsArgs) -> Result<(String, Told), Failure> {
     super::fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(url)?;
+        let gateway = Gateway::at(global, url)?;
         let reply = gateway.get(&path(args)).await?;
         match reply.refusal() {
             Some(refusal) => Err(refusal.into()),

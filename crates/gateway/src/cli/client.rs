@@ -8,6 +8,7 @@ use super::args::Global;
 use super::config;
 use super::exit::Exit;
 use super::gateway::{Gateway, piece};
+use super::proof::Proof;
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use bytes::Bytes;
@@ -25,8 +26,9 @@ use serde_json::{Value, json};
 
 /// Who is asked about tools.
 pub(crate) enum Asked {
-    /// The gateway that runs there, with these servers.
-    Gateway(GatewayUrl, Fleet),
+    /// The gateway that runs there, with these servers; with `None` where it shows its tools to this client, and its
+    /// servers only to who has its token.
+    Gateway(GatewayUrl, Option<Fleet>),
     /// The servers of the config, started for the time of the question.
     Config,
 }
@@ -39,8 +41,11 @@ impl Asked {
             return Ok(Self::Config);
         }
         let url = GatewayUrl::meant(global, typed)?;
-        match super::fleet::runtime()?.block_on(fleet(&url)) {
-            Ok(fleet) => Ok(Self::Gateway(url, fleet)),
+        match super::fleet::runtime()?.block_on(fleet(global, &url)) {
+            Ok(fleet) => Ok(Self::Gateway(url, Some(fleet))),
+            Err(failure) if failure.exit == Exit::Denied && Proof::key(&url).is_some() => {
+                Ok(Self::Gateway(url, None))
+            }
             Err(failure) if failure.exit == Exit::Unreachable && typed.is_none() => {
                 let file =
                     config::find(None).map_or_else(|_| "FILE".into(), |path| path.display().to_string());
@@ -52,14 +57,15 @@ impl Asked {
     }
 }
 
-async fn fleet(url: &GatewayUrl) -> Result<Fleet, Failure> {
-    let gateway = Gateway::at(url)?;
+async fn fleet(global: &Global, url: &GatewayUrl) -> Result<Fleet, Failure> {
+    let gateway = Gateway::at(global, url)?;
     let reply = gateway.get("/api/v1/status").await?;
     gateway.read(&reply)
 }
 
-/// The server of this name is among those of the gateway.
-pub(crate) fn known(url: &GatewayUrl, fleet: &Fleet, server: &str) -> Result<(), Failure> {
+/// The server of this name is among those of the gateway, as far as it tells.
+pub(crate) fn known(url: &GatewayUrl, fleet: Option<&Fleet>, server: &str) -> Result<(), Failure> {
+    let Some(fleet) = fleet else { return Ok(()) };
     if fleet.names().any(|name| name == server) {
         return Ok(());
     }
@@ -126,7 +132,7 @@ const MOST_PAGES: usize = 1000;
 
 impl<'u> Client<'u> {
     /// Needs a runtime.
-    pub(crate) fn of(url: &'u GatewayUrl) -> Result<Self, Failure> {
+    pub(crate) fn of(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
         let context = RequestContext {
             version: ProtocolVersion::MODERN,
             client_info: Some(raw(&json!({ "name": "gripfast-cli", "version": env!("CARGO_PKG_VERSION") }))),
@@ -134,7 +140,7 @@ impl<'u> Client<'u> {
             capabilities: raw(&json!({})),
             log_level: None,
         };
-        Ok(Self { gateway: Gateway::at(url)?, context })
+        Ok(Self { gateway: Gateway::at(global, url)?, context })
     }
 
     /// Every tool of every server.
@@ -188,12 +194,23 @@ impl<'u> Client<'u> {
             allowed: bool,
             reason: String,
         }
-        let path = format!("/api/v1/policy/{}/{}/{}", Principal::LOCAL, piece(server), piece(tool));
+        let me = self.me().await;
+        let path = format!("/api/v1/policy/{}/{}/{}", piece(&me), piece(server), piece(tool));
         let reply = self.gateway.get(&path).await.ok()?;
         let Decision { allowed, reason } = self.gateway.read(&reply).ok()?;
         let text = format!("tool `{tool}` of upstream `{server}` may not be called: {reason}");
-        let hint = format!("`gripfast policy test {} {server} {tool}` explains it", Principal::LOCAL);
+        let hint = format!("`gripfast policy test {me} {server} {tool}` explains it");
         (!allowed).then(|| Failure::about(server, Code::Denied, text, Some(hint)))
+    }
+
+    /// As whom the gateway knows this client.
+    async fn me(&self) -> String {
+        let answer = self.ask("server/discover", &raw(&json!({})), &[]).await.unwrap_or_default();
+        let told = match outcome(&answer) {
+            Some(Outcome::Result(result)) => serde_json::from_str(result.get()).unwrap_or(Value::Null),
+            Some(Outcome::Error(_)) | None => Value::Null,
+        };
+        told["_meta"]["gripfast/client"].as_str().unwrap_or(Principal::LOCAL).to_owned()
     }
 
     async fn ask(

@@ -73,7 +73,9 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
     let opened = opened(global, screen)?;
     let witness = witness(global, args, screen)?;
     let seen = match &witness {
-        Witness::Gateway(url) => runtime()?.block_on(with_progress(screen, "the gateway", asked(url)))?,
+        Witness::Gateway(url) => {
+            runtime()?.block_on(with_progress(screen, "the gateway", asked(global, url)))?
+        }
         Witness::Nobody | Witness::Stranger(_) => match &opened {
             Ok(opened) => tried(opened, global, args, screen)?,
             Err(missing) => return Err(nothing(&witness, missing).into()),
@@ -125,7 +127,7 @@ fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Wi
     }
     let url = args.gateway.address(global)?;
     let asking = async {
-        let gateway = Gateway::at(&url)?;
+        let gateway = Gateway::at(global, &url)?;
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
             Ok(_) => Witness::Gateway(url.clone()),
@@ -141,8 +143,8 @@ fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Wi
 }
 
 /// What the gateway saw of its servers.
-async fn asked(url: &GatewayUrl) -> Result<HashMap<String, Seen>, Failure> {
-    let gateway = Gateway::at(url)?;
+async fn asked(global: &Global, url: &GatewayUrl) -> Result<HashMap<String, Seen>, Failure> {
+    let gateway = Gateway::at(global, url)?;
     let fleet: Fleet = gateway.read(&gateway.get("/api/v1/status").await?)?;
     let mut seen = HashMap::new();
     for name in fleet.names() {

@@ -1,14 +1,16 @@
 //! A running gateway, asked over HTTP, and what it answers.
 
 use super::address::GatewayUrl;
+use super::args::Global;
 use super::exit::Exit;
+use super::proof::Proof;
 use super::stop::Failure;
 use super::trust;
 use bytes::Bytes;
 use gripfast::Code;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::sse;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -19,11 +21,15 @@ use serde::Deserialize;
 use std::error::Error as _;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A gateway that can be asked.
 pub(crate) struct Gateway<'u> {
     url: &'u GatewayUrl,
+    token: Proof,
+    /// It has said that it wants the token.
+    wants_token: AtomicBool,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -80,11 +86,12 @@ impl<'u> Gateway<'u> {
     /// Needs a runtime.
     ///
     /// # Errors
-    /// Nobody could tell who it is.
-    pub(crate) fn at(url: &'u GatewayUrl) -> Result<Self, Failure> {
+    /// Nobody could tell who it is, or the config that was named cannot be read.
+    pub(crate) fn at(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(CONNECT_WITHIN));
-        Ok(Self { url, client: Client::builder(TokioExecutor::new()).build(trust::connector(url, tcp)?) })
+        let client = Client::builder(TokioExecutor::new()).build(trust::connector(url, tcp)?);
+        Ok(Self { url, token: Proof::token(global, url)?, wants_token: AtomicBool::new(false), client })
     }
 
     pub(crate) fn url(&self) -> &GatewayUrl {
@@ -92,28 +99,54 @@ impl<'u> Gateway<'u> {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Reply, Failure> {
-        self.ask(Method::GET, path, None).await
+        self.asked(Method::GET, path, &[]).await
     }
 
-    pub(crate) async fn post(&self, path: &str, token: Option<&str>) -> Result<Reply, Failure> {
-        self.ask(Method::POST, path, token).await
+    pub(crate) async fn post(&self, path: &str) -> Result<Reply, Failure> {
+        // Acting needs the token in any case.
+        self.wants_token.store(true, Ordering::Relaxed);
+        self.asked(Method::POST, path, &[]).await
     }
 
-    async fn ask(&self, method: Method, path: &str, token: Option<&str>) -> Result<Reply, Failure> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
-        if let Some(token) = token {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-                Failure::new(Exit::General, "the admin token holds characters that no token has")
-            })?;
-            value.set_sensitive(true);
-            request = request.header(header::AUTHORIZATION, value);
+    async fn asked(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Reply, Failure> {
+        let asking = async {
+            let response = self.admitted(method, path, headers).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), LARGEST).collect().await;
+            let body =
+                body.map_err(|error| self.no_gateway(&format!("its answer broke off: {error}")))?.to_bytes();
+            Ok(Reply { status, body })
+        };
+        let reply =
+            tokio::time::timeout(ANSWER_WITHIN, asking).await.unwrap_or_else(|_| Err(self.silent()))?;
+        match reply.refusal() {
+            Some(refusal) if reply.is_unauthorized() => Err(self.token.refused(self.url, Some(refusal))),
+            Some(_) | None => Ok(reply),
         }
-        let request = request.body(Full::default()).map_err(|error| {
-            Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
-        })?;
-        match tokio::time::timeout(ANSWER_WITHIN, self.exchange(request)).await {
-            Ok(reply) => reply,
-            Err(_) => Err(self.silent()),
+    }
+
+    /// The answer of the admin API. It tells whoever is on its machine without being shown anything, so the token is
+    /// shown when it asks for it, and then at once.
+    async fn admitted(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Response<Incoming>, Failure> {
+        loop {
+            let shows = self.wants_token.load(Ordering::Relaxed);
+            let token = self.token.value().filter(|_| shows);
+            let mut request = Request::builder().method(&method).uri(format!("{}{path}", self.url));
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request =
+                bearer(request, token)?.body(Full::default()).map_err(|error| self.unaskable(&error))?;
+            let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+            let wanted = response.status() == StatusCode::UNAUTHORIZED && self.token.value().is_some();
+            if !wanted || self.wants_token.swap(true, Ordering::Relaxed) {
+                return Ok(response);
+            }
         }
     }
 
@@ -129,20 +162,12 @@ impl<'u> Gateway<'u> {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        if let Some(key) = std::env::var("GRIPFAST_KEY").ok().filter(|key| !key.is_empty()) {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-                .map_err(|_| Failure::new(Exit::General, "$GRIPFAST_KEY holds characters that no key has"))?;
-            value.set_sensitive(true);
-            request = request.header(header::AUTHORIZATION, value);
-        }
-        let request = request.body(Full::from(body)).map_err(|error| {
-            Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
-        })?;
+        let key = Proof::key(self.url);
+        let request = bearer(request, key.as_ref().and_then(Proof::value))?;
+        let request = request.body(Full::from(body)).map_err(|error| self.unaskable(&error))?;
         let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
         if response.status() == StatusCode::UNAUTHORIZED {
-            let text = format!("the gateway at {} wants a key, or another one", self.url);
-            return Err(Failure::new(Exit::Denied, text)
-                .with_hint("`gripfast keys add NAME` makes one; $GRIPFAST_KEY is sent"));
+            return Err(Proof::key_refused(key.as_ref(), self.url));
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let streamed = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -167,43 +192,23 @@ impl<'u> Gateway<'u> {
 
     /// What happens from now on, or from after the event of this id.
     pub(crate) async fn events(&self, last_seen: Option<&str>) -> Result<EventStream, Failure> {
-        let mut request = Request::builder().uri(format!("{}/api/v1/events", self.url));
-        if let Some(id) = last_seen {
-            request = request.header("last-event-id", id);
-        }
-        let request = request.body(Full::default()).map_err(|error| {
-            Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
-        })?;
-        let response = match tokio::time::timeout(ANSWER_WITHIN, self.client.request(request)).await {
-            Ok(response) => response.map_err(|error| self.unreachable(&error))?,
+        let headers: Vec<(&str, &str)> = last_seen.map(|id| ("last-event-id", id)).into_iter().collect();
+        let asking = self.admitted(Method::GET, "/api/v1/events", &headers);
+        let response = match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+            Ok(response) => response?,
             Err(_) => return Err(self.silent()),
         };
+        if response.status() == StatusCode::UNAUTHORIZED {
+            return Err(self.token.refused(self.url, None));
+        }
         if !response.status().is_success() {
             return Err(self.no_gateway(&format!("HTTP {}", response.status().as_u16())));
         }
         Ok(EventStream { body: response.into_body(), reader: sse::Reader::new(LARGEST) })
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, Failure> {
-        let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
-        let body =
-            body.map_err(|error| self.no_gateway(&format!("its answer broke off: {error}")))?.to_bytes();
-        Ok(Reply { status, body })
-    }
-
     /// The answer as it should look. Whatever else listens there is not a gateway.
     pub(crate) fn read<'r, T: Deserialize<'r>>(&self, reply: &'r Reply) -> Result<T, Failure> {
-        if reply.is_unauthorized() && reply.refusal().is_some() {
-            let text = format!(
-                "the gateway at {} shows itself on its own machine, and to who has its token",
-                self.url
-            );
-            return Err(
-                Failure::new(Exit::Denied, text).with_hint("ask on that machine, or look at its dashboard")
-            );
-        }
         serde_json::from_slice(&reply.body).map_err(|_| self.no_gateway(&reply.summary()))
     }
 
@@ -230,6 +235,10 @@ impl<'u> Gateway<'u> {
         };
         let text = format!("no gateway at {}{why}; start one with `gripfast serve`", self.url);
         Failure::new(Exit::Unreachable, text).with_hint("`--url` names another")
+    }
+
+    fn unaskable(&self, error: &http::Error) -> Failure {
+        Failure::new(Exit::General, format!("cannot ask the gateway at {}: {error}", self.url))
     }
 
     fn silent(&self) -> Failure {
@@ -268,7 +277,7 @@ impl Reply {
         self.status == StatusCode::UNPROCESSABLE_ENTITY
     }
 
-    pub(crate) fn is_unauthorized(&self) -> bool {
+    fn is_unauthorized(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
     }
 }
@@ -282,6 +291,15 @@ impl From<Refusal> for Failure {
             None => failure,
         }
     }
+}
+
+/// A request that shows this, if there is something to show.
+fn bearer(request: request::Builder, secret: Option<&str>) -> Result<request::Builder, Failure> {
+    let Some(secret) = secret else { return Ok(request) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
+        .map_err(|_| Failure::new(Exit::General, "the token or key holds characters that none has"))?;
+    value.set_sensitive(true);
+    Ok(request.header(header::AUTHORIZATION, value))
 }
 
 /// A name as one piece of a path.

@@ -30,6 +30,7 @@ mod logs;
 mod operate;
 mod pins;
 mod policy;
+mod proof;
 mod render;
 mod schema;
 mod serve;
@@ -37,7 +38,6 @@ mod status;
 mod stdio;
 mod stop;
 mod surroundings;
-mod token;
 mod tools;
 mod trust;
 

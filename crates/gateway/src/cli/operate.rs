@@ -8,7 +8,6 @@ use super::gateway::{Gateway, Reply, piece};
 use super::render::{Screen, with_progress};
 use super::status::Upstream;
 use super::stop::{Failure, Stop};
-use super::token::Token;
 use gripfast_gateway::reload::Reloaded;
 
 /// What a server is told to do.
@@ -38,9 +37,8 @@ pub(crate) fn run(
     args: &OperateArgs,
     screen: &mut Screen,
 ) -> Result<Exit, Stop> {
-    let token = Token::of(global)?;
     let url = args.gateway.address(global)?;
-    let telling = tell(action, &args.name, &url, &token);
+    let telling = tell(global, action, &args.name, &url);
     let (reply, told) = fleet::runtime()?.block_on(with_progress(screen, "the gateway", telling))?;
     if args.output.form == Form::Json {
         screen.json_text(&String::from_utf8_lossy(&reply.body))?;
@@ -59,12 +57,10 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
         return run(global, Action::Reload, &args, screen);
     }
     let url = gateway.address(global)?;
-    let token = Token::of(global)?;
     let telling = async {
-        let gateway = Gateway::at(&url)?;
-        let reply = gateway.post("/api/v1/reload", token.value()).await?;
+        let gateway = Gateway::at(global, &url)?;
+        let reply = gateway.post("/api/v1/reload").await?;
         match reply.refusal() {
-            Some(refusal) if reply.is_unauthorized() => Err(token.refused(&url, refusal)),
             Some(refusal) if reply.is_unprocessable() => {
                 Err(Failure::from(refusal).exiting(Exit::ConfigInvalid))
             }
@@ -82,16 +78,15 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
 }
 
 async fn tell(
+    global: &Global,
     action: Action,
     name: &str,
     url: &GatewayUrl,
-    token: &Token,
 ) -> Result<(Reply, Upstream), Failure> {
-    let gateway = Gateway::at(url)?;
+    let gateway = Gateway::at(global, url)?;
     let path = format!("/api/v1/upstreams/{}/{}", piece(name), action.word());
-    let reply = gateway.post(&path, token.value()).await?;
+    let reply = gateway.post(&path).await?;
     match reply.refusal() {
-        Some(refusal) if reply.is_unauthorized() => Err(token.refused(url, refusal)),
         Some(refusal) => Err(refusal.into()),
         None => gateway.read(&reply).map(|told| (reply, told)),
     }

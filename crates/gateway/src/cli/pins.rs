@@ -10,7 +10,6 @@ use super::gateway::{Gateway, Reply, piece};
 use super::render::{Screen, Table, plural};
 use super::status::NOTHING;
 use super::stop::{Failure, Stop};
-use super::token::Token;
 use gripfast::Host;
 use gripfast::ledger::{Keeps, LedgerOptions};
 use gripfast_gateway::admin::PinsView;
@@ -83,7 +82,7 @@ pub(crate) fn run(global: &Global, verb: &PinsVerb, screen: &mut Screen) -> Resu
 
 /// The pins, as a gateway says it or as the state directory has it.
 fn told(global: &Global, args: &PinsArgs, screen: &mut Screen) -> Result<(String, Told), Stop> {
-    let asked = asked(global, args.gateway.url.as_ref(), async |gateway, _| {
+    let asked = asked(global, args.gateway.url.as_ref(), async |gateway| {
         let path = match &args.server {
             Some(server) => format!("/api/v1/upstreams/{}/pins", piece(server)),
             None => "/api/v1/pins".to_owned(),
@@ -104,18 +103,11 @@ fn told(global: &Global, args: &PinsArgs, screen: &mut Screen) -> Result<(String
 
 fn approve(global: &Global, args: &PinsApproveArgs, screen: &mut Screen) -> Result<(), Stop> {
     let PinsApproveArgs { server, tool, .. } = args;
-    let token = Token::of(global)?;
     let path = match tool {
         Some(tool) => format!("/api/v1/upstreams/{}/pins/{}/approve", piece(server), piece(tool)),
         None => format!("/api/v1/upstreams/{}/pins/approve", piece(server)),
     };
-    let asked = asked(global, args.gateway.url.as_ref(), async |gateway, url| {
-        let reply = gateway.post(&path, token.value()).await?;
-        match reply.refusal() {
-            Some(refusal) if reply.is_unauthorized() => Err(token.refused(url, refusal)),
-            _ => Ok(reply),
-        }
-    })?;
+    let asked = asked(global, args.gateway.url.as_ref(), async |gateway| gateway.post(&path).await)?;
     let approved = match asked {
         Some(reply) => {
             let Approved { approved } = serde_json::from_slice(&reply.body)
@@ -134,12 +126,12 @@ fn approve(global: &Global, args: &PinsApproveArgs, screen: &mut Screen) -> Resu
 fn asked(
     global: &Global,
     named: Option<&GatewayUrl>,
-    ask: impl AsyncFnOnce(&Gateway<'_>, &GatewayUrl) -> Result<Reply, Failure>,
+    ask: impl AsyncFnOnce(&Gateway<'_>) -> Result<Reply, Failure>,
 ) -> Result<Option<Reply>, Failure> {
     let url = GatewayUrl::meant(global, named)?;
     let asked = runtime()?.block_on(async {
-        let gateway = Gateway::at(&url)?;
-        let reply = ask(&gateway, &url).await?;
+        let gateway = Gateway::at(global, &url)?;
+        let reply = ask(&gateway).await?;
         match reply.refusal() {
             Some(refusal) => Err(Failure::from(refusal)),
             None => Ok(reply),

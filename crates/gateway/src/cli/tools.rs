@@ -16,12 +16,13 @@ use gripfast::{CallError, Catalog, Code, Item};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What one server offers, or why that is not known.
 struct Row<'c> {
-    server: &'c str,
+    server: Cow<'c, str>,
     listed: Result<Arc<Catalog>, Failure>,
 }
 
@@ -42,9 +43,11 @@ enum Listed<'c> {
 pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     match Asked::of(global, args.gateway.url.as_ref())? {
         Asked::Gateway(url, fleet) => {
-            let chosen = args.server.as_deref().map_or(Ok(()), |server| known(&url, &fleet, server));
+            let chosen = args.server.as_deref().map_or(Ok(()), |server| known(&url, fleet.as_ref(), server));
             match chosen {
-                Ok(()) => tell(&served(&url, &fleet, args, screen)?, &url.to_string(), args, screen),
+                Ok(()) => {
+                    tell(&served(global, &url, fleet.as_ref(), args, screen)?, &url.to_string(), args, screen)
+                }
                 Err(failure) => Err(unknown(failure, args.output.form, screen)?),
             }
         }
@@ -71,13 +74,15 @@ fn tell(rows: &[Row<'_>], place: &str, args: &ToolsArgs, screen: &mut Screen) ->
 
 /// What the gateway serves, server by server. A disabled one is shown only when it is named.
 fn served<'f>(
+    global: &Global,
     url: &GatewayUrl,
-    fleet: &'f Fleet,
+    fleet: Option<&'f Fleet>,
     args: &ToolsArgs,
     screen: &mut Screen,
 ) -> Result<Vec<Row<'f>>, Stop> {
-    let asked = async { Client::of(url)?.offers().await };
+    let asked = async { Client::of(global, url)?.offers().await };
     let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asked))?;
+    let Some(fleet) = fleet else { return Ok(shown(url, offers, args.server.as_deref())) };
     let wanted = fleet.upstreams().iter().filter(|upstream| match &args.server {
         Some(name) => upstream.name == *name,
         None => !upstream.is_disabled(),
@@ -89,9 +94,31 @@ fn served<'f>(
             Some(failure) if tools.is_empty() => Err(failure),
             _ => Ok(Arc::new(Catalog { tools, ..Catalog::default() })),
         };
-        Row { server: &upstream.name, listed }
+        Row { server: Cow::Borrowed(&upstream.name), listed }
     };
     Ok(wanted.map(row).collect())
+}
+
+/// What a client is shown that is told of no servers: those that it finds tools of.
+fn shown(url: &GatewayUrl, offers: Vec<Offer>, wanted: Option<&str>) -> Vec<Row<'static>> {
+    let mut found: Vec<(String, Vec<Item>)> = Vec::new();
+    for offer in offers.into_iter().filter(|offer| wanted.is_none_or(|name| name == offer.server)) {
+        match found.iter_mut().find(|(server, _)| *server == offer.server) {
+            Some((_, tools)) => tools.push(item(offer)),
+            None => found.push((offer.server.clone(), vec![item(offer)])),
+        }
+    }
+    if let (Some(name), true) = (wanted, found.is_empty()) {
+        let text = format!("the gateway at {url} shows this client no tool of a server `{name}`");
+        let hint = "`gripfast tools` lists those that it shows".to_owned();
+        let failure = Failure::about(name, Code::UnknownServer, text, Some(hint));
+        return vec![Row { server: Cow::Owned(name.to_owned()), listed: Err(failure) }];
+    }
+    let row = |(server, tools)| Row {
+        server: Cow::Owned(server),
+        listed: Ok(Arc::new(Catalog { tools, ..Catalog::default() })),
+    };
+    found.into_iter().map(row).collect()
 }
 
 fn item(offer: Offer) -> Item {
@@ -147,7 +174,7 @@ fn list<'c>(
             Some(catalog) => catalog.map_err(unlisted),
             None => Err(Failure::new(Exit::General, format!("server `{server}` was not asked"))),
         });
-        Row { server, listed }
+        Row { server: Cow::Borrowed(server), listed }
     };
     Ok(usable.into_iter().map(row).collect())
 }
@@ -227,10 +254,10 @@ impl Row<'_> {
     fn as_json(&self) -> Listed<'_> {
         match &self.listed {
             Ok(catalog) => Listed::Tools {
-                server: self.server,
+                server: &self.server,
                 tools: catalog.tools.iter().map(|tool| tool.raw.as_ref()).collect(),
             },
-            Err(failure) => Listed::Error { server: self.server, error: failure.as_json() },
+            Err(failure) => Listed::Error { server: &self.server, error: failure.as_json() },
         }
     }
 }

@@ -153,7 +153,12 @@ impl Gateway {
             "resultType": "complete",
             "_meta": who_answers(),
         });
-        let Freshness { ttl, scope } = self.host.facts_freshness();
+        let Freshness { ttl, mut scope } = self.host.facts_freshness();
+        if asked.principal().name() != Principal::LOCAL {
+            // By which name its key or token made it known, which is nobody else's business.
+            answer["_meta"]["gripfast/client"] = asked.principal().name().into();
+            scope = CacheScope::Private;
+        }
         answer["ttlMs"] = millis(ttl).into();
         answer["cacheScope"] = word(scope).into();
         if let Some(instructions) = self.instructions(asked.principal()) {

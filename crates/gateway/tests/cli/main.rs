@@ -11,6 +11,8 @@ mod connect;
 mod demo_server;
 mod doctor;
 mod edit;
+#[cfg(unix)]
+mod elsewhere;
 mod help;
 mod import;
 #[cfg(unix)]

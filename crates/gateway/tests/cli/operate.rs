@@ -75,7 +75,7 @@ fn without_the_token() {
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] wants its admin token; looked for it in `elsewhere/admin.token`: No such file or directory (os error 2)
-      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory
+      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
     ");
     running.until("demo", "ready");
 }
@@ -88,7 +88,7 @@ fn with_the_token_of_another_gateway() {
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `./admin.token`
-      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory
+      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
     ");
     running.until("demo", "ready");
 }
@@ -124,6 +124,6 @@ fn a_token_that_the_gateway_could_not_use() {
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `[DIR]/home/.local/state/gripfast/admin.token`
-      hint: this gateway could not use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more; remove it to have one made); mend or remove the file, and start the gateway anew; `--state-dir` names its directory
+      hint: this gateway could not use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more; remove it to have one made); mend or remove the file, and start the gateway anew; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
     ");
 }
