@@ -13,6 +13,8 @@ pub(super) struct Difference {
     pub(super) changed: Vec<String>,
     /// How many are as they were.
     pub(super) unchanged: usize,
+    /// Those that were there before follow each other otherwise.
+    pub(super) reordered: bool,
     /// What is said otherwise about the gateway itself, which only a new start can make true.
     pub(super) at_next_start: Vec<String>,
 }
@@ -38,8 +40,15 @@ impl Difference {
         }
         let gone = old.servers.iter().filter(|old| new.servers.iter().all(|entry| entry.name != old.name));
         difference.removed = gone.map(|entry| entry.name.clone()).collect();
+        let stayed = |name: &&str| !difference.removed.iter().any(|gone| gone == name);
+        let kept = |name: &&str| was(name).is_some();
+        difference.reordered = !names(old).filter(stayed).eq(names(new).filter(kept));
         Ok(difference)
     }
+}
+
+fn names(config: &Config) -> impl Iterator<Item = &str> {
+    config.servers.iter().map(|entry| entry.name.as_str())
 }
 
 /// Everything that is wrong with a server, in one line.
@@ -69,7 +78,7 @@ mod tests {
         Config::parse(text, "gripfast.toml".as_ref()).unwrap()
     }
 
-    fn names(names: &[&str]) -> Vec<String> {
+    fn list(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
@@ -82,10 +91,11 @@ mod tests {
         );
         let difference = Difference::between(&old, &new).unwrap();
         let expected = Difference {
-            added: names(&["d"]),
-            removed: names(&["c"]),
-            changed: names(&["b"]),
+            added: list(&["d"]),
+            removed: list(&["c"]),
+            changed: list(&["b"]),
             unchanged: 1,
+            reordered: true,
             at_next_start: Vec::new(),
         };
         assert_eq!(difference, expected);
@@ -104,8 +114,21 @@ mod tests {
         assert!(Difference::between(&config(""), &mistyped).is_err(), "a new server with a mistake");
         assert_eq!(Difference::between(&mistyped, &mistyped).unwrap().unchanged, 1, "it was so before");
         let other = config("[servers.a]\ncommnd = 'a'\n");
-        assert_eq!(Difference::between(&mistyped, &other).unwrap().changed, names(&["a"]));
-        assert_eq!(Difference::between(&mistyped, &works).unwrap().changed, names(&["a"]));
+        assert_eq!(Difference::between(&mistyped, &other).unwrap().changed, list(&["a"]));
+        assert_eq!(Difference::between(&mistyped, &works).unwrap().changed, list(&["a"]));
+    }
+
+    #[test]
+    fn another_order_is_a_difference_and_a_newcomer_or_a_gap_is_none() {
+        let tables = |names: &str| {
+            config(
+                &names.chars().map(|name| format!("[servers.{name}]\ncommand = 'x'\n")).collect::<String>(),
+            )
+        };
+        let reordered =
+            |old: &str, new: &str| Difference::between(&tables(old), &tables(new)).unwrap().reordered;
+        assert!(reordered("abc", "acb") && reordered("ab", "bna"));
+        assert!(!reordered("abc", "abc") && !reordered("abc", "nambc") && !reordered("abc", "ac"));
     }
 
     #[test]

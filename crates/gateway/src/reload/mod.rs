@@ -61,6 +61,9 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// How many were left alone.
     pub unchanged: usize,
+    /// Whether servers that stayed are listed in another order.
+    #[serde(default)]
+    pub reordered: bool,
     /// The tables beside the servers that something else is said in, and that is in force.
     #[serde(default)]
     pub in_force: Vec<String>,
@@ -193,8 +196,8 @@ impl Reloader {
         let order: Vec<&str> = new.servers.iter().map(|entry| entry.name.as_str()).collect();
         self.host.arrange(&order);
         *used = new;
-        let Difference { added, removed, changed, unchanged, at_next_start } = difference;
-        Ok(Reloaded { added, removed, changed, unchanged, in_force, at_next_start })
+        let Difference { added, removed, changed, unchanged, reordered, at_next_start } = difference;
+        Ok(Reloaded { added, removed, changed, unchanged, reordered, in_force, at_next_start })
     }
 
     /// Has the host keep a server as this entry says.
@@ -217,8 +220,8 @@ impl Reloader {
 impl Reloaded {
     /// Whether the config says what it said before.
     fn is_nothing(&self) -> bool {
-        let Self { added, removed, changed, unchanged: _, in_force, at_next_start } = self;
-        [added, removed, changed, in_force, at_next_start].into_iter().all(Vec::is_empty)
+        let Self { added, removed, changed, unchanged: _, reordered, in_force, at_next_start } = self;
+        !reordered && [added, removed, changed, in_force, at_next_start].into_iter().all(Vec::is_empty)
     }
 
     /// What was done, in a line.
@@ -231,6 +234,7 @@ impl Reloaded {
             count(&self.added, "added"),
             count(&self.changed, "changed"),
             count(&self.removed, "removed"),
+            self.reordered.then(|| "servers are listed in the new order".to_owned()),
             (!self.in_force.is_empty())
                 .then(|| format!("what `{}` says is in force", self.in_force.join("`, `"))),
             (!self.at_next_start.is_empty()).then(|| {
@@ -314,6 +318,7 @@ mod tests {
             removed: Vec::new(),
             changed: Vec::new(),
             unchanged: 2,
+            reordered: false,
             in_force: Vec::new(),
             at_next_start: Vec::new(),
         };
@@ -322,13 +327,14 @@ mod tests {
         let much = Reloaded {
             added: names(&["a", "b"]),
             removed: names(&["c"]),
+            reordered: true,
             in_force: names(&["clients", "budgets"]),
             at_next_start: names(&["gateway"]),
             ..nothing
         };
         assert_eq!(
             much.summary(),
-            "the config was taken: added a, b; removed c; what `clients`, `budgets` says is in force; what `gateway` says \
+            "the config was taken: added a, b; removed c; servers are listed in the new order; what `clients`, `budgets` says is in force; what `gateway` says \
              takes effect at the next start"
         );
     }

@@ -128,7 +128,7 @@ fn servers_stand_in_the_order_of_the_changed_file() {
     assert_snapshot!(scene.run(&["reload"]), @"
     exit 0
     --- stderr
-    the config was taken: added a, c
+    the config was taken: added a, c; servers are listed in the new order
     ");
     assert_eq!(scene.names(), ["a", "d", "c", "b"]);
 }
