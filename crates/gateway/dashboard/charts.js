@@ -43,7 +43,8 @@ function inWords(pieces) {
   const now = `${stateWord(last.state)} since ${clock(last.begin)}`;
   if (outages.length === 0) return now;
   const share = ((100 * good) / known).toFixed(1);
-  return `${now}; usable ${share} % of the time, away ${outages.length} times, for ${span(longest)} at most`;
+  const times = outages.length === 1 ? "once" : `${outages.length} times`;
+  return `${now}; usable ${share} % of the time, away ${times}, for ${span(longest)} at most`;
 }
 
 /** Calls a minute with their errors as bars. */

@@ -126,7 +126,9 @@ async fn remember(kept: Arc<Mutex<Kept>>, host: Host) {
 
 impl Kept {
     fn hear(&mut self, told: &UpstreamEvent) {
-        let Event::StateChanged { to, .. } = &told.event else { return };
+        let UpstreamEvent { instance: None, event: Event::StateChanged { to, .. }, .. } = told else {
+            return;
+        };
         if let Some(past) = self.servers.get_mut(&*told.server) {
             past.enter(millis(told.at.since_epoch()), to.word());
         }
@@ -200,6 +202,7 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast::{State, Wall};
 
     #[test]
     fn states_are_told_apart_and_a_day_is_kept() {
@@ -214,6 +217,32 @@ mod tests {
         );
         past.enter(60 * hour, "ready");
         assert_eq!(past.states.len(), 2, "how the day began, and what came after");
+    }
+
+    /// What the ribbon of the dashboard is drawn from, over a day and a night.
+    #[test]
+    fn a_whole_day_is_shown_with_every_change_of_the_server_in_it() {
+        const HOUR: u64 = 3_600_000;
+        let mut kept = Kept { names: vec!["notes".to_owned()], ..Kept::default() };
+        kept.servers.insert("notes".to_owned(), Past::default());
+        let mut hear = |at: u64, instance: Option<u64>, to: State| {
+            let event = Event::StateChanged { from: State::Starting, to, cause: None };
+            let at = Wall::at(Duration::from_millis(at));
+            kept.hear(&UpstreamEvent { server: "notes".into(), instance, at, event });
+        };
+        hear(0, None, State::Ready);
+        hear(5 * HOUR, None, State::Reconnecting);
+        hear(5 * HOUR + 2000, None, State::Ready);
+        hear(20 * HOUR, None, State::Parked);
+        hear(23 * HOUR, None, State::Ready);
+        // One that a single client has for itself is not the server that everybody uses.
+        hear(29 * HOUR, Some(7), State::Parked);
+        let past = kept.servers.get_mut("notes").unwrap();
+        for minute in 0..=60 {
+            past.enter(29 * HOUR + minute * 60_000, "ready");
+        }
+        let shown: Vec<_> = past.states.iter().map(|since| (since.at, since.state)).collect();
+        assert_eq!(shown, [(5 * HOUR + 2000, "ready"), (20 * HOUR, "parked"), (23 * HOUR, "ready")]);
     }
 
     #[test]

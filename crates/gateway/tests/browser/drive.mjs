@@ -27,7 +27,7 @@ const PAGES = {
   nobody: "#/server/nobody",
 };
 
-const STORIES = { crash, reconnect, elsewhere, form, calls, approve, login, contents, keyboard, pages, mistakes };
+const STORIES = { crash, reconnect, elsewhere, ribbon, form, calls, approve, login, contents, keyboard, pages, mistakes };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -103,6 +103,27 @@ async function elsewhere() {
   const happened = page.getByRole("region", { name: "What happened since you look" });
   await happened.getByText(/is back after/).first().waitFor();
   page.expects(/401/);
+  await page.done();
+}
+
+/** A gateway that has run for longer than a day, with an outage in it. */
+async function ribbon() {
+  const page = await open("#/", "light", async (page) => {
+    await page.route("**/api/v1/history", (route) => {
+      const ago = (hours) => Date.now() - hours * 3600 * 1000;
+      const states = [{ at: ago(30), state: "ready" }, { at: ago(12), state: "parked" }, { at: ago(6), state: "ready" }];
+      return route.fulfill({ json: { servers: [{ name: "steady", states, minutes: [] }] } });
+    });
+    await page.goto(`${url}/#/`);
+  });
+  const picture = page.getByRole("img", { name: /^steady, last 24 hours: ready since .*; usable 75.0 % of the time, away once, for 6 h at most$/ });
+  await picture.waitFor();
+  const part = async (state, name) => Number(await picture.locator(`rect.fill-${state}`).first().getAttribute(name));
+  const near = (is, wanted) => assert.ok(Math.abs(is - wanted) < 5, `${is} is not about ${wanted}`);
+  near(await part("ready", "x"), 0);
+  near(await part("ready", "width"), 500);
+  near(await part("parked", "x"), 500);
+  near(await part("parked", "width"), 250);
   await page.done();
 }
 

@@ -34,6 +34,13 @@ async fn g05_from_another_machine_the_page_asks_for_the_token_and_then_follows()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ribbon_shows_the_last_day_to_scale_and_in_words() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("ribbon").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_form_calls_a_tool() {
     if Browser::Chromium.require() {
         let scene = Scene::set().await;

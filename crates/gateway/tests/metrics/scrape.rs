@@ -190,6 +190,25 @@ async fn f04_what_happens_to_a_server_is_counted() {
     scene.host.shutdown().await;
 }
 
+/// Whoever is warned by the alert rules sees it for as long as it lasts.
+#[tokio::test]
+async fn f04_an_open_circuit_is_shown_until_it_closes() {
+    let impatient = "circuit = { threshold = 1, cooldown = '1h' }\ntimeouts = { call = '100ms' }\n";
+    let scene = Scene::with(&(demo() + impatient)).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    let circuit =
+        |is: &str, value: u8| format!(r#"gripfast_upstream_circuit{{server="demo",circuit="{is}"}} {value}"#);
+    let for_an_hour = serde_json::value::to_raw_value(&json!({ "ms": 3_600_000 })).unwrap();
+    scene.host.call("demo", "sleep", Some(for_an_hour)).await.unwrap_err();
+    scene.until(&circuit("open", 1)).await;
+    assert_has(&scene.scrape().await, &[&circuit("closed", 0), &circuit("half_open", 0)]);
+    // Whoever reconnects it by hand need not wait for the hour.
+    scene.host.reconnect("demo").unwrap();
+    scene.until(&circuit("closed", 1)).await;
+    assert_has(&scene.scrape().await, &[&circuit("open", 0), &circuit("half_open", 0)]);
+    scene.host.shutdown().await;
+}
+
 #[tokio::test]
 async fn f04_what_is_under_way_what_waits_and_who_is_there_is_shown() {
     let budget = "[budgets.few]\ntool = 'sleep'\ncalls = 4\nwithin = '1h'\n";
