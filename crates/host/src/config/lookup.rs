@@ -59,29 +59,8 @@ impl Lookup for ProcessEnvironment {
         let mut words = line.split_whitespace();
         let program = words.next().ok_or_else(|| io::Error::other("no program is named"))?;
         let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no stdout"))?;
-        let (said, heard) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut text = String::new();
-            let read = stdout.take(Self::LARGEST_FILE + 1).read_to_string(&mut text);
-            // Nobody listens any more if its time was up.
-            let _ = said.send(read.map(|_| text));
-        });
-        let Ok(read) = heard.recv_timeout(Self::COMMAND_WITHIN) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(io::Error::other(format!("no answer within {} s", Self::COMMAND_WITHIN.as_secs())));
-        };
-        let text = read.inspect_err(|_| drop(child.kill()))?;
-        if text.len() as u64 > Self::LARGEST_FILE {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(io::Error::other(format!("it says more than {} bytes", Self::LARGEST_FILE)));
-        }
-        let status = child.wait()?;
-        if status.success() { Ok(text) } else { Err(io::Error::other(status.to_string())) }
+        command.args(words).stdin(Stdio::null()).stderr(Stdio::null());
+        super::program::output(command, Self::COMMAND_WITHIN, Self::LARGEST_FILE)
     }
 }
 

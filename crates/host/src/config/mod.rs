@@ -15,6 +15,7 @@ mod keys;
 mod load;
 mod lookup;
 mod node;
+mod program;
 mod redact;
 mod restore;
 mod spec;
