@@ -245,7 +245,7 @@ fn keeps_for(source: Source, answer: &Answer) -> Option<Freshness> {
     }
     let object = Object::parse(result).ok()?;
     let Freshness { ttl, scope } = said(results::Freshness::read(&object));
-    let hint = (!ttl.is_zero() || object.get("cacheScope").is_some()).then_some(Hint { ttl, scope });
+    let hint = (!ttl.is_zero() || object.has("cacheScope")).then_some(Hint { ttl, scope });
     freshness(source, hint)
 }
 

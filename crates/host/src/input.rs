@@ -83,7 +83,7 @@ fn refused(code: i64, text: impl Into<String>) -> Collected {
 fn in_old_words(params: &RawValue) -> Box<RawValue> {
     let Ok(object) = Object::parse(params) else { return params.to_owned() };
     let by_url = object.text("mode").is_some_and(|mode| mode == "url");
-    if !by_url || object.get("elicitationId").is_some() {
+    if !by_url || object.has("elicitationId") {
         return params.to_owned();
     }
     // It only has to differ from others that the same client sees, and its address does.

@@ -28,7 +28,7 @@ pub fn in_modern_words(page: &RawValue) -> Option<Box<RawValue>> {
     let page = Object::parse(page).ok()?;
     page.text("url")?;
     let mut patch = Patch::new();
-    if page.get(ID).is_some() {
+    if page.has(ID) {
         patch = patch.remove(ID);
     }
     if page.text("mode").as_deref() != Some("url") {

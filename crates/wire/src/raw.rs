@@ -6,6 +6,11 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
+/// The value that is spelled like this; `None` if it is none.
+pub(crate) fn value(spelling: &str) -> Option<&RawValue> {
+    serde_json::from_str(spelling).ok()
+}
+
 /// The decoded text of a JSON string; `None` for any other value, and for escapes that decode to no
 /// character.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {

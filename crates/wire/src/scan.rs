@@ -11,6 +11,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::raw;
+
 /// Why there are no members to walk.
 pub(crate) enum Fault {
     NotJson { line: usize, column: usize },
@@ -45,6 +47,64 @@ fn walk<'a, R: serde_json::de::Read<'a>>(
 ) -> Result<(), Fault> {
     let walked = json.deserialize_map(Walk { member }).and_then(|()| json.end());
     walked.map_err(|error| not_json(&error))
+}
+
+/// Calls `member` for each member, as [`each_member`] does, of a text that is known to be one JSON value: where each
+/// value ends is looked up, and what is in it was checked by whoever knows. `None` if it is no object, or if a key
+/// decodes to no text.
+pub(crate) fn each_known_member<'a>(
+    value: &'a str,
+    mut member: impl FnMut(Cow<'a, str>, &'a str),
+) -> Option<()> {
+    let mut rest = value.trim_ascii_start().strip_prefix('{')?;
+    loop {
+        rest = rest.trim_ascii_start();
+        if rest.starts_with('}') {
+            return Some(());
+        }
+        let (key, behind) = rest.split_at_checked(length_of(rest))?;
+        rest = behind.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
+        let (value, behind) = rest.split_at_checked(length_of(rest))?;
+        member(raw::unquoted(key)?, value);
+        rest = behind.trim_ascii_start();
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+}
+
+/// How long the first value of a text is, which is known to be one.
+fn length_of(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth) = (0, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => at = end_of_text(bytes, at),
+            b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
+            // What is around the value ends with it.
+            b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return at,
+            b'}' | b']' => (at, depth) = (at + 1, depth - 1),
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    bytes.len()
+}
+
+/// Where the text ends whose opening quote is at `from`.
+fn end_of_text(bytes: &[u8], from: usize) -> usize {
+    let mut at = from + 1;
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if bytes[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    bytes.len()
 }
 
 /// Calls `member` for each member that is whole, of an object that may break off anywhere. Answers with the key

@@ -64,9 +64,7 @@ impl<'a> TraceContext<'a> {
 /// Whether parameters name a trace, be it in a way that nobody can read.
 fn says_of_itself(params: &RawValue) -> bool {
     let said = Object::parse(params).ok().and_then(|params| params.object("_meta"));
-    said.is_some_and(|said| {
-        [meta::TRACEPARENT, meta::TRACESTATE].into_iter().any(|key| said.get(key).is_some())
-    })
+    said.is_some_and(|said| [meta::TRACEPARENT, meta::TRACESTATE].into_iter().any(|key| said.has(key)))
 }
 
 /// Whether a text is a `traceparent`: version, trace, span, flags. Versions to come may have more behind it.

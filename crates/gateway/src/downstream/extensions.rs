@@ -36,7 +36,7 @@ pub(super) fn union(era: Era, servers: &[Extended], has_apps: bool) -> Option<Va
 /// Whether a modern client declares that it has tasks.
 pub(super) fn has_tasks(capabilities: Option<&RawValue>) -> bool {
     let said = capabilities.and_then(|said| Object::parse(said).ok()?.object("extensions"));
-    said.is_some_and(|extensions| extensions.get(tasks::EXTENSION).is_some())
+    said.is_some_and(|extensions| extensions.has(tasks::EXTENSION))
 }
 
 /// What is said about apps by those who have them.

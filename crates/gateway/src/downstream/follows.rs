@@ -241,7 +241,7 @@ impl Listener for Ear {
         }
         // Which stream of ours told of it is nothing to the client.
         let about = said.params.and_then(|params| Object::parse(params).ok()?.object("_meta"));
-        if let Some(about) = about.filter(|about| about.get(meta::SUBSCRIPTION_ID).is_some()) {
+        if let Some(about) = about.filter(|about| about.has(meta::SUBSCRIPTION_ID)) {
             match about.len() {
                 1 => patch.payload = patch.payload.remove("_meta"),
                 _ => patch.meta = patch.meta.remove(meta::SUBSCRIPTION_ID),

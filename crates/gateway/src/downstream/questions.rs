@@ -43,7 +43,7 @@ impl Abilities {
     pub(crate) fn read(capabilities: Option<&RawValue>) -> Self {
         let Some(said) = capabilities.and_then(|raw| Object::parse(raw).ok()) else { return Self::default() };
         let elicitation = said.object("elicitation");
-        let has = |object: &Object<'_>, name| object.get(name).is_some();
+        let has = |object: &Object<'_>, name| object.has(name);
         Self {
             form: elicitation.as_ref().is_some_and(|modes| has(modes, "form") || !has(modes, "url")),
             url: elicitation.as_ref().is_some_and(|modes| has(modes, "url")),

@@ -49,7 +49,7 @@ const CURSOR: &str = "after-";
 /// Whether the parameters of a call wish for a task, in the manner of the legacy era.
 pub(super) fn is_wished_for(params: Option<&RawValue>) -> bool {
     let Some(params) = params.filter(|params| params.get().contains("task")) else { return false };
-    Object::parse(params).is_ok_and(|params| params.get("task").is_some())
+    Object::parse(params).is_ok_and(|params| params.has("task"))
 }
 
 impl Gateway {

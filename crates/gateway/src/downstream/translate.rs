@@ -61,7 +61,7 @@ pub(super) enum Translated {
 pub(super) fn error(era: Era, method: &str, said: &ErrorObject<'_>, passed_on: &PassedOn) -> Translated {
     // The modern era has no code of its own for it; naming the URI tells it from other bad parameters.
     let names_uri =
-        || said.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.get("uri").is_some());
+        || said.data.and_then(|data| Object::parse(data).ok()).is_some_and(|data| data.has("uri"));
     match (era, said.code) {
         (Era::Modern, codes::RESOURCE_NOT_FOUND) => Translated::Code(codes::INVALID_PARAMS),
         (Era::Legacy, codes::INVALID_PARAMS)
@@ -87,10 +87,10 @@ fn renamed_task(result: &Object<'_>, passed_on: &PassedOn, patch: Patch<'static>
 
 fn with_modern_members(method: &str, result: &Object<'_>, passed_on: &PassedOn) -> Patch<'static> {
     let mut patch = Patch::new();
-    if result.get("resultType").is_none() {
+    if !result.has("resultType") {
         patch = patch.set_text("resultType", "complete");
     }
-    if method == "resources/read" && result.get("ttlMs").is_none() {
+    if method == "resources/read" && !result.has("ttlMs") {
         patch = patch.set_owned("ttlMs", raw(&json!(0))).set_text("cacheScope", "private");
     } else if passed_on.private && result.text("cacheScope").is_some_and(|scope| scope == "public") {
         patch = patch.set_text("cacheScope", "private");
@@ -100,7 +100,7 @@ fn with_modern_members(method: &str, result: &Object<'_>, passed_on: &PassedOn) 
 
 fn without_modern_members(result: &Object<'_>) -> Patch<'static> {
     let modern = ["resultType", "ttlMs", "cacheScope"];
-    let foreign = modern.into_iter().filter(|member| result.get(member).is_some());
+    let foreign = modern.into_iter().filter(|member| result.has(member));
     foreign.fold(Patch::new(), |patch, member| patch.remove(member))
 }
 

@@ -99,7 +99,7 @@ impl Answer {
     pub(crate) fn with_ttl(&self, ttl: Duration) -> Self {
         let again = Self { given_before: true, ..self.clone() };
         let Said::Result(result, members) = &*self.said else { return again };
-        let result = Object::parse(result).ok().filter(|result| result.get("ttlMs").is_some());
+        let result = Object::parse(result).ok().filter(|result| result.has("ttlMs"));
         let Some(result) = result else { return again };
         let left = RawValue::from_string(ttl.as_millis().to_string()).expect("a number is JSON");
         let said = Said::Result(Patch::new().set("ttlMs", &left).apply(&result), *members);
@@ -135,7 +135,7 @@ impl Answer {
 impl Members {
     fn of(result: &RawValue) -> Self {
         let Ok(result) = Object::parse(result) else { return Self::default() };
-        let has = |member| result.get(member).is_some();
+        let has = |member| result.has(member);
         Self {
             is_error: result.flag("isError"),
             input_required: matches!(ResultType::read(&result), ResultType::InputRequired),

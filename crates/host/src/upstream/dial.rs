@@ -623,7 +623,7 @@ fn capabilities(said: &Capabilities<'_>) -> ServerCapabilities {
 /// `tasks.requests.tools.call`, which is how the legacy era says it.
 fn calls_as_tasks(said: &Capabilities<'_>) -> Option<bool> {
     let requests = Object::parse(said.raw?).ok()?.object("tasks")?.object("requests")?;
-    Some(requests.object("tools")?.get("call").is_some())
+    Some(requests.object("tools")?.has("call"))
 }
 
 pub(super) fn raw(text: &str) -> Box<RawValue> {

@@ -458,7 +458,7 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
 /// The context that a modern server wants in each request. What the caller says about itself stands; what
 /// it does not say is said for us.
 fn modern_context<'a>(live: &'a Live, order: &'a Order, said: Option<&Object<'_>>) -> Patch<'a> {
-    let unsaid = |key| said.is_none_or(|said| said.get(key).is_none());
+    let unsaid = |key| said.is_none_or(|said| !said.has(key));
     let context = &live.context;
     let mut patch = Patch::new().set_text(meta::PROTOCOL_VERSION, context.version.as_str());
     if unsaid(meta::CLIENT_CAPABILITIES) {
@@ -479,15 +479,15 @@ fn modern_context<'a>(live: &'a Live, order: &'a Order, said: Option<&Object<'_>
 fn without_modern_context(said: Option<&Object<'_>>) -> Patch<'static> {
     let Some(said) = said else { return Patch::new() };
     let modern = [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES, meta::CLIENT_INFO, meta::LOG_LEVEL];
-    let present = modern.into_iter().filter(|key| said.get(key).is_some());
+    let present = modern.into_iter().filter(|key| said.has(key));
     present.fold(Patch::new(), |patch, key| patch.remove(key))
 }
 
 /// Whether a modern request goes on with something that its server is to have begun. A legacy server begins
 /// nothing of the kind, so it is somebody else's, or was tampered with.
 fn brings_state(params: Option<&Object<'_>>, said: Option<&Object<'_>>) -> bool {
-    let is_modern = said.is_some_and(|said| said.get(meta::PROTOCOL_VERSION).is_some());
-    is_modern && params.is_some_and(|params| params.get("requestState").is_some())
+    let is_modern = said.is_some_and(|said| said.has(meta::PROTOCOL_VERSION));
+    is_modern && params.is_some_and(|params| params.has("requestState"))
 }
 
 fn number(id: u64) -> Box<RawValue> {

@@ -180,7 +180,7 @@ impl ServerFacts {
     /// Whether it has tasks as an extension of the protocol, in the manner of the modern era.
     pub(crate) fn has_tasks(&self) -> bool {
         let extensions = self.extensions.as_deref().and_then(|said| Object::parse(said).ok());
-        extensions.is_some_and(|extensions| extensions.get(tasks::EXTENSION).is_some())
+        extensions.is_some_and(|extensions| extensions.has(tasks::EXTENSION))
     }
 }
 

@@ -20,7 +20,8 @@ mod message;
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     source: &'a [u8],
-    members: Vec<(Cow<'a, str>, &'a RawValue)>,
+    /// Each key, decoded, with the spelling of its value.
+    members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
 /// Why a value cannot be viewed as an object.
@@ -41,22 +42,42 @@ pub enum NotAnObject {
 impl<'a> Object<'a> {
     /// Views a value that is known to be JSON.
     pub fn parse(value: &'a RawValue) -> Result<Self, NotAnObject> {
-        Self::parse_slice(value.get().as_bytes())
+        Self::parse_known(value.get())
+    }
+
+    fn parse_known(value: &'a str) -> Result<Self, NotAnObject> {
+        let mut members = Vec::new();
+        scan::each_known_member(value, |key, value| members.push((key, value)))
+            .ok_or(NotAnObject::OtherValue)?;
+        Self::of(value.as_bytes(), members)
     }
 
     /// Views bytes of unknown origin.
     pub fn parse_slice(source: &'a [u8]) -> Result<Self, NotAnObject> {
         let mut members = Vec::new();
-        scan::each_member(source, |key, value| members.push((key, value)))
+        scan::each_member(source, |key, value| members.push((key, value.get())))
             .map_err(|_| NotAnObject::OtherValue)?;
+        Self::of(source, members)
+    }
+
+    fn of(source: &'a [u8], members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, NotAnObject> {
         match repeated(&members) {
             Some(key) => Err(NotAnObject::DuplicateKey(key.to_owned())),
             None => Ok(Self { source, members }),
         }
     }
 
-    /// The value of `key`.
+    /// The value of `key`. It is read for that, so ask [`Object::has`] where it does not matter what it is.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.spelling(key).and_then(raw::value)
+    }
+
+    /// Whether there is a `key`, whatever its value.
+    pub fn has(&self, key: &str) -> bool {
+        self.spelling(key).is_some()
+    }
+
+    fn spelling(&self, key: &str) -> Option<&'a str> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
@@ -72,22 +93,22 @@ impl<'a> Object<'a> {
 
     /// The decoded text of `key`, when it is a string.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
-        self.get(key).and_then(raw::text)
+        self.spelling(key).and_then(raw::unquoted)
     }
 
     /// The value of `key`, when it is an object with unambiguous keys.
     pub fn object(&self, key: &str) -> Option<Self> {
-        self.get(key).and_then(|value| Self::parse(value).ok())
+        self.spelling(key).and_then(|value| Self::parse_known(value).ok())
     }
 
     /// `true` only when `key` is there and is `true`.
     pub fn flag(&self, key: &str) -> bool {
-        self.get(key).and_then(raw::boolean).unwrap_or(false)
+        self.spelling(key) == Some("true")
     }
 
     /// Members in document order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &'a RawValue)> {
-        self.members.iter().map(|(key, value)| (&**key, *value))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.members.iter().filter_map(|(key, value)| Some((&**key, raw::value(value)?)))
     }
 
     /// How many members there are.
@@ -101,7 +122,7 @@ impl<'a> Object<'a> {
     }
 
     fn value_span(&self, index: usize) -> Range<usize> {
-        raw::span_in(self.source, self.members[index].1.get()).expect("members are borrowed from the source")
+        raw::span_in(self.source, self.members[index].1).expect("members are borrowed from the source")
     }
 
     /// Where the member's quoted key starts: the first quote after the value before it.
@@ -227,7 +248,7 @@ impl<'p> Patch<'p> {
         let mut added = Vec::new();
         for (key, value) in &self.changes {
             if let Some(value) = value
-                && object.get(key).is_none()
+                && !object.has(key)
             {
                 if one_stays || !added.is_empty() {
                     added.push(b',');
@@ -282,7 +303,7 @@ fn push_member(out: &mut Vec<u8>, key: &str, value: &RawValue) {
 
 /// The first key that repeats. Small objects are compared pairwise; large ones are sorted, so that a hostile
 /// object with many members does not cost the square of their number.
-fn repeated<'m>(members: &'m [(Cow<'_, str>, &RawValue)]) -> Option<&'m str> {
+fn repeated<'m>(members: &'m [(Cow<'_, str>, &str)]) -> Option<&'m str> {
     const PAIRWISE: usize = 16;
     if members.len() <= PAIRWISE {
         let seen_before =
@@ -315,6 +336,27 @@ mod tests {
     fn what_is_no_object_is_refused() {
         for other in ["[]", "1", "null", "\"{}\"", "", "{", "{\"a\"}", "{} {}", "{\"a\":1,}"] {
             assert_eq!(fault(other), NotAnObject::OtherValue, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_known_to_be_json_is_viewed_like_one_of_unknown_origin() {
+        for json in [
+            "{}",
+            "{ }",
+            r#"{"a":1}"#,
+            r#"{ "a" : -1.5e+7 , "b":null,"c" :true }"#,
+            r#"{"a":[{"b":"]}"},[[]]],"c":{"d":"\\","e":"\"}"}}"#,
+            r#"{"\u0061\"":"\\\"","é":"\ud800"}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            r#"{"\ud800":1}"#,
+            "[1]",
+            "\"{}\"",
+            "7",
+        ] {
+            let value = RawValue::from_string(json.to_owned()).unwrap();
+            let (known, unknown) = (Object::parse(&value), Object::parse_slice(json.as_bytes()));
+            assert_eq!(known.map(|known| known.members), unknown.map(|unknown| unknown.members), "{json}");
         }
     }
 
