@@ -95,8 +95,7 @@ impl Connections {
                             None => {}
                         }
                     };
-                    let connection = Steady::new(Box::pin(until_cut(cut.clone(), share, connection)));
-                    all.spawn(connection);
+                    all.spawn(until_cut(cut.clone(), share, connection));
                 }
                 Err(_) => {
                     if let Ok(share) = turned_away.take(&Peer::default(), 1) {
@@ -186,10 +185,11 @@ async fn serve(
     let mut connection = pin!(connection);
     // How a connection ended is its client's business; what became of the requests is told elsewhere.
     tokio::select! {
-        _ = connection.as_mut() => return,
+        biased;
+        _ = Steady::new(connection.as_mut()) => return,
         () = leaving.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    let _ = connection.await;
+    let _ = Steady::new(connection).await;
 }
 
 /// What is said to those who are not served.
