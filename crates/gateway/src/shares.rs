@@ -2,13 +2,13 @@
 //! everything, and everybody before the machine has nothing left.
 
 use gripfast::Principal;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A client, as far as it can be told from others: by what it has shown, and before that, or where nobody
 /// has to show anything, by its address. All programs of this machine are one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Peer {
     /// Whoever is at this address.
     At(IpAddr),
@@ -62,8 +62,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    /// Only who has something is in here.
-    each: HashMap<Peer, usize>,
+    /// Only who has something is in here. Few do at a time, and no choice of addresses makes a tree slow.
+    each: BTreeMap<Peer, usize>,
 }
 
 /// Why there is nothing left.

@@ -2,7 +2,7 @@
 //! to those who were not listening when it happened.
 
 use gripfast::{Host, Principal, Served};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) struct Herald {
 /// What each principal is told of.
 struct Posts {
     host: Host,
-    by_principal: Mutex<HashMap<Principal, Arc<Post>>>,
+    by_principal: Mutex<BTreeMap<Principal, Arc<Post>>>,
 }
 
 /// The marks of one principal, and the menu that they stand for.
@@ -134,7 +134,7 @@ impl Posts {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Principal, Arc<Post>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Principal, Arc<Post>>> {
         self.by_principal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
