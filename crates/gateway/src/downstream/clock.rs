@@ -29,8 +29,13 @@ impl Clock {
     /// This moment. The wall clock jumps ahead when the machine has slept, and never runs behind the other:
     /// one that is set back does not make a session younger.
     pub(crate) fn now(&self) -> Now {
-        let mono = self.origin.elapsed();
+        let mono = self.mono();
         Now { mono, wall: wall().max(self.began + mono) }
+    }
+
+    /// This moment on the monotonic clock, for those who only measure.
+    pub(crate) fn mono(&self) -> Duration {
+        self.origin.elapsed()
     }
 }
 

@@ -144,7 +144,7 @@ mod tests {
         roster.enrol(session("theirs", peer(2), at(0)), at(0)).unwrap();
         let one = roster.enrol(session("one", peer(1), at(1)), at(1)).unwrap().session;
         roster.enrol(session("two", peer(1), at(2)), at(2)).unwrap();
-        one.touch(at(3));
+        one.touch(at(3).mono);
         let gone = roster.enrol(session("three", peer(1), at(4)), at(4)).unwrap().gone;
         assert_eq!(ids(&gone), ["two"]);
         assert!(roster.get("theirs").is_some() && roster.get("one").is_some());

@@ -16,7 +16,7 @@ use crate::shares::{Peer, Share, Shares};
 use futures_util::future::AbortHandle;
 use gripfast::Host;
 use gripfast::wire::{ProtocolVersion, RequestId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -86,7 +86,9 @@ pub(crate) struct Common {
 
 #[derive(Default)]
 struct State {
-    running: HashMap<RequestId, AbortHandle>,
+    /// In the order in which they began. What a client calls them is asked when it cancels one, and only then.
+    running: BTreeMap<u64, (RequestId, AbortHandle)>,
+    next_call: u64,
     /// In the order in which they began.
     streams: VecDeque<Kept>,
     next_stream: u64,
@@ -209,9 +211,9 @@ impl Session {
         InUse(Arc::clone(self))
     }
 
-    /// It is used at this moment.
-    pub(crate) fn touch(&self, now: Now) {
-        self.used.fetch_max(millis(now.mono), Ordering::AcqRel);
+    /// It is used at this moment of the monotonic clock.
+    pub(crate) fn touch(&self, now: Duration) {
+        self.used.fetch_max(millis(now), Ordering::AcqRel);
     }
 
     /// How long nobody has used it; `None` while somebody does.
@@ -248,21 +250,24 @@ impl Session {
     /// Notes a call under way, so that its client can cancel it.
     pub(crate) fn running(self: &Arc<Self>, id: RequestId, call: AbortHandle, outbox: &Outbox) {
         let session = self.in_use();
-        self.lock().running.insert(id.clone(), call);
-        outbox.when_done(move || session.0.finished(&id));
+        let number = self.lock().begin(id, call);
+        outbox.when_done(move || session.0.finished(number));
     }
 
-    fn finished(&self, id: &RequestId) {
-        let now = self.common.clock.now();
+    fn finished(&self, number: u64) {
         let mut state = self.lock();
-        state.running.remove(id);
-        state.note_ends(now, &self.common.kept, &self.peer);
+        state.running.remove(&number);
+        // Few calls have a stream.
+        if !state.streams.is_empty() {
+            state.note_ends(self.common.clock.mono(), &self.common.kept, &self.peer);
+        }
     }
 
     /// The client cancels one of its calls.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let call = self.lock().running.remove(id);
-        if let Some(call) = call {
+        let meant = |_: &u64, (known, _): &mut (RequestId, AbortHandle)| known == id;
+        let calls: Vec<_> = self.lock().running.extract_if(.., meant).collect();
+        for (_, (_, call)) in calls {
             call.abort();
         }
     }
@@ -270,7 +275,7 @@ impl Session {
     /// Keeps a stream that its client may pick up again; answers with its number. What has ended makes room
     /// first, the oldest of it.
     pub(crate) fn keep_stream(&self, outbox: Arc<Outbox>) -> u64 {
-        let now = self.common.clock.now();
+        let now = self.common.clock.mono();
         let mut state = self.lock();
         if state.streams.len() == Self::MOST_STREAMS {
             let oldest = state.streams.iter().position(|kept| kept.ended.is_some()).unwrap_or_default();
@@ -286,13 +291,13 @@ impl Session {
     /// A stream that can be picked up.
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<Outbox>> {
         let mut state = self.lock();
-        state.forget_old(self.common.clock.now());
+        state.forget_old(self.common.clock.mono());
         state.streams.iter().find(|kept| kept.number == number).map(|kept| Arc::clone(&kept.outbox))
     }
 
     /// Forgets streams that ended too long ago to be picked up.
     pub(crate) fn tidy(&self, now: Now) {
-        self.lock().forget_old(now);
+        self.lock().forget_old(now.mono);
     }
 
     /// Its client opens a stream to listen, unless it has too many.
@@ -311,8 +316,8 @@ impl Session {
 
     /// It is over: what its client still waits for is cancelled, and its streams end.
     pub(crate) fn end(&self) {
-        let running: Vec<_> = self.lock().running.drain().collect();
-        for (_, call) in running {
+        let running = std::mem::take(&mut self.lock().running);
+        for (_, call) in running.into_values() {
             call.abort();
         }
         self.client.follows.end();
@@ -325,11 +330,19 @@ impl Session {
 }
 
 impl State {
+    /// Notes a call; answers with its number.
+    fn begin(&mut self, id: RequestId, call: AbortHandle) -> u64 {
+        let number = self.next_call;
+        self.next_call += 1;
+        self.running.insert(number, (id, call));
+        number
+    }
+
     /// Notes which streams have ended. What there is no memory for is not kept.
-    fn note_ends(&mut self, now: Now, memory: &Shares, peer: &Peer) {
+    fn note_ends(&mut self, now: Duration, memory: &Shares, peer: &Peer) {
         for kept in self.streams.iter_mut().filter(|kept| kept.ended.is_none()) {
             let share = kept.outbox.end().and_then(|bytes| memory.take(peer, bytes).ok());
-            kept.ended = share.map(|share| (millis(now.mono), share));
+            kept.ended = share.map(|share| (millis(now), share));
         }
         self.streams.retain(|kept| kept.ended.is_some() || kept.outbox.end().is_none());
         self.forget_old(now);
@@ -340,8 +353,8 @@ impl State {
         }
     }
 
-    fn forget_old(&mut self, now: Now) {
-        let since = millis(now.mono.saturating_sub(Session::KEPT_FOR));
+    fn forget_old(&mut self, now: Duration) {
+        let since = millis(now.saturating_sub(Session::KEPT_FOR));
         let is_old = |kept: &Kept| kept.ended.as_ref().is_some_and(|(ended, _)| *ended < since);
         self.streams.retain(|kept| !is_old(kept));
     }
@@ -364,7 +377,7 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.touch(self.0.common.clock.now());
+        self.0.touch(self.0.common.clock.mono());
         self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -410,6 +423,27 @@ mod tests {
         let outbox = Arc::new(Outbox::default());
         outbox.finish(Some(Bytes::from(vec![b'x'; bytes])));
         outbox
+    }
+
+    #[tokio::test]
+    async fn a_call_can_be_cancelled_until_it_has_ended_also_where_two_have_the_same_id() {
+        let session = session(1000);
+        let outboxes = [Outbox::default(), Outbox::default(), Outbox::default()];
+        let calls: Vec<AbortHandle> = ["a", "a", "b"]
+            .into_iter()
+            .zip(&outboxes)
+            .map(|(id, outbox)| {
+                let (call, _) = AbortHandle::new_pair();
+                session.running(RequestId::from(id), call.clone(), outbox);
+                call
+            })
+            .collect();
+        outboxes[1].finish(None);
+        session.cancel(&RequestId::from("a"));
+        let aborted: Vec<bool> = calls.iter().map(AbortHandle::is_aborted).collect();
+        assert_eq!(aborted, [true, false, false], "one has ended, and one is another");
+        outboxes[2].finish(None);
+        assert!(session.lock().running.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -210,7 +210,7 @@ impl Sessions {
             over.inspect(|session| session.end());
             return None;
         }
-        session.touch(now);
+        session.touch(now.mono);
         Some(Arc::clone(session))
     }
 
