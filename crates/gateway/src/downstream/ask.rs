@@ -13,7 +13,7 @@ use gripfast::wire::era::meta;
 use gripfast::wire::log::LogLevel;
 use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
-use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope, tasks};
+use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope};
 use gripfast::{
     CacheScope, CallError, Code, Destination, Freshness, Kind, Principal, RawValue, Rendered, Served, Wanted,
 };
@@ -255,9 +255,8 @@ impl Gateway {
             Err(told) => return told,
         };
         let look = |menu: &Served| {
-            let (to, tool) = menu.menu.tool(&name)?;
-            let tasks_only = tasks::are_required_by(&tool.raw);
-            Some((origin(to), menu.wraps_output_for(asked.era, &name), tasks_only))
+            let (to, _) = menu.menu.tool(&name)?;
+            Some((origin(to), menu.wraps_output_for(asked.era, &name), menu.is_only_a_task(&name)))
         };
         let wanted = Wanted::Name(&name);
         let hidden = || Some((self.host.hidden(Kind::Tool, &name)?, false, false));

@@ -6,7 +6,7 @@ use gripfast_core::catalog::merge::{Menu, PublicList, Shown};
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::results::List;
-use gripfast_wire::{Era, RawValue, apps, schema};
+use gripfast_wire::{Era, RawValue, apps, schema, tasks};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -27,6 +27,8 @@ pub struct Served {
     pub legacy_tools: Option<Rendered>,
     /// The tools among them whose output is wrapped, by public name.
     wrapped: BTreeSet<String>,
+    /// The tools that can only be called as tasks, by public name.
+    tasks_only: BTreeSet<String>,
     /// Grows with every menu that differs from the one before.
     pub revision: u64,
 }
@@ -46,6 +48,11 @@ impl Served {
         era == Era::Legacy && self.wrapped.contains(tool)
     }
 
+    /// Whether this tool can only be called as a task.
+    pub fn is_only_a_task(&self, tool: &str) -> bool {
+        self.tasks_only.contains(tool)
+    }
+
     /// The same without what is not shown.
     pub(super) fn only(&self, shown: &Shown) -> Self {
         Self {
@@ -56,6 +63,7 @@ impl Served {
             prompts: self.prompts.only(&shown.prompts),
             legacy_tools: self.legacy_tools.as_ref().map(|tools| tools.only(&shown.tools)),
             wrapped: self.wrapped.clone(),
+            tasks_only: self.tasks_only.clone(),
             revision: self.revision,
         }
     }
@@ -147,7 +155,15 @@ pub(super) fn render(menu: Menu, eras: &[Era]) -> Served {
     let templates = all(List::ResourceTemplates, &menu.templates, |catalog| &catalog.templates);
     let prompts = all(List::Prompts, &menu.prompts, |catalog| &catalog.prompts);
     let (legacy_tools, wrapped) = for_legacy(&menu, &tools, eras);
-    Served { menu, tools, resources, templates, prompts, legacy_tools, wrapped, revision: 0 }
+    let tasks_only = tasks_only(&menu);
+    Served { menu, tools, resources, templates, prompts, legacy_tools, wrapped, tasks_only, revision: 0 }
+}
+
+fn tasks_only(menu: &Menu) -> BTreeSet<String> {
+    let raw = |source: usize, item: usize| &menu.sources[source].catalog.tools[item].raw;
+    let only =
+        menu.tools.entries.iter().filter(|entry| tasks::are_required_by(raw(entry.source, entry.item)));
+    only.map(|entry| entry.public.clone()).collect()
 }
 
 /// The tools in the older form, and the names of those that it changes; nothing if it changes none.
@@ -273,6 +289,16 @@ mod tests {
         assert_eq!(older.tools_for(Era::Legacy), &older.tools);
         assert!(!older.wraps_output_for(Era::Legacy, "s__t"));
         assert!(!modern.reads_like(&older), "the same tool under another era reads differently");
+    }
+
+    #[test]
+    fn a_tool_that_can_only_be_called_as_a_task_is_known_by_its_public_name() {
+        let only = served(&[r#"{"name":"t","execution":{"taskSupport":"required"}}"#], Era::Legacy);
+        assert!(only.is_only_a_task("s__t") && !only.is_only_a_task("t"));
+        let shown = Shown { tools: vec![0], ..Shown::default() };
+        assert!(only.only(&shown).is_only_a_task("s__t"));
+        let either = served(&[r#"{"name":"t","execution":{"taskSupport":"optional"}}"#], Era::Legacy);
+        assert!(!either.is_only_a_task("s__t"));
     }
 
     #[test]
