@@ -500,7 +500,7 @@ pub(super) fn begin_call(
     let gateway = Arc::clone(gateway);
     // Made before the call is: one that is given up before its first step has an end too.
     let end = EndOnDrop(Arc::clone(&outbox));
-    Running::new(async move {
+    Running::new(|| async move {
         let (_end, _admitted, request) = (end, admitted, request.as_request());
         let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
         if let Some(session) = session.filter(|_| is_wish(&request.method)) {

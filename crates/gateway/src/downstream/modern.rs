@@ -268,7 +268,7 @@ mod tests {
         let gateway =
             Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
         let outbox = Arc::new(Outbox::default());
-        let working = Running::new(std::future::pending());
+        let working = Running::new(std::future::pending);
         let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working, Principal::local());
         let response = deliver(&gateway, RequestId::from(1), call).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");

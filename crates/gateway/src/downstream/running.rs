@@ -13,9 +13,13 @@ pub(crate) struct Running {
 
 impl Running {
     /// Begins a call. Nothing of it happens before somebody waits for it, or lets go of it.
-    pub(crate) fn new(call: impl Future<Output = ()> + Send + 'static) -> (Self, AbortHandle) {
+    pub(crate) fn new<F>(call: impl FnOnce() -> F) -> (Self, AbortHandle)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (handle, registration) = AbortHandle::new_pair();
-        (Self { rest: Some(Box::pin(Abortable::new(call, registration))) }, handle)
+        // Made where it stays: it is large.
+        (Self { rest: Some(Box::pin(Abortable::new(call(), registration))) }, handle)
     }
 
     /// Waits for `wanted`, and drives the call meanwhile.
@@ -58,7 +62,7 @@ mod tests {
 
     fn calling(answered: &Arc<Notify>) -> (Running, AbortHandle) {
         let answered = Arc::clone(answered);
-        Running::new(async move {
+        Running::new(|| async move {
             sleep(Duration::from_secs(1)).await;
             answered.notify_one();
         })

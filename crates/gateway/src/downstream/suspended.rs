@@ -297,7 +297,7 @@ mod tests {
         };
         let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
         let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
-        let call = Running::new(async move {
+        let call = Running::new(|| async move {
             let _end = end;
             std::future::pending::<()>().await;
         });
