@@ -129,8 +129,20 @@ impl Credential {
         Ok(())
     }
 
-    /// What a request shows now. A token that is about to end is replaced first.
-    pub(crate) async fn shown(self: &Arc<Self>) -> Result<Option<HeaderValue>, Observed> {
+    /// What a request shows now.
+    pub(crate) fn shown(&self) -> Option<HeaderValue> {
+        self.state().held.as_ref().map(|held| held.shown.clone())
+    }
+
+    /// Whether it is to be freshened before a request shows it.
+    pub(crate) fn is_due(&self) -> bool {
+        let state = self.state();
+        let is_due = |held: &Held| held.lifetime.due(self.clock.now().wall) != Due::NotYet;
+        state.too_narrow || state.held.as_ref().is_some_and(is_due)
+    }
+
+    /// Replaces a token that is about to end, or that allows too little.
+    pub(crate) async fn freshen(self: &Arc<Self>) -> Result<(), Observed> {
         if self.state().too_narrow {
             self.widen().await;
         }
@@ -153,7 +165,7 @@ impl Credential {
             }
             (Some(Due::NotYet | Due::Soon | Due::Over) | None, _) => {}
         }
-        Ok(self.state().held.as_ref().map(|held| held.shown.clone()))
+        Ok(())
     }
 
     /// A server refused a request that showed this.

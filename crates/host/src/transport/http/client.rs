@@ -90,13 +90,12 @@ impl HttpClient {
     pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Body>, Evidence> {
         let home = Arc::clone(&ask.to);
         let mut own_headers = Some(&*self.headers);
-        let mut shown = match &self.credential {
-            // Renewing one takes a large future, which most requests need not carry along.
-            Some(credential) => {
-                Box::pin(credential.shown()).await.map_err(|observed| Evidence::unsent(during, observed))?
-            }
-            None => None,
-        };
+        if let Some(credential) = self.credential.as_ref().filter(|credential| credential.is_due()) {
+            // That takes a large future, which most requests need not carry along.
+            let fresh = Box::pin(credential.freshen()).await;
+            fresh.map_err(|observed| Evidence::unsent(during, observed))?;
+        }
+        let mut shown = self.credential.as_ref().and_then(|credential| credential.shown());
         for _ in 0..=Self::REDIRECTS {
             let response = self.send_once(&ask, own_headers, shown.as_ref(), during).await?;
             let Some(next) = redirect(&response, &ask.to.url) else {
