@@ -75,7 +75,8 @@ impl Guard {
     }
 
     fn names(&self, authority: &str) -> bool {
-        self.names.iter().any(|known| known.eq_ignore_ascii_case(name_in(authority)))
+        let name = name_in(authority);
+        self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 

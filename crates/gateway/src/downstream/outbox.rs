@@ -140,20 +140,22 @@ impl Outbox {
     /// Waits for the message at `place`.
     pub(crate) async fn next(&self, place: usize) -> Next {
         loop {
+            // What is said from here on is heard, whether or not it is waited for yet.
             let news = self.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
-            {
-                let log = self.lock();
-                let Some(at) = place.checked_sub(log.dropped) else { return Next::Missed(log.dropped) };
-                if let Some(message) = log.messages.get(at) {
-                    return Next::Message(message.clone(), place + 1);
-                }
-                if log.done {
-                    return Next::End;
-                }
+            if let Some(next) = self.at(place) {
+                return next;
             }
             news.await;
+        }
+    }
+
+    /// What is at `place`, unless it is still to come.
+    fn at(&self, place: usize) -> Option<Next> {
+        let log = self.lock();
+        let Some(at) = place.checked_sub(log.dropped) else { return Some(Next::Missed(log.dropped)) };
+        match log.messages.get(at) {
+            Some(message) => Some(Next::Message(message.clone(), place + 1)),
+            None => log.done.then_some(Next::End),
         }
     }
 

@@ -23,12 +23,13 @@ pub(in crate::transport) enum Kind {
 
 pub(in crate::transport) fn kind_of(response: &Response<Body>) -> Kind {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match essence.as_str() {
-        "application/json" => Kind::Json,
-        "text/event-stream" => Kind::Events,
-        _ if matches!(response.status().as_u16(), 202 | 204) => Kind::Empty,
-        _ => Kind::Other(essence),
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    let is = |known: &str| essence.eq_ignore_ascii_case(known);
+    match response.status().as_u16() {
+        _ if is("application/json") => Kind::Json,
+        _ if is("text/event-stream") => Kind::Events,
+        202 | 204 => Kind::Empty,
+        _ => Kind::Other(essence.to_ascii_lowercase()),
     }
 }
 
