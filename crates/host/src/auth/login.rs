@@ -208,7 +208,7 @@ async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     for body in [HELLO, LIST] {
-        let (to, headers_sent) = (Arc::clone(&to), headers.clone());
+        let (to, headers_sent) = (Arc::clone(&to), Arc::new(headers.clone()));
         let ask = HttpAsk { method: Method::POST, to, headers: headers_sent, body: body.as_bytes().into() };
         let answer = client.send(ask, During::Handshake).await.map_err(|evidence| refused(&evidence))?;
         if let Some(said) = answer.headers().get(WWW_AUTHENTICATE).and_then(|said| said.to_str().ok()) {

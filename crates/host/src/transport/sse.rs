@@ -53,7 +53,7 @@ impl LegacySseLink {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, EVENTS);
         let to = client.address(url.clone())?;
-        let ask = Ask { method: Method::GET, to, headers, body: Bytes::new() };
+        let ask = Ask { method: Method::GET, to, headers: headers.into(), body: Bytes::new() };
         let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
         if !response.status().is_success() {
             return Err(refusal(response, Asked::WithoutSession, During::Handshake).await.0.observed);
@@ -84,7 +84,8 @@ impl LegacySseLink {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
-        Ask { method: Method::POST, to: Arc::clone(&self.endpoint), headers, body: message.into() }
+        let to = Arc::clone(&self.endpoint);
+        Ask { method: Method::POST, to, headers: headers.into(), body: message.into() }
     }
 
     async fn deliver(&self, message: Vec<u8>, during: During) -> Result<(), Box<Trouble>> {

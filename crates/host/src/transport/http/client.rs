@@ -46,7 +46,7 @@ pub(crate) struct Address {
 pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) to: Arc<Address>,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Arc<HeaderMap>,
     pub(crate) body: Bytes,
 }
 
@@ -110,7 +110,7 @@ impl HttpClient {
                 // Another origin is another party: it gets nothing that was meant for this one. The session's id
                 // stays, for it is whoever answered in the end that gave it.
                 for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
-                    ask.headers.remove(&secret);
+                    Arc::make_mut(&mut ask.headers).remove(&secret);
                 }
                 own_headers = None;
                 shown = None;
@@ -143,7 +143,7 @@ impl HttpClient {
     ) -> Result<Response<Body>, Evidence> {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
-        *request.headers_mut() = ask.headers.clone();
+        *request.headers_mut() = HeaderMap::clone(&ask.headers);
         for (name, value) in own_headers.into_iter().flatten() {
             request.headers_mut().insert(name, value.clone());
         }

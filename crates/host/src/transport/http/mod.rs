@@ -5,6 +5,7 @@ mod answer;
 mod client;
 mod connect;
 mod fetch;
+mod headers;
 mod pool;
 mod stream;
 mod withdraw;
@@ -26,8 +27,8 @@ use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::results;
 use gripfast_wire::{Era, Id, RawValue, batch};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use headers::{MessageHeaders, SESSION_ID, mirror};
+use http::{HeaderName, HeaderValue, Method, Response};
 use pool::Body;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ pub(super) struct HttpLink {
     client: HttpClient,
     address: Arc<Address>,
     inbox: Inbox,
+    headers: MessageHeaders,
     max_message: usize,
     first_stream: FirstStream,
 }
@@ -46,10 +48,6 @@ pub(super) struct HttpLink {
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Farewells are a courtesy; nobody waits longer for one.
@@ -66,28 +64,25 @@ impl HttpLink {
     pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
         let Surroundings { inbox, max_message, stderr: _ } = surroundings;
         let address = client.address(url)?;
-        Ok(Self { client, address, inbox, max_message, first_stream: FirstStream::default() })
+        let (headers, first_stream) = (MessageHeaders::default(), FirstStream::default());
+        Ok(Self { client, address, inbox, headers, max_message, first_stream })
     }
 
-    fn ask(&self, method: Method, session: &Session, accept: HeaderValue, body: Vec<u8>) -> Ask {
-        let mut headers = HeaderMap::with_capacity(8);
-        headers.insert(ACCEPT, accept);
-        if !body.is_empty() {
-            headers.insert(CONTENT_TYPE, JSON);
-        }
-        if let Some(id) = session.id.as_ref().and_then(|id| HeaderValue::from_str(id).ok()) {
-            headers.insert(SESSION_ID, id);
-        }
-        let version = session.version.as_ref().filter(|version| version.needs_version_header());
-        if let Some(version) = version.and_then(|version| HeaderValue::from_str(version.as_str()).ok()) {
-            headers.insert(PROTOCOL_VERSION, version);
-        }
-        Ask { method, to: Arc::clone(&self.address), headers, body: body.into() }
+    /// Brings a message.
+    fn bring(&self, session: &Session, message: Vec<u8>) -> Ask {
+        let (to, headers) = (Arc::clone(&self.address), self.headers.of(session));
+        Ask { method: Method::POST, to, headers, body: message.into() }
+    }
+
+    /// Asks without a message.
+    fn ask(&self, method: Method, session: &Session, accept: HeaderValue) -> Ask {
+        let headers = Arc::new(headers::of_session(session, accept));
+        Ask { method, to: Arc::clone(&self.address), headers, body: Bytes::new() }
     }
 
     async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
-        let mut ask = self.ask(Method::POST, session, JSON_OR_EVENTS, message);
+        let mut ask = self.bring(session, message);
         request.sent.set();
         mirror(&mut ask.headers, session.era, request);
         self.client.send(ask, request.during).await
@@ -220,8 +215,8 @@ impl HttpLink {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let mut ask = self.ask(Method::GET, session, EVENTS, Vec::new());
-        ask.headers.insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);
+        let mut ask = self.ask(Method::GET, session, EVENTS);
+        Arc::make_mut(&mut ask.headers).insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);
         let response = self.client.send(ask, during).await.ok()?;
         let resumed = response.status().is_success() && matches!(kind_of(&response), Kind::Events);
         resumed.then(|| Events::of(response.into_body(), self.max_message))
@@ -243,7 +238,7 @@ impl HttpLink {
     }
 
     async fn say(&self, session: &Session, message: Vec<u8>) -> Result<(), Evidence> {
-        let ask = self.ask(Method::POST, session, JSON_OR_EVENTS, message);
+        let ask = self.bring(session, message);
         let response = self.client.send(ask, During::Call).await?;
         if response.status().is_success() {
             return Ok(());
@@ -295,7 +290,7 @@ impl Link for HttpLink {
             else {
                 return;
             };
-            let farewell = self.ask(Method::DELETE, session, JSON, Vec::new());
+            let farewell = self.ask(Method::DELETE, session, JSON);
             // Servers may not know DELETE; either way the session is over for us.
             let _ = tokio::time::timeout(FAREWELL_WITHIN, self.client.send(farewell, During::Call)).await;
         })
@@ -336,28 +331,8 @@ impl Drop for Goodbye<'_> {
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
         let Ok(id) = Id::from_raw(&raw) else { return };
         let message = results::cancelled(id, None);
-        let ask = self.link.ask(Method::POST, self.session, JSON_OR_EVENTS, message);
+        let ask = self.link.bring(self.session, message);
         self.link.client.withdraw(ask, self.taken);
-    }
-}
-
-/// The headers that repeat what the body says, most of them in the modern era. The values are encoded already.
-fn mirror(headers: &mut HeaderMap, era: Era, request: &Outgoing) {
-    let mut put = |name: HeaderName, value: &str| {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(name, value);
-        }
-    };
-    if era == Era::Modern {
-        put(METHOD, &request.method);
-    }
-    if let Some(name) = &request.name {
-        put(NAME, name);
-    }
-    for (name, value) in &request.headers {
-        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
-            put(name, value);
-        }
     }
 }
 

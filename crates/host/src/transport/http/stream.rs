@@ -10,6 +10,7 @@ use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_wire::envelope::Message;
 use http::{HeaderValue, Method};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -75,9 +76,9 @@ pub(super) async fn follow(link: &HttpLink, session: &Session, opening: WhileOpe
     let mut pause = FIRST_PAUSE;
     let mut was_open = false;
     loop {
-        let mut ask = link.ask(Method::GET, session, EVENTS, Vec::new());
+        let mut ask = link.ask(Method::GET, session, EVENTS);
         if let Some(last) = last_event.as_deref().and_then(|last| HeaderValue::from_str(last).ok()) {
-            ask.headers.insert(LAST_EVENT_ID, last);
+            Arc::make_mut(&mut ask.headers).insert(LAST_EVENT_ID, last);
         }
         // In a box, because there is one of these for each server: once the stream is open, its memory is free.
         let answered = Box::pin(link.client.send(ask, During::Probe)).await;
