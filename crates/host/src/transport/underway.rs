@@ -118,14 +118,13 @@ impl Underway {
     }
 
     fn leave(&self, id: u64, withdrawn: bool) {
-        let now = self.clock.mono();
         let mut table = self.lock();
         let Some((caller, _)) = table.calls.remove(&id) else { return };
         if withdrawn {
             if table.withdrawn.len() == MOST_WITHDRAWN {
                 table.withdrawn.pop_front();
             }
-            table.withdrawn.push_back((id, caller, now));
+            table.withdrawn.push_back((id, caller, self.clock.mono()));
         }
     }
 

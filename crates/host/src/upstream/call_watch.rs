@@ -100,9 +100,9 @@ impl CallWatch {
     }
 
     /// How much of the call's time went into questions.
-    pub(super) fn spent_on_questions(&self, now: Mono) -> Duration {
+    pub(super) fn spent_on_questions(&self) -> Duration {
         let times = self.questions.lock();
-        times.spent + times.since.map_or(Duration::ZERO, |since| now - since)
+        times.spent + times.since.map_or(Duration::ZERO, |since| self.clock.mono() - since)
     }
 
     fn heard_now(&self) {

@@ -76,7 +76,7 @@ impl Upstream {
             let mark = Arc::new(SentMark::default());
             row.goes();
             let gone_at = self.clock.mono();
-            let trouble = match self.send(&live, order, &mark, &mut patience).await {
+            let trouble = match self.send(&live, order, &mark, gone_at, &mut patience).await {
                 Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
                         ticket.end(CallEnd::Answered);
@@ -213,15 +213,16 @@ impl Upstream {
         live: &Arc<Live>,
         order: &Order,
         mark: &Arc<SentMark>,
+        now: Mono,
         patience: &mut Patience<'_>,
     ) -> Result<Reply, Box<Trouble>> {
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
         let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
         let under_way = live.underway.enter(request.id, order.caller.clone(), ear, Arc::clone(mark));
-        let answered = self.answered(live, request, under_way, mark, &watch, patience.deadline).await;
+        let answered = self.answered(live, request, under_way, mark, &watch, (now, patience.deadline)).await;
         // Time that somebody else spent over a question is not the next attempt's either.
-        patience.deadline = patience.deadline + watch.spent_on_questions(self.clock.mono());
+        patience.deadline = patience.deadline + watch.spent_on_questions();
         answered
     }
 
@@ -232,9 +233,9 @@ impl Upstream {
         under_way: Entered,
         mark: &SentMark,
         watch: &CallWatch,
-        deadline: Mono,
+        (begun, deadline): (Mono, Mono),
     ) -> Result<Reply, Box<Trouble>> {
-        let begun = self.clock.mono();
+        let mut now = begun;
         let limits = self.settings().supervision.timeouts;
         let answer = live.link.request(&live.session, request);
         tokio::pin!(answer);
@@ -244,8 +245,7 @@ impl Upstream {
                 return Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into());
             }
             // Time that somebody else spends over a question is not the server's.
-            let now = self.clock.mono();
-            let end = deadline + watch.spent_on_questions(now);
+            let end = deadline + watch.spent_on_questions();
             // Silence is only timed once the server has shown that it reports progress.
             let silent_at = watch.last_heard(now).map(|heard| heard + limits.progress);
             let silent = silent_at.is_some_and(|at| at <= now);
@@ -256,6 +256,7 @@ impl Upstream {
             }
             let due = silent_at.map_or(end, |at| at.min(end));
             tokio::select! {
+                biased;
                 answer = &mut answer => {
                     under_way.answered();
                     return answer;
@@ -263,6 +264,7 @@ impl Upstream {
                 () = watch.news() => {}
                 () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.is_asking() => {}
             }
+            now = self.clock.mono();
         }
     }
 
@@ -546,9 +548,8 @@ impl<'a> Patience<'a> {
 
     /// It goes: the time of its attempt is not that of its waiting.
     pub(super) fn admitted(&mut self) {
-        let now = self.upstream.clock.mono();
         if let Some(since) = self.held_since.take() {
-            self.held += now - since;
+            self.held += self.since(since);
         }
     }
 
