@@ -21,6 +21,17 @@ impl Digest {
     pub fn of_meaning(json: &str) -> Option<Self> {
         Some(Self::of(canonical(&serde_json::from_str(json).ok()?)?.as_bytes()))
     }
+
+    /// Its digits, for those who write text by hand.
+    pub(crate) fn hex(self) -> [u8; 64] {
+        // From a table: every call has one, and formatting byte by byte takes longer than digesting.
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        text
+    }
 }
 
 /// A JSON text that every reader reads in the same way. `None` if it is not JSON, is nested more deeply than
@@ -96,13 +107,7 @@ pub fn canonical(value: &Value) -> Option<String> {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By hand: every call has one, and formatting byte by byte takes longer than digesting.
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 64];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.write_str(std::str::from_utf8(&self.hex()).map_err(|_| fmt::Error)?)
     }
 }
 

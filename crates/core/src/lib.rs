@@ -16,6 +16,7 @@ pub mod isolation;
 pub mod jitter;
 pub mod json;
 pub mod ledger;
+pub mod line;
 pub mod policy;
 pub mod redact;
 pub mod repeats;

@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
 use gripfast_core::failure::{Code, Outcome};
+use gripfast_core::json::Digest;
+use gripfast_core::ledger::entry::{self, Entry};
 use gripfast_core::ledger::fold::{Fold, Owner};
 use gripfast_core::ledger::record::Record;
 use gripfast_core::ledger::{End, Query, Row, RowId, Selection, Settled, Subject};
 use gripfast_core::time::Wall;
 use proptest::prelude::*;
-use std::borrow::Cow;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,14 +24,25 @@ fn settled(outcome: Outcome, code: Option<Code>) -> Settled {
     Settled { ended: at(2_000), took, outcome, code, attempts: 1, replays: 0 }
 }
 
-fn subject() -> Subject {
-    Subject { digest: Some("ab12".to_owned()), ..Subject::named("claude-code 2.1", "github", "create_issue") }
+/// What is written about this call.
+fn entry(call: u64) -> Entry {
+    let mut entry = Entry::of(call, at(1_000), "claude-code 2.1", "github", "create_issue");
+    entry.digest(Digest::of(b"{}"));
+    entry
 }
 
-fn line(record: &Record<'_>) -> String {
-    let mut out = Vec::new();
-    record.write(&mut out);
-    String::from_utf8(out).unwrap()
+fn subject() -> Subject {
+    Subject {
+        client: "claude-code 2.1".to_owned(),
+        server: "github".to_owned(),
+        tool: "create_issue".to_owned(),
+        digest: Some(Digest::of(b"{}").into()),
+        arguments: None,
+    }
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8(line.to_vec()).unwrap()
 }
 
 fn rows(text: &[u8], owner: Owner) -> Vec<Row> {
@@ -42,15 +55,21 @@ fn rows(text: &[u8], owner: Owner) -> Vec<Row> {
 }
 
 fn taken(run: &str) -> String {
-    line(&Record::Taken { run: run.into(), at: at(1) })
+    let mut line = Vec::new();
+    entry::taken(run, at(1), &mut line);
+    text(&line)
 }
 
 fn begun(call: u64, if_orphaned: Outcome) -> String {
-    line(&Record::Begun { call, at: at(1_000), subject: Cow::Owned(subject()), if_orphaned })
+    text(entry(call).begun(if_orphaned))
+}
+
+fn changed(call: u64, if_orphaned: Outcome) -> String {
+    text(entry(call).changed(if_orphaned))
 }
 
 fn ended(call: u64, outcome: Outcome) -> String {
-    line(&Record::Ended { call, begun: None, settled: settled(outcome, None) })
+    text(entry(call).ended(&settled(outcome, None)))
 }
 
 #[test]
@@ -58,8 +77,9 @@ fn a_line_reads_like_what_it_says() {
     assert_eq!(
         begun(7, Outcome::Unknown),
         "{\"call\":7,\"at_ms\":1000,\"client\":\"claude-code 2.1\",\"server\":\"github\",\"tool\":\"create_issue\",\
-         \"sha256\":\"ab12\",\"if_orphaned\":\"unknown\"}\n"
+         \"sha256\":\"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\",\"if_orphaned\":\"unknown\"}\n"
     );
+    assert_eq!(changed(7, Outcome::Unknown), "{\"call\":7,\"if_orphaned\":\"unknown\"}\n");
     assert_eq!(
         ended(7, Outcome::Done),
         "{\"call\":7,\"ended_ms\":2000,\"took_us\":1500,\"outcome\":\"done\",\"attempts\":1}\n"
@@ -70,8 +90,7 @@ fn a_line_reads_like_what_it_says() {
 fn a_call_in_flight_when_its_process_died_is_unknown_if_it_was_sent_and_not_sent_if_it_was_held() {
     let book =
         taken("a") + &begun(1, Outcome::Unknown) + &begun(2, Outcome::NotSent) + &begun(3, Outcome::NotSent);
-    let book =
-        book + &line(&Record::Changed { call: 3, if_orphaned: Outcome::Unknown }) + &ended(1, Outcome::Done);
+    let book = book + &changed(3, Outcome::Unknown) + &ended(1, Outcome::Done);
     let outcomes =
         |owner| -> Vec<Option<Outcome>> { rows(book.as_bytes(), owner).iter().map(Row::outcome).collect() };
     assert_eq!(
@@ -101,26 +120,52 @@ fn what_to_do_is_said_of_unknown_calls_alone() {
     }
 }
 
+/// A call may change its mind any number of times, and each line says what it would say if it were the first.
+#[test]
+fn lines_of_one_call_do_not_depend_on_those_before() {
+    let mut entry = entry(7);
+    for _ in 0..3 {
+        assert_eq!(text(entry.begun(Outcome::NotSent)), begun(7, Outcome::NotSent));
+        assert_eq!(text(entry.changed(Outcome::Unknown)), changed(7, Outcome::Unknown));
+        let end = settled(Outcome::Unknown, Some(Code::Timeout));
+        let settled_now = Settled { replays: 2, ..end };
+        assert_eq!(
+            Record::read(entry.ended(&settled_now)),
+            Some(Record::Ended { call: 7, begun: None, settled: settled_now })
+        );
+        assert_eq!(
+            Record::read(entry.ended_at_once(&end)),
+            Some(Record::Ended { call: 7, begun: Some((at(1_000), subject())), settled: end })
+        );
+    }
+}
+
 #[test]
 fn names_and_arguments_of_any_length_fit() {
+    let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
     let name = "ü".repeat(100_000);
-    let mut subject = Subject::named(&name, &name, &name);
-    assert_eq!(subject.tool.chars().count(), Subject::LONGEST_NAME + 1);
-    subject.keep_arguments(&format!("\"{}\"", "x".repeat(Subject::LONGEST_ARGUMENTS)));
-    assert_eq!(subject.arguments, None);
-    subject.keep_arguments("{\n  \"text\": \"a\\nb\"\r\n}");
-    let begun =
-        Record::Begun { call: 1, at: at(1), subject: Cow::Borrowed(&subject), if_orphaned: Outcome::Unknown };
-    let text = line(&begun);
-    assert_eq!(text.lines().count(), 1);
-    assert_eq!(Record::read(text.as_bytes()), Some(begun));
+    let mut entry = Entry::of(1, at(1), "", &name, &"x".repeat(Entry::LONGEST_NAME));
+    entry.arguments(&raw(&format!("\"{}\"", "x".repeat(Entry::LONGEST_ARGUMENTS))));
+    let read = |entry: &mut Entry| match Record::read(entry.begun(Outcome::Unknown)) {
+        Some(Record::Begun { subject, .. }) => subject,
+        other => panic!("{other:?}"),
+    };
+    let subject = read(&mut entry);
+    assert_eq!((&*subject.client, subject.server.chars().count()), ("", Entry::LONGEST_NAME + 1));
+    assert_eq!((subject.tool.len(), subject.arguments), (Entry::LONGEST_NAME, None));
+    entry.arguments(&raw("{\n  \"text\": \"a\\nb\"\r\n}"));
+    assert_eq!(text(entry.begun(Outcome::Unknown)).lines().count(), 1);
+    assert_eq!(read(&mut entry).arguments.unwrap(), "{   \"text\": \"a\\nb\"  }");
 }
 
 #[test]
 fn the_newest_rows_are_shown_and_the_rest_is_counted() {
     let row = |number: u64, outcome| Row {
         id: RowId { run: "a".to_owned(), call: number },
-        subject: Subject::named("", if number.is_multiple_of(2) { "even" } else { "odd" }, "t"),
+        subject: Subject {
+            server: if number.is_multiple_of(2) { "even" } else { "odd" }.to_owned(),
+            ..Subject::default()
+        },
         started: at(number),
         end: End::Settled(settled(outcome, None)),
     };
@@ -155,6 +200,8 @@ enum Op {
     Die,
     /// Somebody else's line.
     Junk(Vec<u8>),
+    /// A line that was not written, or not to its end, where the next one was: so many letters of it are missing.
+    Gap(Vec<u8>, usize),
 }
 
 fn any_outcome() -> impl Strategy<Value = Outcome> {
@@ -186,6 +233,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Rotate),
         1 => Just(Op::Die),
         2 => any_junk().prop_map(Op::Junk),
+        2 => (any_junk(), 1..300_usize).prop_map(|(junk, missing)| Op::Gap(junk, missing)),
     ]
 }
 
@@ -254,7 +302,7 @@ impl Book {
             Op::Change(which, fate) => {
                 let Some(call) = self.pick(*which) else { return };
                 self.open.insert(call, *fate);
-                self.write(line(&Record::Changed { call, if_orphaned: *fate }).as_bytes());
+                self.write(changed(call, *fate).as_bytes());
             }
             Op::End(which, outcome) => {
                 let Some(call) = self.pick(*which) else { return };
@@ -265,9 +313,7 @@ impl Book {
             Op::AtOnce(outcome) => {
                 self.calls += 1;
                 self.complete.insert(self.id(self.calls), *outcome);
-                let begun = Some((at(1_000), Cow::Owned(subject())));
-                let record = Record::Ended { call: self.calls, begun, settled: settled(*outcome, None) };
-                self.write(line(&record).as_bytes());
+                self.write(entry(self.calls).ended_at_once(&settled(*outcome, None)));
             }
             Op::Rotate => {
                 // The head of a segment is written as one piece; what it says was known before.
@@ -278,6 +324,7 @@ impl Book {
             }
             Op::Die => self.take(),
             Op::Junk(bytes) => self.write(&[bytes.as_slice(), b"\n"].concat()),
+            Op::Gap(bytes, missing) => self.write(&[bytes.as_slice(), &vec![0; *missing]].concat()),
         }
     }
 

@@ -29,7 +29,16 @@ pub enum Owner {
 
 impl Fold {
     /// Takes the next line; hands over the rows that are complete with it.
+    ///
+    /// Each line has its place in the file before it is written, and those of several threads are written side by
+    /// side. Where one is missing or was cut off there are zeros, which no line has: they separate lines too.
     pub fn line(&mut self, line: &[u8], mut complete: impl FnMut(Row)) {
+        for line in line.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
+            self.whole_line(line, &mut complete);
+        }
+    }
+
+    fn whole_line(&mut self, line: &[u8], mut complete: impl FnMut(Row)) {
         match Record::read(line) {
             None if line.trim_ascii().is_empty() => {}
             None => self.skipped += 1,
@@ -42,7 +51,7 @@ impl Fold {
             Some(Record::Begun { call, at, subject, if_orphaned }) => {
                 let row = Row {
                     id: RowId { run: self.run.clone(), call },
-                    subject: subject.into_owned(),
+                    subject,
                     started: at,
                     end: End::InFlight,
                 };
@@ -54,8 +63,7 @@ impl Fold {
             },
             Some(Record::Ended { call, begun, settled }) => {
                 let known = self.open.remove(&call).map(|(row, _)| (row.started, row.subject));
-                let begun = known.or_else(|| begun.map(|(at, subject)| (at, subject.into_owned())));
-                match begun {
+                match known.or(begun) {
                     Some((started, subject)) => complete(Row {
                         id: RowId { run: self.run.clone(), call },
                         subject,

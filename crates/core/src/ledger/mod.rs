@@ -1,10 +1,11 @@
 //! The ledger: what became of every tool call, also of those that were in flight when the process died.
 //!
 //! A book is a file series that one process at a time appends to. Each line says something about one call
-//! ([`record`]), and the fold over the lines gives the rows ([`fold`]). A line that was torn, or that
-//! somebody else wrote, is skipped. Nothing here opens a file: where books lie, who owns one and whether its owner
-//! still lives is for the host to find out.
+//! ([`entry`] writes it, [`record`] reads it), and the fold over the lines gives the rows ([`fold`]). A line that
+//! was torn, or that somebody else wrote, is skipped. Nothing here opens a file: where books lie, who owns one and
+//! whether its owner still lives is for the host to find out.
 
+pub mod entry;
 pub mod fold;
 pub mod record;
 mod select;
@@ -145,30 +146,6 @@ impl Row {
                 Some(format!("look whether `{tool}` of `{server}` took effect before calling it again"))
             }
             Outcome::NotSent | Outcome::Refused | Outcome::Failed | Outcome::Done => None,
-        }
-    }
-}
-
-impl Subject {
-    /// Letters of a name that are kept; what is longer was not meant as a name.
-    pub const LONGEST_NAME: usize = 128;
-    /// Bytes of arguments that are kept, if they are kept. Of longer ones there is only the digest.
-    pub const LONGEST_ARGUMENTS: usize = 16 << 10;
-
-    /// A subject whose names are cut to what a ledger has room for.
-    pub fn named(client: &str, server: &str, tool: &str) -> Self {
-        let cut = |name: &str| match name.char_indices().nth(Self::LONGEST_NAME) {
-            Some((at, _)) => format!("{}…", &name[..at]),
-            None => name.to_owned(),
-        };
-        Self { client: cut(client), server: cut(server), tool: cut(tool), digest: None, arguments: None }
-    }
-
-    /// Adds the arguments themselves, as far as there is room for them.
-    pub fn keep_arguments(&mut self, json: &str) {
-        if json.len() <= Self::LONGEST_ARGUMENTS {
-            // A line break in JSON is nothing but space, and here it would end the line.
-            self.arguments = Some(json.replace(['\n', '\r'], " "));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One line of a book, to and from JSON.
+//! What one line of a book says. [`super::entry`] writes them.
 //!
 //! A call has a line when it goes out or has to wait, one for every change of what would be known about it
 //! if nothing more were heard, and one when it ends; a call that ends before anything was written has one
@@ -29,7 +29,7 @@ pub enum Record<'a> {
         /// When.
         at: Wall,
         /// What it is about.
-        subject: Cow<'a, Subject>,
+        subject: Subject,
         /// Its fate if its process ends now.
         if_orphaned: Outcome,
     },
@@ -45,7 +45,7 @@ pub enum Record<'a> {
         /// Its number in this run.
         call: u64,
         /// What it was about and when it came, if there is no other line about it.
-        begun: Option<(Wall, Cow<'a, Subject>)>,
+        begun: Option<(Wall, Subject)>,
         /// How it ended.
         settled: Settled,
     },
@@ -80,113 +80,6 @@ struct Shape<'a> {
     replays: Option<u32>,
 }
 
-impl Record<'_> {
-    /// Writes the line, with its end.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        let mut line = Line::begin(out);
-        match self {
-            Self::Taken { run, at } => {
-                line.text("run", run);
-                line.number("at_ms", millis(*at));
-            }
-            Self::Begun { call, at, subject, if_orphaned } => {
-                line.number("call", *call);
-                line.about(*at, subject);
-                line.text("if_orphaned", if_orphaned.word());
-            }
-            Self::Changed { call, if_orphaned } => {
-                line.number("call", *call);
-                line.text("if_orphaned", if_orphaned.word());
-            }
-            Self::Ended { call, begun, settled } => {
-                line.number("call", *call);
-                if let Some((at, subject)) = begun {
-                    line.about(*at, subject);
-                }
-                line.number("ended_ms", millis(settled.ended));
-                line.number("took_us", u64::try_from(settled.took.as_micros()).unwrap_or(u64::MAX));
-                line.text("outcome", settled.outcome.word());
-                if let Some(code) = settled.code {
-                    line.text("code", code.word());
-                }
-                line.number("attempts", settled.attempts.into());
-                if settled.replays > 0 {
-                    line.number("replays", settled.replays.into());
-                }
-            }
-        }
-        line.end();
-    }
-}
-
-/// A line that is being written. Each call waits for two of them, so they are written without a detour.
-struct Line<'o> {
-    out: &'o mut Vec<u8>,
-    before_next: u8,
-}
-
-impl<'o> Line<'o> {
-    fn begin(out: &'o mut Vec<u8>) -> Self {
-        Self { out, before_next: b'{' }
-    }
-
-    fn key(&mut self, key: &str) {
-        self.out.push(self.before_next);
-        self.before_next = b',';
-        self.out.push(b'"');
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(b"\":");
-    }
-
-    fn number(&mut self, key: &str, mut number: u64) {
-        self.key(key);
-        let mut digits = [0; 20];
-        let mut from = digits.len();
-        loop {
-            from -= 1;
-            digits[from] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        self.out.extend_from_slice(&digits[from..]);
-    }
-
-    fn text(&mut self, key: &str, text: &str) {
-        self.key(key);
-        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
-            self.out.push(b'"');
-            self.out.extend_from_slice(text.as_bytes());
-            self.out.push(b'"');
-        } else {
-            serde_json::to_writer(&mut *self.out, text).expect("text can be written to memory");
-        }
-    }
-
-    fn about(&mut self, at: Wall, subject: &Subject) {
-        self.number("at_ms", millis(at));
-        if !subject.client.is_empty() {
-            self.text("client", &subject.client);
-        }
-        self.text("server", &subject.server);
-        self.text("tool", &subject.tool);
-        if let Some(digest) = &subject.digest {
-            self.text("sha256", digest);
-        }
-        // Read as JSON when it was taken over; what is not would tear the line.
-        let arguments = subject.arguments.as_deref();
-        if let Some(arguments) = arguments.and_then(|text| serde_json::from_str::<&RawValue>(text).ok()) {
-            self.key("arguments");
-            self.out.extend_from_slice(arguments.get().as_bytes());
-        }
-    }
-
-    fn end(self) {
-        self.out.extend_from_slice(b"}\n");
-    }
-}
-
 impl<'a> Record<'a> {
     /// What a line says; `None` if it is not one of ours, or not whole.
     pub fn read(line: &'a [u8]) -> Option<Self> {
@@ -204,7 +97,7 @@ impl<'a> Record<'a> {
                     digest: shape.sha256.map(Cow::into_owned),
                     arguments: shape.arguments.map(|arguments| arguments.get().to_owned()),
                 };
-                Some((wall(at), Cow::Owned(subject)))
+                Some((wall(at), subject))
             }
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return None,
@@ -227,10 +120,6 @@ impl<'a> Record<'a> {
             None => Record::Changed { call, if_orphaned },
         })
     }
-}
-
-fn millis(at: Wall) -> u64 {
-    u64::try_from(at.since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn wall(millis: u64) -> Wall {

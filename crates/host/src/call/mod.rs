@@ -133,13 +133,13 @@ impl Host {
         method: &str,
         said: &Said<'_>,
         options: &CallOptions,
-    ) -> (Option<String>, OpenRow) {
+    ) -> (Option<String>, OpenRow<'_>) {
         if method != TOOL_CALL {
             return (None, OpenRow::nowhere());
         }
         let tool = said.text("name");
-        let named = options.client.as_ref().and_then(|client| client.name.clone());
-        let client = named.or_else(|| said.members().and_then(client_in).map(Into::into));
+        let named = options.client.as_ref().and_then(|client| client.name.as_deref()).map(Cow::Borrowed);
+        let client = named.or_else(|| said.members().and_then(client_in).map(Cow::Owned));
         let client = client.as_deref().unwrap_or_default();
         let row = self.ledger().row(client, server, tool.as_deref().unwrap_or_default(), said);
         (tool.map(Cow::into_owned), row)
@@ -152,7 +152,7 @@ impl Host {
         params: Option<Box<RawValue>>,
         tool: Option<String>,
         options: CallOptions,
-        row: &OpenRow,
+        row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
         let end = entry.upstream()?.ends.open(self.clock());
@@ -171,7 +171,7 @@ impl Host {
         params: Option<Box<RawValue>>,
         tool: Option<String>,
         options: CallOptions,
-        row: &OpenRow,
+        row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let (client, shared) = (options.client.clone(), options.shared);
         let principal = client.as_ref().map(Client::principal);
@@ -257,7 +257,7 @@ fn client_in(params: &Object<'_>) -> Option<String> {
 }
 
 /// Writes down what came of it.
-fn settle(row: OpenRow, outcome: &Result<Answer, CallError>) {
+fn settle(row: OpenRow<'_>, outcome: &Result<Answer, CallError>) {
     match outcome {
         Ok(answer) if answer.is_error() => row.settle(Fate::Failed, None),
         Ok(_) => row.settle(Fate::Done, None),

@@ -1,9 +1,12 @@
 //! One book: a series of segments that one process at a time appends to. Who holds the lock beside them is
 //! the one; a lock falls when its process ends, however it ends.
+//!
+//! Threads of that process append at the same time. Each line takes its place at the end first and is written
+//! there, so that one which is cut off or missing spoils no other.
 
 use crate::private;
+use gripfast_core::ledger::entry;
 use gripfast_core::ledger::fold::Fold;
-use gripfast_core::ledger::record::Record;
 use gripfast_core::time::Wall;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -19,8 +22,11 @@ pub(super) struct Book {
     _lock: File,
     segment: File,
     number: u32,
-    /// Bytes in the present segment beyond its head, and how many are enough.
-    filled: AtomicU64,
+    /// Where the next line belongs in the present segment, and how many of the bytes before it are its head, which
+    /// does not count.
+    end: AtomicU64,
+    head: u64,
+    /// How many bytes are enough.
     size: u64,
 }
 
@@ -104,19 +110,20 @@ impl Place {
         let numbers = self.segments()?;
         let orphans = self.open_calls(&numbers)?;
         let number = numbers.last().copied().unwrap_or(1);
+        let path = self.segment_file(number);
         let mut segment =
-            private::options().create(true).append(true).read(true).open(self.segment_file(number))?;
+            private::options().create(true).truncate(false).write(true).read(true).open(path)?;
         let length = segment.metadata()?.len();
         let run =
             format!("{:x}.{:04x}", now.since_epoch().as_millis(), crate::clock::unique_number() & 0xffff);
         let mut head = if ends_in_mid_line(&mut segment, length)? { vec![b'\n'] } else { Vec::new() };
-        Record::Taken { run: run.as_str().into(), at: now }.write(&mut head);
+        entry::taken(&run, now, &mut head);
+        segment.seek(SeekFrom::Start(length))?;
         segment.write_all(&head)?;
-        let filled = AtomicU64::new(length);
-        Ok(Some(Taken {
-            book: Book { place: self, run, _lock: lock, segment, number, filled, size },
-            orphans,
-        }))
+        let head = head.len() as u64;
+        let end = AtomicU64::new(length + head);
+        let book = Book { place: self, run, _lock: lock, segment, number, end, head, size };
+        Ok(Some(Taken { book, orphans }))
     }
 
     /// Settles what was left in flight here, unless somebody has the book: taking it is enough, for whatever
@@ -158,13 +165,19 @@ pub(super) fn take_any(directory: &Path, now: Wall, size: u64) -> io::Result<Tak
 }
 
 impl Book {
-    /// Appends with one `write`; answers with how much was taken.
-    pub(super) fn append(&self, bytes: &[u8]) -> io::Result<usize> {
-        if self.filled() >= self.size.saturating_mul(2) {
-            return Err(io::Error::other("the segment is full, and no other one could be begun"));
-        }
-        let taken = (&self.segment).write(bytes)?;
-        self.filled.fetch_add(taken as u64, Ordering::Relaxed);
+    /// Appends a line with one `write`, while others may do the same.
+    pub(super) fn append(&self, line: &[u8]) -> io::Result<()> {
+        self.has_room()?;
+        let at = self.end.fetch_add(line.len() as u64, Ordering::Relaxed);
+        if write_at(&self.segment, line, at)? == line.len() { Ok(()) } else { Err(cut_off()) }
+    }
+
+    /// Appends with one `write` while nobody else does; answers with how much was taken.
+    pub(super) fn append_alone(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.has_room()?;
+        let end = self.end.get_mut();
+        let taken = write_at(&self.segment, bytes, *end)?;
+        *end += taken as u64;
         Ok(taken)
     }
 
@@ -174,16 +187,23 @@ impl Book {
     }
 
     fn filled(&self) -> u64 {
-        self.filled.load(Ordering::Relaxed)
+        self.end.load(Ordering::Relaxed) - self.head
+    }
+
+    fn has_room(&self) -> io::Result<()> {
+        if self.filled() >= self.size.saturating_mul(2) {
+            return Err(io::Error::other("the segment is full, and no other one could be begun"));
+        }
+        Ok(())
     }
 
     /// Goes on in a new segment that begins with `in_flight`, and throws the oldest ones away.
     pub(super) fn turn(&mut self, now: Wall, in_flight: &[u8], kept: usize) -> io::Result<()> {
         let number = self.number.checked_add(1).ok_or_else(|| io::Error::other("no more segment numbers"))?;
         let path = self.place.segment_file(number);
-        let mut segment = private::options().create_new(true).append(true).open(&path)?;
+        let mut segment = private::options().create_new(true).write(true).open(&path)?;
         let mut head = Vec::with_capacity(in_flight.len() + 64);
-        Record::Taken { run: self.run.as_str().into(), at: now }.write(&mut head);
+        entry::taken(&self.run, now, &mut head);
         head.extend_from_slice(in_flight);
         if let Err(error) = segment.write_all(&head) {
             // Half a head is none; the present segment has everything.
@@ -191,13 +211,39 @@ impl Book {
             return Err(error);
         }
         (self.segment, self.number) = (segment, number);
-        self.filled.store(0, Ordering::Relaxed);
+        self.head = head.len() as u64;
+        *self.end.get_mut() = self.head;
         let numbers = self.place.segments()?;
         for old in &numbers[..numbers.len().saturating_sub(kept)] {
             fs::remove_file(self.place.segment_file(*old))?;
         }
         Ok(())
     }
+}
+
+#[cfg(test)]
+impl Book {
+    /// Makes all writing fail from now on, or work again.
+    pub(super) fn may_be_written(&mut self, may: bool) -> io::Result<()> {
+        let path = self.place.segment_file(self.number);
+        self.segment = private::options().read(true).write(may).open(path)?;
+        Ok(())
+    }
+}
+
+/// A disk that has room for a part of a line only.
+pub(super) fn cut_off() -> io::Error {
+    io::Error::other("there was no room for a whole line")
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_write(file, bytes, at)
 }
 
 fn ends_in_mid_line(segment: &mut File, length: u64) -> io::Result<bool> {

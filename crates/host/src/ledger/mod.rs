@@ -4,9 +4,11 @@
 //! A row is begun before its request goes out and ended when the call is settled, each with one `write` that
 //! nobody waits longer for than for a copy into the page cache, which outlives a killed process. Nothing
 //! here fails or holds up a call: what cannot be written is counted and said aloud once. `book` has the
-//! files, `writer` what the process knows of them, `row` one call's view of it, `read` everybody else's.
+//! files, `writer` what the process knows of them, `in_flight` what has to be said again in a new one, `row` one
+//! call's view of it, `read` everybody else's.
 
 mod book;
+mod in_flight;
 mod read;
 mod row;
 mod writer;
@@ -17,7 +19,6 @@ pub(crate) use row::OpenRow;
 use crate::clock::Clock;
 use crate::said::Said;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use writer::Writer;
 
 /// What the ledger keeps of a call.
@@ -104,7 +105,7 @@ fn place(state_dir: &Path) -> PathBuf {
 /// The ledger of one host.
 pub(crate) struct Ledger {
     directory: Option<PathBuf>,
-    writer: Option<Arc<Writer>>,
+    writer: Option<Writer>,
     /// One reader at a time: a ledger is some megabytes.
     reading: tokio::sync::Mutex<()>,
 }
@@ -116,14 +117,14 @@ impl Ledger {
         let writer = match (&directory, options.keeps) {
             (None, _) | (_, Keeps::Nothing) => None,
             (Some(directory), Keeps::Digest | Keeps::Arguments) => {
-                Some(Arc::new(Writer::open(directory.clone(), options, clock)))
+                Some(Writer::open(directory.clone(), options, clock))
             }
         };
         Self { directory, writer, reading: tokio::sync::Mutex::default() }
     }
 
     /// Begins a row. Nothing is written before the call waits, goes or ends.
-    pub(crate) fn row(&self, client: &str, server: &str, tool: &str, said: &Said<'_>) -> OpenRow {
+    pub(crate) fn row(&self, client: &str, server: &str, tool: &str, said: &Said<'_>) -> OpenRow<'_> {
         self.writer
             .as_ref()
             .map_or_else(OpenRow::nowhere, |writer| OpenRow::of(writer, client, server, tool, said))
@@ -131,7 +132,7 @@ impl Ledger {
 
     pub(crate) fn status(&self) -> LedgerStatus {
         let none = LedgerStatus { keeps: Keeps::Nothing, calls: 0, failed_writes: 0, cause: None };
-        self.writer.as_ref().map_or(none, |writer| writer.status())
+        self.writer.as_ref().map_or(none, Writer::status)
     }
 
     pub(crate) async fn calls(&self, query: Query) -> std::io::Result<Calls> {

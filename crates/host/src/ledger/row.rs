@@ -2,136 +2,117 @@
 //! its future is dropped.
 
 use super::Keeps;
+use super::in_flight::Seat;
 use super::writer::Writer;
 use crate::said::Said;
 use gripfast_core::failure::{Code, Outcome as Fate};
-use gripfast_core::ledger::record::Record;
-use gripfast_core::ledger::{Settled, Subject};
+use gripfast_core::ledger::Settled;
+use gripfast_core::ledger::entry::Entry;
 use gripfast_core::time::Now;
-use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The row of a call that has not ended.
-pub(crate) struct OpenRow(Option<(Arc<Writer>, Arc<Open>)>);
+pub(crate) struct OpenRow<'w>(Option<(&'w Writer, Mutex<Open>)>);
 
 /// What is known about it so far.
-pub(super) struct Open {
-    pub(super) call: u64,
-    pub(super) begun: Now,
-    pub(super) subject: Subject,
+struct Open {
+    entry: Entry,
+    begun: Now,
     /// Its fate if nothing more is heard of it; `None` while nothing was written.
-    fate: Mutex<Option<Fate>>,
-    /// Whether the present book knows of it.
-    on_paper: AtomicBool,
-    attempts: AtomicU32,
-    replays: AtomicU32,
+    fate: Option<Fate>,
+    /// Where its line is kept while it is in flight.
+    seat: Option<Seat>,
+    attempts: u32,
+    replays: u32,
 }
 
-impl OpenRow {
+impl<'w> OpenRow<'w> {
     /// A row of a ledger that is not kept.
     pub(crate) fn nowhere() -> Self {
         Self(None)
     }
 
-    pub(super) fn of(writer: &Arc<Writer>, client: &str, server: &str, tool: &str, said: &Said<'_>) -> Self {
-        let mut subject = Subject::named(client, server, tool);
-        subject.digest = said.digest().map(String::from);
+    pub(super) fn of(writer: &'w Writer, client: &str, server: &str, tool: &str, said: &Said<'_>) -> Self {
+        let begun = writer.now();
+        let mut entry = Entry::of(writer.next_call(), begun.wall, client, server, tool);
+        if let Some(digest) = said.digest() {
+            entry.digest(digest);
+        }
         match (writer.keeps(), said.arguments()) {
-            (Keeps::Arguments, Some(arguments)) => subject.keep_arguments(arguments.get()),
+            (Keeps::Arguments, Some(arguments)) => entry.arguments(arguments),
             (Keeps::Nothing | Keeps::Digest, _) | (Keeps::Arguments, None) => {}
         }
-        let open = Open {
-            call: writer.next_call(),
-            begun: writer.now(),
-            subject,
-            fate: Mutex::default(),
-            on_paper: AtomicBool::new(false),
-            attempts: AtomicU32::new(0),
-            replays: AtomicU32::new(0),
-        };
-        Self(Some((Arc::clone(writer), Arc::new(open))))
+        let open = Open { entry, begun, fate: None, seat: None, attempts: 0, replays: 0 };
+        Self(Some((writer, Mutex::new(open))))
     }
 
     /// It has to wait; this is what is known of earlier attempts, if they left us at all.
     pub(crate) fn waits(&self, attempted: Option<Fate>) {
-        self.would_be(attempted.unwrap_or(Fate::NotSent));
+        if let Some((writer, mut open)) = self.open() {
+            open.would_be(writer, attempted.unwrap_or(Fate::NotSent));
+        }
     }
 
     /// It is handed to a link. From now on nobody knows whether it was carried out, until the answer comes.
     pub(crate) fn goes(&self) {
-        if let Some((_, open)) = &self.0 {
-            open.attempts.fetch_add(1, Ordering::Relaxed);
+        if let Some((writer, mut open)) = self.open() {
+            open.attempts += 1;
+            open.would_be(writer, Fate::Unknown);
         }
-        self.would_be(Fate::Unknown);
     }
 
     /// It was sent again so many times.
     pub(crate) fn replayed(&self, replays: u32) {
-        if let Some((_, open)) = &self.0 {
-            open.replays.store(replays, Ordering::Relaxed);
-        }
-    }
-
-    fn would_be(&self, fate: Fate) {
-        let Some((writer, open)) = &self.0 else { return };
-        if open.fate().replace(fate) != Some(fate) {
-            writer.note(open, fate);
+        if let Some((_, mut open)) = self.open() {
+            open.replays = replays;
         }
     }
 
     /// It ended.
     pub(crate) fn settle(mut self, outcome: Fate, code: Option<Code>) {
-        if let Some((writer, open)) = self.0.take() {
-            open.settle(&writer, outcome, code);
+        if let Some((writer, open)) = self.take() {
+            open.settle(writer, outcome, code);
         }
+    }
+
+    fn open(&self) -> Option<(&'w Writer, MutexGuard<'_, Open>)> {
+        let (writer, open) = self.0.as_ref()?;
+        Some((writer, open.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn take(&mut self) -> Option<(&'w Writer, Open)> {
+        let (writer, open) = self.0.take()?;
+        Some((writer, open.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-impl Drop for OpenRow {
+impl Drop for OpenRow<'_> {
     /// Its caller gave it up.
     fn drop(&mut self) {
-        if let Some((writer, open)) = self.0.take() {
-            let fate = open.fate().unwrap_or(Fate::NotSent);
-            open.settle(&writer, fate, Some(Code::Cancelled));
+        if let Some((writer, open)) = self.take() {
+            let fate = open.fate.unwrap_or(Fate::NotSent);
+            open.settle(writer, fate, Some(Code::Cancelled));
         }
     }
 }
 
 impl Open {
-    fn fate(&self) -> MutexGuard<'_, Option<Fate>> {
-        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The line that says that it was begun.
-    pub(super) fn record(&self) -> Record<'_> {
-        let if_orphaned = self.fate().unwrap_or(Fate::NotSent);
-        Record::Begun {
-            call: self.call,
-            at: self.begun.wall,
-            subject: Cow::Borrowed(&self.subject),
-            if_orphaned,
+    fn would_be(&mut self, writer: &Writer, fate: Fate) {
+        if self.fate.replace(fate) != Some(fate) {
+            writer.note(&mut self.entry, &mut self.seat, fate);
         }
     }
 
-    pub(super) fn is_on_paper(&self) -> bool {
-        self.on_paper.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_on_paper(&self) {
-        self.on_paper.store(true, Ordering::Relaxed);
-    }
-
-    fn settle(&self, writer: &Writer, outcome: Fate, code: Option<Code>) {
+    fn settle(mut self, writer: &Writer, outcome: Fate, code: Option<Code>) {
         let now = writer.now();
         let settled = Settled {
             ended: now.wall,
             took: now.mono - self.begun.mono,
             outcome,
             code,
-            attempts: self.attempts.load(Ordering::Relaxed),
-            replays: self.replays.load(Ordering::Relaxed),
+            attempts: self.attempts,
+            replays: self.replays,
         };
-        writer.end(self, settled);
+        writer.end(&mut self.entry, self.seat, &settled);
     }
 }

@@ -1,21 +1,22 @@
 //! What this process writes down, and what it does when it cannot: calls go on, lines that must not be
 //! missing are owed, and the next write that works brings them along.
+//!
+//! As long as all is well, lines are written side by side, and no thread waits for one that holds the pen and is not
+//! given a processor. Whatever else there is to do, such as a new segment or paying debts, is done alone.
 
 use super::book::{self, Book};
-use super::row::Open;
+use super::in_flight::{InFlight, Seat};
 use super::{Keeps, LedgerOptions, LedgerStatus};
 use crate::clock::Clock;
 use gripfast_core::failure::Outcome as Fate;
 use gripfast_core::ledger::Settled;
-use gripfast_core::ledger::record::Record;
+use gripfast_core::ledger::entry::Entry;
 use gripfast_core::text::times;
 use gripfast_core::time::{Mono, Now};
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 /// The ledger of this process.
@@ -24,16 +25,14 @@ pub(super) struct Writer {
     options: LedgerOptions,
     clock: Clock,
     next_call: AtomicU64,
-    pen: Mutex<Pen>,
+    pen: RwLock<Pen>,
 }
 
-/// Held for as long as one `write` takes, which the file would make everybody wait for anyway.
 #[derive(Default)]
 struct Pen {
     book: Option<Book>,
-    /// The calls that were begun and have not ended: what a new segment begins with. As many as the servers
-    /// have in flight and waiting.
-    open: BTreeMap<u64, Arc<Open>>,
+    /// Changed together with the book while nobody turns to a new segment. Held for no longer than a line is copied.
+    in_flight: Mutex<InFlight>,
     owed: Owed,
     /// When a book or a segment that could not be opened is tried again.
     not_before: Mono,
@@ -58,8 +57,8 @@ impl Writer {
 
     /// Takes a book. If there is none to be had, that is said aloud, and tried again later.
     pub(super) fn open(directory: PathBuf, options: LedgerOptions, clock: Clock) -> Self {
-        let writer = Self { directory, options, clock, next_call: AtomicU64::new(1), pen: Mutex::default() };
-        writer.with_pen(|_| Ok(()));
+        let writer = Self { directory, options, clock, next_call: AtomicU64::new(1), pen: RwLock::default() };
+        writer.alone(|_| Ok(()));
         writer
     }
 
@@ -76,38 +75,59 @@ impl Writer {
     }
 
     /// Writes down what would be known of the call if nothing more were heard of it.
-    pub(super) fn note(&self, open: &Arc<Open>, fate: Fate) {
-        let first = (!open.is_on_paper()).then(|| line(&open.record()));
-        self.with_pen(|pen| {
-            pen.open.entry(open.call).or_insert_with(|| Arc::clone(open));
-            // Another one may have turned to a new segment meanwhile, which begins with all that are open.
-            match first.filter(|_| !open.is_on_paper()) {
-                Some(first) => pen.put(&first, Line::Passing).inspect(|()| open.set_on_paper()),
-                None => {
-                    pen.put(&line(&Record::Changed { call: open.call, if_orphaned: fate }), Line::Lasting)
-                }
+    pub(super) fn note(&self, entry: &mut Entry, seat: &mut Option<Seat>, fate: Fate) {
+        if self.note_beside_others(entry, seat, fate) {
+            return;
+        }
+        self.alone(|pen| {
+            let line = entry.begun(fate);
+            if pen.in_flight_alone().keep(seat, line) {
+                return pen.put(entry.changed(fate), Line::Lasting);
             }
+            let went = pen.put(line, Line::Passing);
+            if went.is_err() {
+                pen.in_flight_alone().is_not_on_paper(*seat);
+            }
+            went
         });
     }
 
+    fn note_beside_others(&self, entry: &mut Entry, seat: &mut Option<Seat>, fate: Fate) -> bool {
+        let pen = self.look();
+        let Some(book) = pen.book_at_ease() else { return false };
+        let line = entry.begun(fate);
+        let was_on_paper = pen.in_flight().keep(seat, line);
+        let went = book.append(if was_on_paper { entry.changed(fate) } else { line });
+        if went.is_ok() {
+            self.turn_if_full_now(pen);
+        } else if !was_on_paper {
+            pen.in_flight().is_not_on_paper(*seat);
+        }
+        went.is_ok()
+    }
+
     /// Writes down how the call ended.
-    pub(super) fn end(&self, open: &Open, settled: Settled) {
-        let end = |whole: bool| {
-            let begun = whole.then_some((open.begun.wall, Cow::Borrowed(&open.subject)));
-            line(&Record::Ended { call: open.call, begun, settled })
-        };
-        let was_begun = open.is_on_paper();
-        let last = end(!was_begun);
-        self.with_pen(|pen| {
-            pen.open.remove(&open.call);
-            // It may have been put on paper meanwhile, with all that are open.
-            let last = if open.is_on_paper() == was_begun { last } else { end(was_begun) };
-            pen.put(&last, Line::Lasting)
+    pub(super) fn end(&self, entry: &mut Entry, seat: Option<Seat>, settled: &Settled) {
+        fn last<'e>(entry: &'e mut Entry, was_begun: bool, settled: &Settled) -> &'e [u8] {
+            if was_begun { entry.ended(settled) } else { entry.ended_at_once(settled) }
+        }
+        let mut left = None;
+        let pen = self.look();
+        if let Some(book) = pen.book_at_ease() {
+            let was_begun = *left.insert(pen.in_flight().leave(seat));
+            if book.append(last(entry, was_begun, settled)).is_ok() {
+                return self.turn_if_full_now(pen);
+            }
+        }
+        drop(pen);
+        self.alone(|pen| {
+            let was_begun = left.unwrap_or_else(|| pen.in_flight_alone().leave(seat));
+            pen.put(last(entry, was_begun, settled), Line::Lasting)
         });
     }
 
     pub(super) fn status(&self) -> LedgerStatus {
-        let pen = self.lock();
+        let pen = self.look();
         LedgerStatus {
             keeps: self.options.keeps,
             calls: self.next_call.load(Ordering::Relaxed) - 1,
@@ -116,14 +136,25 @@ impl Writer {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pen> {
-        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The pen, beside others who look.
+    fn look(&self) -> RwLockReadGuard<'_, Pen> {
+        self.pen.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with_pen(&self, act: impl FnOnce(&mut Pen) -> io::Result<()>) {
+    /// Whoever filled the segment begins the next one.
+    fn turn_if_full_now(&self, pen: RwLockReadGuard<'_, Pen>) {
+        let full = pen.book.as_ref().is_some_and(Book::is_full);
+        drop(pen);
+        if full {
+            self.alone(|_| Ok(()));
+        }
+    }
+
+    /// Does what cannot be done beside others, and before it what makes sense then.
+    fn alone(&self, act: impl FnOnce(&mut Pen) -> io::Result<()>) {
         let now = self.clock.now();
         let (found, done) = {
-            let mut pen = self.lock();
+            let mut pen = self.pen.write().unwrap_or_else(PoisonError::into_inner);
             let (found, opened) = match self.open_book(&mut pen, now) {
                 Ok(orphans) => (orphans, Ok(())),
                 Err(error) => (0, Err(error)),
@@ -149,24 +180,22 @@ impl Writer {
         let taken = book::take_any(&self.directory, now.wall, self.options.size / Self::SEGMENTS as u64)?;
         pen.book = Some(taken.book);
         pen.not_before = now.mono;
-        for open in pen.open.values().cloned().collect::<Vec<_>>() {
-            pen.begin(&open)?;
-        }
-        Ok(taken.orphans)
+        let mut in_flight = std::mem::take(pen.in_flight_alone());
+        let begun = in_flight.write_missing(|line| pen.put(line, Line::Passing));
+        *pen.in_flight_alone() = in_flight;
+        begun.map(|()| taken.orphans)
     }
 
     fn turn_if_full(&self, pen: &mut Pen, now: Now) -> io::Result<()> {
-        let Pen { book: Some(book), open, .. } = pen else { return Ok(()) };
+        let Pen { book: Some(book), in_flight, .. } = pen else { return Ok(()) };
         if !book.is_full() || now.mono < pen.not_before {
             return Ok(());
         }
         pen.not_before = now.mono + Self::RETRY;
-        let mut in_flight = Vec::new();
-        for open in open.values() {
-            open.record().write(&mut in_flight);
-        }
-        book.turn(now.wall, &in_flight, Self::SEGMENTS)?;
-        open.values().for_each(|open| open.set_on_paper());
+        let in_flight = in_flight.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&[u8]> = in_flight.lines().collect();
+        book.turn(now.wall, &lines.concat(), Self::SEGMENTS)?;
+        in_flight.are_on_paper();
         pen.not_before = now.mono;
         Ok(())
     }
@@ -198,9 +227,18 @@ impl Writer {
 }
 
 impl Pen {
-    /// Writes down that a call was begun, when a book was opened at last. One that ends before is written as a whole.
-    fn begin(&mut self, open: &Open) -> io::Result<()> {
-        self.put(&line(&open.record()), Line::Passing).inspect(|()| open.set_on_paper())
+    /// The book, if a line can be written there beside others: nothing is owed, and it is not full.
+    fn book_at_ease(&self) -> Option<&Book> {
+        let well = self.trouble.is_none() && self.owed.is_nothing();
+        self.book.as_ref().filter(|book| well && !book.is_full())
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, InFlight> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_flight_alone(&mut self) -> &mut InFlight {
+        self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&mut self, text: &[u8], line: Line) -> io::Result<()> {
@@ -209,12 +247,12 @@ impl Pen {
         owed.write(buffer);
         let start = buffer.len();
         buffer.extend_from_slice(text);
-        let (taken, error) = match book.as_ref().map(|book| book.append(buffer)) {
+        let (taken, error) = match book.as_mut().map(|book| book.append_alone(buffer)) {
             Some(Ok(taken)) if taken == buffer.len() => {
                 owed.clear();
                 return Ok(());
             }
-            Some(Ok(taken)) => (taken, io::Error::other("there was no room for a whole line")),
+            Some(Ok(taken)) => (taken, book::cut_off()),
             Some(Err(error)) => (0, error),
             None => (0, io::Error::other("there is no book to write in")),
         };
@@ -250,13 +288,6 @@ impl Pen {
     }
 }
 
-/// A record as it is written. It is made before the pen is taken, so that nobody waits for that.
-fn line(record: &Record<'_>) -> Vec<u8> {
-    let mut line = Vec::with_capacity(256);
-    record.write(&mut line);
-    line
-}
-
 /// Whether a line that could not be written is written later.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Line {
@@ -277,6 +308,10 @@ struct Owed {
 impl Owed {
     /// Beyond this the newest lines are let go of: a disk that stays full is somebody's business by then.
     const MOST: usize = 256 << 10;
+
+    fn is_nothing(&self) -> bool {
+        !self.torn && self.lines.is_empty()
+    }
 
     fn write(&self, buffer: &mut Vec<u8>) {
         if self.torn {
@@ -304,8 +339,122 @@ impl Owed {
 
 #[cfg(test)]
 mod tests {
+    use super::super::read;
     use super::*;
+    use gripfast_core::ledger::{Query, Row};
+    use gripfast_core::time::Wall;
     use proptest::prelude::*;
+    use std::path::Path;
+
+    fn writer(directory: &Path, size: u64) -> Writer {
+        let options = LedgerOptions { size, ..LedgerOptions::default() };
+        Writer::open(directory.to_owned(), options, Clock::new())
+    }
+
+    fn entry(writer: &Writer) -> Entry {
+        Entry::of(writer.next_call(), Wall::default(), "", "s", "t")
+    }
+
+    fn done() -> Settled {
+        let (ended, took) = (Wall::default(), Duration::ZERO);
+        Settled { ended, took, outcome: Fate::Done, code: None, attempts: 1, replays: 0 }
+    }
+
+    /// Numbers and outcomes of calls, in order; of those that are under way there is none.
+    fn rows(directory: &Path) -> Vec<(u64, Option<Fate>)> {
+        found(directory, false)
+    }
+
+    fn found(directory: &Path, unknown: bool) -> Vec<(u64, Option<Fate>)> {
+        let query = Query { unknown, limit: Query::MOST, ..Query::default() };
+        let rows = read::read(directory, query).unwrap().rows;
+        let mut rows: Vec<_> = rows.iter().map(|row: &Row| (row.id.call, row.outcome())).collect();
+        rows.sort_unstable_by_key(|(call, _)| *call);
+        rows
+    }
+
+    /// Calls of several threads, of which every tenth stays open.
+    fn write_at_once(writer: &Writer, threads: usize, calls: u64) -> Vec<u64> {
+        let open = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for number in 0..calls {
+                        let call = writer.next_call();
+                        let (mut entry, mut seat) = (Entry::of(call, Wall::default(), "", "s", "t"), None);
+                        if number % 2 == 0 {
+                            writer.note(&mut entry, &mut seat, Fate::NotSent);
+                        }
+                        writer.note(&mut entry, &mut seat, Fate::Unknown);
+                        if number % 10 == 0 {
+                            open.lock().unwrap().push(call);
+                        } else {
+                            writer.end(&mut entry, seat, &done());
+                        }
+                    }
+                });
+            }
+        });
+        let mut open = open.into_inner().unwrap();
+        open.sort_unstable();
+        open
+    }
+
+    #[test]
+    fn lines_that_are_written_at_the_same_time_are_all_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(directory.path(), 16 << 20);
+        let open = write_at_once(&writer, 4, 200);
+        let expected: Vec<_> =
+            (1..=800).map(|call| (call, (!open.contains(&call)).then_some(Fate::Done))).collect();
+        assert_eq!(rows(directory.path()), expected);
+        drop(writer);
+        let orphaned = |(call, fate): (u64, Option<Fate>)| (call, fate.or(Some(Fate::Unknown)));
+        assert_eq!(rows(directory.path()), expected.into_iter().map(orphaned).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_under_way_stays_known_while_several_threads_fill_segment_after_segment() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(directory.path(), 256 << 10);
+        let open = write_at_once(&writer, 4, 1500);
+        assert_eq!(writer.status().failed_writes, 0);
+        drop(writer);
+        let unknown: Vec<_> = open.into_iter().map(|call| (call, Some(Fate::Unknown))).collect();
+        assert_eq!(found(directory.path(), true), unknown);
+        assert!(!directory.path().join("0.000001.jsonl").exists(), "the oldest went");
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_for_a_while_costs_no_end_of_a_call() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(directory.path(), 16 << 20);
+        let may_be_written = |may| {
+            writer.pen.write().unwrap().book.as_mut().unwrap().may_be_written(may).unwrap();
+        };
+        // Begun before, and ended while nothing can be written.
+        let (mut first, mut first_seat) = (entry(&writer), None);
+        writer.note(&mut first, &mut first_seat, Fate::NotSent);
+        may_be_written(false);
+        writer.note(&mut first, &mut first_seat, Fate::Unknown);
+        writer.end(&mut first, first_seat, &done());
+        // Begun and ended meanwhile; begun meanwhile and ended later; never ended.
+        let mut others = [(); 3].map(|()| (entry(&writer), None));
+        for (entry, seat) in &mut others {
+            writer.note(entry, seat, Fate::Unknown);
+        }
+        let [second, third, _under_way] = &mut others;
+        writer.end(&mut second.0, second.1, &done());
+        assert_eq!(writer.status().failed_writes, 6);
+        assert!(writer.status().cause.is_some());
+        assert_eq!(rows(directory.path()), [(1, None)], "as far as is known on paper");
+
+        may_be_written(true);
+        writer.end(&mut third.0, third.1, &done());
+        assert_eq!(writer.status().cause, None);
+        let ended = [1, 2, 3].map(|call| (call, Some(Fate::Done)));
+        assert_eq!(rows(directory.path()), ended);
+    }
 
     proptest! {
         /// A disk that takes any part of what it is given: in the end each lasting line is there once and

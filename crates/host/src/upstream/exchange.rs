@@ -51,7 +51,7 @@ pub(crate) struct Order {
 impl Upstream {
     /// Carries out `order`. Dropping the future withdraws it: the server is told if it has seen it, and
     /// the slot is free at once.
-    pub(crate) async fn exchange(&self, order: &Order, row: &OpenRow) -> Result<Answer, CallError> {
+    pub(crate) async fn exchange(&self, order: &Order, row: &OpenRow<'_>) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
         let mut patience = Patience::new(self, order.deadline);
         // What is known of earlier attempts, if they left us at all.

@@ -85,7 +85,7 @@ impl Upstream {
     const RESTORES: &str = "gripfast (restore)";
 
     /// Writes down what came of a marked call, and says it.
-    fn settle(&self, row: OpenRow, answered: Result<Answer, Box<Trouble>>) -> Verdict {
+    fn settle(&self, row: OpenRow<'_>, answered: Result<Answer, Box<Trouble>>) -> Verdict {
         match answered {
             Ok(answer) => {
                 let verdict = verdict(answer.outcome());

@@ -1,0 +1,178 @@
+//! One line of JSON, written member by member into a buffer. A call is written down several times, so this is done
+//! without a detour: nothing is allocated but the buffer, and what cannot need escaping is not looked at.
+
+use crate::json::Digest;
+use crate::time::Wall;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// A line that is being written: an object whose members follow each other as they are added.
+pub struct Line<'o> {
+    out: &'o mut Vec<u8>,
+    before_next: u8,
+}
+
+impl<'o> Line<'o> {
+    /// A line at the end of `out`.
+    pub fn begin(out: &'o mut Vec<u8>) -> Self {
+        Self { out, before_next: b'{' }
+    }
+
+    /// Goes on with a line of which `out` has the first members.
+    pub fn go_on(out: &'o mut Vec<u8>) -> Self {
+        Self { out, before_next: b',' }
+    }
+
+    /// A text of any kind.
+    pub fn text(&mut self, key: &'static str, text: &str) {
+        self.key(key);
+        // Without a way out in the middle, so that it is done for many letters at a time.
+        let plain = |all: bool, byte: u8| all & (byte >= b' ') & (byte != b'"') & (byte != b'\\');
+        if text.bytes().fold(true, plain) {
+            self.out.push(b'"');
+            self.out.extend_from_slice(text.as_bytes());
+            self.out.push(b'"');
+        } else {
+            serde_json::to_writer(&mut *self.out, text).expect("text can be written to memory");
+        }
+    }
+
+    /// A text, or `null`.
+    pub fn text_or_null(&mut self, key: &'static str, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(key, text),
+            None => self.raw(key, "null"),
+        }
+    }
+
+    /// A whole number.
+    pub fn number(&mut self, key: &'static str, number: u64) {
+        self.key(key);
+        self.digits(number);
+    }
+
+    /// A moment, in milliseconds since the Unix epoch.
+    pub fn moment(&mut self, key: &'static str, at: Wall) {
+        let since = at.since_epoch();
+        let millis = since.as_secs().saturating_mul(1000);
+        self.number(key, millis.saturating_add(since.subsec_millis().into()));
+    }
+
+    /// A span in milliseconds with one decimal, to the nearest.
+    pub fn millis(&mut self, key: &'static str, span: Duration) {
+        let tenths = span.as_secs().saturating_mul(10_000);
+        let tenths = tenths.saturating_add((u64::from(span.subsec_nanos()) + 50_000) / 100_000);
+        self.key(key);
+        self.digits(tenths / 10);
+        self.out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
+    }
+
+    /// A span in whole microseconds.
+    pub fn micros(&mut self, key: &'static str, span: Duration) {
+        let micros = span.as_secs().saturating_mul(1_000_000);
+        self.number(key, micros.saturating_add(span.subsec_micros().into()));
+    }
+
+    /// A digest, in hexadecimal.
+    pub fn digest(&mut self, key: &'static str, digest: Digest) {
+        self.key(key);
+        self.out.push(b'"');
+        self.out.extend_from_slice(&digest.hex());
+        self.out.push(b'"');
+    }
+
+    /// Any JSON, on one line.
+    pub fn json(&mut self, key: &'static str, json: &RawValue) {
+        self.key(key);
+        // A line break in JSON is nothing but space, and here it would end the line.
+        let one_line = |byte: u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte };
+        self.out.extend(json.get().bytes().map(one_line));
+    }
+
+    /// A word of JSON that stands for itself.
+    pub fn raw(&mut self, key: &'static str, word: &'static str) {
+        self.key(key);
+        self.out.extend_from_slice(word.as_bytes());
+    }
+
+    /// Ends it.
+    pub fn end(self) {
+        self.out.extend_from_slice(b"}\n");
+    }
+
+    fn key(&mut self, key: &'static str) {
+        self.out.extend_from_slice(&[self.before_next, b'"']);
+        self.before_next = b',';
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    fn digits(&mut self, mut number: u64) {
+        let mut digits = [0; 20];
+        let mut from = digits.len();
+        loop {
+            from -= 1;
+            digits[from] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.out.extend_from_slice(&digits[from..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn read(write: impl FnOnce(&mut Line<'_>)) -> Value {
+        let mut out = Vec::new();
+        let mut line = Line::begin(&mut out);
+        write(&mut line);
+        line.end();
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1, "{}", String::from_utf8_lossy(&out));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_its_members_in_the_order_in_which_they_were_added() {
+        let mut out = Vec::new();
+        let mut line = Line::begin(&mut out);
+        line.moment("at_ms", Wall::at(Duration::new(1, 999_999_999)));
+        line.text_or_null("who", None);
+        line.digest("sha256", Digest::of(b""));
+        Line::go_on(&mut out).micros("took_us", Duration::new(2, 3_999));
+        Line::go_on(&mut out).end();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"at_ms\":1999,\"who\":null,\
+             \"sha256\":\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\",\"took_us\":2000003}\n"
+        );
+    }
+
+    #[test]
+    fn a_span_has_one_decimal() {
+        for (nanos, millis) in
+            [(0, 0.0), (49_999, 0.0), (50_000, 0.1), (12_340_000, 12.3), (999_950_000, 1000.0)]
+        {
+            let span = Duration::from_nanos(nanos);
+            assert_eq!(read(|line| line.millis("t", span)), json!({ "t": millis }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_read_again(text in ".*", number: u64) {
+            let raw = RawValue::from_string(serde_json::to_string_pretty(&json!([text])).unwrap()).unwrap();
+            let line = read(|line| {
+                line.text("text", &text);
+                line.number("number", number);
+                line.json("json", &raw);
+            });
+            prop_assert_eq!(line, json!({ "text": text, "number": number, "json": [text] }));
+        }
+    }
+}
