@@ -36,6 +36,8 @@ use sha2::{Digest, Sha256};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 /// A host of MCP servers that it never loses.
 ///
@@ -63,6 +65,8 @@ pub(crate) struct Inner {
     cache: Arc<AnswerCache>,
     audit: Audit,
     ears: Ears,
+    /// The ends of servers that were let go.
+    pub(crate) leaving: TaskTracker,
 }
 
 /// Options of [`Host::spawn_with`] beyond the spec.
@@ -218,11 +222,26 @@ impl Host {
         Ok(())
     }
 
-    /// Ends a server for good and forgets it. Returns when nothing of it is left behind.
+    /// Ends a server for good and forgets it. Returns when nothing of it is left behind. It is forgotten when
+    /// this is first polled, and giving up on waiting does not keep it from ending.
     ///
     /// # Errors
     /// There is none of this name.
     pub async fn remove(&self, server: &str) -> Result<(), CallError> {
+        let _ = self.strike(server)?.await;
+        Ok(())
+    }
+
+    /// Ends a server for good and forgets it, without waiting for its end: its name is free and its tools are
+    /// gone at once, what it leaves behind takes its time. [`Host::shutdown`] waits for it.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn let_go(&self, server: &str) -> Result<(), CallError> {
+        self.strike(server).map(drop)
+    }
+
+    fn strike(&self, server: &str) -> Result<JoinHandle<()>, CallError> {
         let entry = self.entry(server)?;
         self.inner
             .entries
@@ -230,8 +249,12 @@ impl Host {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|known| known.name != server);
         self.inner.bell.ring();
-        entry.end().await;
-        Ok(())
+        Ok(self.ends(entry))
+    }
+
+    /// Has what was a server end in a task of its own.
+    pub(crate) fn ends(&self, entry: Arc<Entry>) -> JoinHandle<()> {
+        self.inner.leaving.spawn(async move { entry.end().await })
     }
 
     /// Stops a server until [`Host::start_again`]. Calls are then answered with `stopped`.
@@ -472,6 +495,8 @@ impl Host {
         let entries =
             std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
         futures_util::future::join_all(entries.iter().map(|entry| entry.end())).await;
+        self.inner.leaving.close();
+        self.inner.leaving.wait().await;
         let store = Arc::clone(&self.inner.store);
         let inner = Arc::clone(&self.inner);
         let flush = move || {

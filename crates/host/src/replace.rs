@@ -25,20 +25,20 @@ impl Host {
     /// Has a server go by another config, under its name and in its place. Nobody who follows its resources
     /// has to do so anew, and nothing that was counted is lost.
     ///
-    /// Returns at once, but for a server that is to be switched off: then when nothing of it is left behind.
-    /// What comes of a new link is told by [`Host::events`] and [`Host::status_of`].
+    /// Waits for nothing: what comes of a new link is told by [`Host::events`] and [`Host::status_of`], and a server
+    /// that is to be switched off ends as with [`Host::let_go`].
     ///
     /// # Errors
     /// There is none of this name.
-    pub async fn replace(&self, server: &str, spec: ServerSpec) -> Result<Replaced, CallError> {
-        self.replace_with(server, spec, SpawnOptions::default()).await
+    pub fn replace(&self, server: &str, spec: ServerSpec) -> Result<Replaced, CallError> {
+        self.replace_with(server, spec, SpawnOptions::default())
     }
 
     /// [`Host::replace`] with options. A transport of the program's own makes a new link in any case.
     ///
     /// # Errors
     /// As [`Host::replace`].
-    pub async fn replace_with(
+    pub fn replace_with(
         &self,
         server: &str,
         spec: ServerSpec,
@@ -57,7 +57,7 @@ impl Host {
         };
         self.inner.bell.ring();
         if let Some(ended) = ended {
-            ended.end().await;
+            drop(self.ends(ended));
         }
         Ok(replaced)
     }

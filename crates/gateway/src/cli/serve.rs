@@ -200,7 +200,7 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
             return Err(Failure::new(Exit::General, format!("the listener broke: {served:?}")).into());
         }
         told = told => return told.map(|()| Exit::Ok),
-        () = keep_up(reloader.as_deref(), hangups) => Exit::Ok,
+        () = keep_up(reloader.as_ref(), hangups) => Exit::Ok,
         exit = signals.next() => exit,
     };
     let _ = say_stop.send(());
@@ -226,7 +226,7 @@ pub(crate) fn telemetry() -> Option<Telemetry> {
 }
 
 /// Takes what the config file says when it changes, and on SIGHUP. Never ends by itself.
-pub(crate) async fn keep_up(reloader: Option<&Reloader>, mut hangups: Hangups) {
+pub(crate) async fn keep_up(reloader: Option<&Arc<Reloader>>, mut hangups: Hangups) {
     let Some(reloader) = reloader else { return std::future::pending().await };
     let told = async {
         loop {

@@ -33,7 +33,7 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     }
     let served = tokio::select! {
         served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(broken),
-        () = keep_up(reloader.as_deref(), hangups) => Ok(()),
+        () = keep_up(reloader.as_ref(), hangups) => Ok(()),
         _ = signals.next() => Ok(()),
     };
     host.shutdown().await;

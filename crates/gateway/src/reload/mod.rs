@@ -13,7 +13,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -130,11 +130,17 @@ impl Reloader {
         tokio::task::spawn_blocking(read).await.ok()?.ok()
     }
 
-    /// Reads the file and has the host do what it says.
+    /// Reads the file and has the host do what it says. Whoever gives up on waiting does not stop it half-way.
     ///
     /// # Errors
     /// It cannot be used; the host goes on with the config it has.
-    pub async fn reload(&self) -> Result<Reloaded, String> {
+    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, String> {
+        let reloader = Arc::clone(self);
+        let asked = tokio::spawn(async move { reloader.take_asked().await });
+        asked.await.map_err(|error| error.to_string())?
+    }
+
+    async fn take_asked(&self) -> Result<Reloaded, String> {
         let taken = self.take().await;
         self.tell(&taken);
         let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -168,13 +174,15 @@ impl Reloader {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
+    /// Has the host do what the file says. Nothing is waited for but the file: what is forbidden from now on, and
+    /// what is new, holds before the last of what is gone has ended.
     async fn take(&self) -> Result<Reloaded, String> {
         let mut used = self.used.lock().await;
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
         let new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
         let difference = Difference::between(&used, &new)?;
-        // First of all: what is forbidden from now on is forbidden before anything else changes.
+        // What applies to all servers comes first, so that none is ever used by rules that are gone.
         let mut in_force = Vec::new();
         if used.clients != new.clients {
             self.host.set_clients(new.clients.clone());
@@ -186,11 +194,11 @@ impl Reloader {
         }
         for name in &difference.removed {
             // It may have been removed by the program around the host.
-            let _ = self.host.remove(name).await;
+            let _ = self.host.let_go(name);
         }
-        for name in difference.added.iter().chain(&difference.changed) {
+        for name in difference.changed.iter().chain(&difference.added) {
             if let Some(entry) = new.servers.iter().find(|entry| entry.name == *name) {
-                self.put(entry).await;
+                self.put(entry);
             }
         }
         let order: Vec<&str> = new.servers.iter().map(|entry| entry.name.as_str()).collect();
@@ -201,16 +209,16 @@ impl Reloader {
     }
 
     /// Has the host keep a server as this entry says.
-    async fn put(&self, entry: &ServerEntry) {
+    fn put(&self, entry: &ServerEntry) {
         let name = &entry.name;
         match &entry.spec {
             Ok(spec) => {
-                if self.host.replace(name, spec.clone()).await.is_err() {
+                if self.host.replace(name, spec.clone()).is_err() {
                     let _ = self.host.spawn(name, spec.clone());
                 }
             }
             Err(_) => {
-                let _ = self.host.remove(name).await;
+                let _ = self.host.let_go(name);
                 let _ = self.host.spawn_broken(name, &cause(entry));
             }
         }
@@ -263,6 +271,12 @@ fn told(error: &ConfigError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast::SpawnOptions;
+    use gripfast::config::ServerSpec;
+    use gripfast::transport::{
+        BoxFuture, Dialer, Evidence, Link, LinkFacts, LinkKind, Listening, Manner, Outgoing, Reply, Route,
+        Session, Surroundings, Trouble,
+    };
 
     #[test]
     fn a_text_is_taken_once_and_only_when_it_was_seen_twice() {
@@ -273,12 +287,12 @@ mod tests {
     }
 
     /// One that goes by an empty config.
-    fn reloader() -> (tempfile::TempDir, Reloader) {
+    fn reloader() -> (tempfile::TempDir, Arc<Reloader>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("gripfast.toml");
         std::fs::write(&path, "").expect("written");
         let used = Config::load(&path).expect("an empty config");
-        (folder, Reloader::new(Host::builder().build(), path, used))
+        (folder, Arc::new(Reloader::new(Host::builder().build(), path, used)))
     }
 
     #[tokio::test(start_paused = true)]
@@ -309,6 +323,99 @@ mod tests {
         std::fs::write(reloader.path(), "").expect("written");
         reloader.take_unasked().await;
         assert_eq!(reloader.refused(), None);
+    }
+
+    /// A server whose links never end.
+    struct Clinging;
+
+    impl Dialer for Clinging {
+        fn kind(&self) -> LinkKind {
+            LinkKind::Process
+        }
+
+        fn routes(&self) -> Vec<Route> {
+            vec![Route::Stdio]
+        }
+
+        fn open(&self, _: Route, _: Surroundings) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>> {
+            Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Link>) })
+        }
+    }
+
+    impl Link for Clinging {
+        fn request<'a>(&'a self, _: &'a Session, _: Outgoing) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn send<'a>(&'a self, _: &'a Session, _: Vec<u8>) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn listen(self: Arc<Self>, _: Arc<Session>) -> Option<Listening> {
+            None
+        }
+
+        fn close<'a>(&'a self, _: Option<&'a Session>, _: Manner) -> BoxFuture<'a, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn facts(&self) -> LinkFacts {
+            LinkFacts::default()
+        }
+    }
+
+    /// Two that are to go and do not, one that is to be switched off and one whose rules change.
+    const CLINGING: &str = "[servers.a]\ncommand = \"x\"\n[servers.b]\ncommand = \"x\"\n\
+                            [servers.off]\ncommand = \"x\"\n[servers.keep]\ncommand = \"x\"\n";
+    const STRICT: &str = "[servers.off]\ncommand = \"x\"\ndisabled = true\n\
+                          [servers.keep]\ncommand = \"x\"\ntools = { deny = [\"echo\"] }\n\
+                          [servers.fresh]\ncommand = \"x\"\ndisabled = true\n";
+
+    /// One whose host has links to servers that cling to them, and a file that says something else.
+    async fn clinging() -> (tempfile::TempDir, Arc<Reloader>) {
+        let (folder, empty) = reloader();
+        std::fs::write(&empty.path, CLINGING).expect("written");
+        let used = Config::load(&empty.path).expect("a config");
+        let host = Host::builder().build();
+        for entry in &used.servers {
+            let options = SpawnOptions { dialer: Some(Arc::new(Clinging)), ..SpawnOptions::default() };
+            host.spawn_with(&entry.name, entry.spec.clone().expect("a good one"), options)
+                .expect("a free name");
+        }
+        // Long enough for all of them to be dialled, and for no handshake to be given up.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        std::fs::write(&empty.path, STRICT).expect("written");
+        (folder, Arc::new(Reloader::new(host, empty.path.clone(), used)))
+    }
+
+    fn is_strict(host: &Host) -> bool {
+        let denies = |spec: ServerSpec| !spec.policy.is_open();
+        host.names() == ["off", "keep", "fresh"] && host.spec_of("keep").is_ok_and(denies)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b08_what_is_denied_or_new_holds_before_what_is_gone_has_ended() {
+        let (_folder, reloader) = clinging().await;
+        let taken = tokio::time::timeout(Duration::from_secs(3600), reloader.reload()).await;
+        let taken = taken.expect("nothing that is gone is waited for").expect("a good config");
+        assert_eq!((taken.removed.len(), taken.changed.len(), taken.added.len()), (2, 2, 1));
+        assert!(is_strict(&reloader.host), "{:?}", reloader.host.names());
+        let left = tokio::time::timeout(Duration::from_secs(1), reloader.host.shutdown()).await;
+        assert!(left.is_err(), "whoever leaves in order waits for them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b08_a_config_is_taken_to_its_end_though_whoever_asked_has_left() {
+        let (_folder, reloader) = clinging().await;
+        let mut asked = Box::pin(reloader.reload());
+        assert!(futures_util::poll!(&mut asked).is_pending());
+        drop(asked);
+        let taken = async {
+            while !is_strict(&reloader.host) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), taken).await.expect("it is taken");
     }
 
     #[test]

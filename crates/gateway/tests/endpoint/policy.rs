@@ -6,6 +6,7 @@ use gripfast::config::Config;
 use gripfast_demo::Options;
 use gripfast_gateway::reload::Reloader;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// What is denied to the clients of this machine, in all three lists.
 const LOCAL: &str = r#"
@@ -164,7 +165,7 @@ async fn g01_g03_lists_and_budgets_of_a_changed_file_count_as_soon_as_it_is_take
         std::fs::write(&file, file_of(text)).unwrap();
         Config::load(&file).unwrap()
     };
-    let reloader = Reloader::new(scene.host.clone(), file.clone(), written(&before));
+    let reloader = Arc::new(Reloader::new(scene.host.clone(), file.clone(), written(&before)));
     let client = Legacy::meets(&scene.http).await;
     let says = |name: &str| call(name, json!({ "text": "x" }));
     assert!(client.asks("tools/call", says("demo__echo")).await["result"].is_object());

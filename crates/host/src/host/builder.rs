@@ -16,6 +16,7 @@ use crate::store::{LocalStore, MemoryStore, Store};
 use gripfast_wire::RawValue;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
+use tokio_util::task::TaskTracker;
 
 /// Builds a [`Host`].
 #[derive(Default)]
@@ -151,6 +152,7 @@ impl HostBuilder {
                 cache: Arc::new(AnswerCache::new(self.cache, clock)),
                 clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
                 ears: Ears::default(),
+                leaving: TaskTracker::new(),
             }),
         }
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 async fn replace(host: &Host, spec: ServerSpec, server: &Server) -> Replaced {
     let dialer: Arc<dyn Dialer> = Arc::new(server.clone());
     let options = SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() };
-    host.replace_with("it", spec, options).await.unwrap()
+    host.replace_with("it", spec, options).unwrap()
 }
 
 async fn until_told(host: &Host, word: &str, act: impl Future<Output = Replaced>) -> Replaced {
@@ -102,14 +102,14 @@ async fn changed_rules_hold_from_the_next_call_on_and_nothing_is_started_for_the
     strict.prefix = Some("p".to_owned());
     strict.policy.tools = Lists::of_server(&["*".to_owned()], &["act".to_owned()]).unwrap();
     strict.supervision.timeouts.call = Duration::from_secs(1);
-    assert_eq!(host.replace("it", strict.clone()).await.unwrap(), Replaced::Rules);
+    assert_eq!(host.replace("it", strict.clone()).unwrap(), Replaced::Rules);
     assert_eq!(call(&host, "act", "").await.unwrap_err().code, Code::Denied);
     strict.policy.tools = Lists::default();
-    assert_eq!(host.replace("it", strict.clone()).await.unwrap(), Replaced::Rules);
+    assert_eq!(host.replace("it", strict.clone()).unwrap(), Replaced::Rules);
     server.next_acts([Act::Hang]);
     assert_eq!(call(&host, "act", "").await.unwrap_err().code, Code::Timeout);
     assert!(host.menu().menu.tool("p__act").is_some());
-    assert_eq!(host.replace("it", strict).await.unwrap(), Replaced::Nothing);
+    assert_eq!(host.replace("it", strict).unwrap(), Replaced::Nothing);
     assert_eq!(server.dials(), 1);
 }
 
@@ -118,14 +118,15 @@ async fn a_server_is_switched_off_and_on_in_its_place_and_one_that_is_not_there_
     let (host, server) = host_with(LinkKind::Process).await;
     add(&host, "second", spec(), &Server::new(LinkKind::Process));
     let off = ServerSpec { disabled: true, ..spec() };
-    assert_eq!(host.replace("it", off.clone()).await.unwrap(), Replaced::Presence);
+    assert_eq!(host.replace("it", off.clone()).unwrap(), Replaced::Presence);
+    settle().await;
     assert_eq!(server.open_links(), Vec::<usize>::new(), "nothing is left behind");
     assert_eq!(call(&host, "act", "").await.unwrap_err().code, Code::Stopped);
-    assert_eq!(host.replace("it", off).await.unwrap(), Replaced::Nothing);
+    assert_eq!(host.replace("it", off).unwrap(), Replaced::Nothing);
     assert_eq!(replace(&host, spec(), &server).await, Replaced::Presence);
     call(&host, "act", "").await.unwrap();
     assert_eq!(host.names(), ["it", "second"]);
-    assert_eq!(host.replace("its", spec()).await.unwrap_err().code, Code::UnknownServer);
+    assert_eq!(host.replace("its", spec()).unwrap_err().code, Code::UnknownServer);
     host.arrange(&["second"]);
     assert_eq!(host.names(), ["second", "it"]);
 }
