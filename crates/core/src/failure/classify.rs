@@ -21,6 +21,7 @@ fn meaning(evidence: &Evidence) -> Failure {
         Observed::NoToken(text) => Failure::Unreachable(format!("its login could not be renewed: {text}")),
         Observed::Dial { trouble, text } => Failure::Unreachable(dial(*trouble, text)),
         Observed::Closed(text) => lost(evidence, text.clone()),
+        Observed::TurnedAway(text) => Failure::Busy { retry_after: None, text: text.clone() },
         Observed::Exited { code, signal, last_words } => {
             lost(evidence, exit(*code, *signal, last_words.as_deref()))
         }
@@ -314,13 +315,15 @@ mod tests {
     }
 
     #[test]
-    fn c05_only_429_and_503_with_retry_after_count_as_refused() {
+    fn c05_only_429_and_503_with_retry_after_and_a_refused_stream_count_as_refused() {
         let wait = Some(Duration::from_secs(7));
         let with_wait =
             |status| Observed::Http(HttpAnswer { status, retry_after: wait, ..HttpAnswer::default() });
         assert!(matches!(call(with_wait(429)), Failure::Busy { retry_after, .. } if retry_after == wait));
         assert!(matches!(call(with_wait(503)), Failure::Busy { .. }));
         assert!(matches!(call(answered(429, None, "", false)), Failure::Busy { retry_after: None, .. }));
+        let turned_away = Observed::TurnedAway("refused stream".to_owned());
+        assert!(matches!(call(turned_away), Failure::Busy { retry_after: None, .. }));
         assert!(matches!(call(answered(503, None, "", false)), Failure::ServerFault(_)));
         assert!(matches!(call(with_wait(500)), Failure::ServerFault(_)));
     }

@@ -67,6 +67,8 @@ pub enum Observed {
     NoToken(String),
     /// The peer closed, reset or cut an established connection or pipe.
     Closed(String),
+    /// The peer refused to begin with the request, and says so: it has too many.
+    TurnedAway(String),
     /// The child process ended.
     Exited {
         /// Its exit code, if it had one.

@@ -94,7 +94,7 @@ impl AuthHttp {
         let posted = method == Method::POST;
         let to = self.client.address(url);
         let to = to.map_err(|observed| said(&Evidence::unsent(During::Handshake, observed)))?;
-        let ask = HttpAsk { method, to, headers: headers.into(), body: body.into() };
+        let ask = HttpAsk { method, to, headers: headers.into(), body: body.into(), sent: None };
         let asking = async {
             let response = match redirects {
                 Redirects::Followed => self.client.send(ask, During::Handshake).await,

@@ -209,7 +209,8 @@ async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     for body in [HELLO, LIST] {
         let (to, headers_sent) = (Arc::clone(&to), Arc::new(headers.clone()));
-        let ask = HttpAsk { method: Method::POST, to, headers: headers_sent, body: body.as_bytes().into() };
+        let (method, body) = (Method::POST, body.as_bytes().into());
+        let ask = HttpAsk { method, to, headers: headers_sent, body, sent: None };
         let answer = client.send(ask, During::Handshake).await.map_err(|evidence| refused(&evidence))?;
         if let Some(said) = answer.headers().get(WWW_AUTHENTICATE).and_then(|said| said.to_str().ok()) {
             return Ok(Some(said.to_owned()));

@@ -53,7 +53,7 @@ impl LegacySseLink {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, EVENTS);
         let to = client.address(url.clone())?;
-        let ask = Ask { method: Method::GET, to, headers: headers.into(), body: Bytes::new() };
+        let ask = Ask { method: Method::GET, to, headers: headers.into(), body: Bytes::new(), sent: None };
         let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
         if !response.status().is_success() {
             return Err(refusal(response, Asked::WithoutSession, During::Handshake).await.0.observed);
@@ -85,7 +85,7 @@ impl LegacySseLink {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         let to = Arc::clone(&self.endpoint);
-        Ask { method: Method::POST, to, headers: headers.into(), body: message.into() }
+        Ask { method: Method::POST, to, headers: headers.into(), body: message.into(), sent: None }
     }
 
     async fn deliver(&self, message: Vec<u8>, during: During) -> Result<(), Box<Trouble>> {

@@ -514,6 +514,7 @@ fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'
         | Observed::UnsetVariable(_)
         | Observed::NoToken(_)
         | Observed::Closed(_)
+        | Observed::TurnedAway(_)
         | Observed::Exited { .. }
         | Observed::Silence(_)
         | Observed::Http(_)
@@ -550,6 +551,7 @@ fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
         | Observed::BadConfig(_)
         | Observed::NoToken(_)
         | Observed::Dial { .. }
+        | Observed::TurnedAway(_)
         | Observed::Rpc(_)
         | Observed::TooLarge(_) => ProbeAnswer::Silence(Over::Http),
     }
@@ -593,6 +595,7 @@ fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
         | Observed::NoToken(_)
         | Observed::Dial { .. }
         | Observed::Closed(_)
+        | Observed::TurnedAway(_)
         | Observed::Exited { .. }
         | Observed::Silence(_)
         | Observed::Rpc(_)

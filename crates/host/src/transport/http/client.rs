@@ -6,6 +6,7 @@ use super::connect::{Connector, mark_sensitive, trouble_in};
 use super::pool::{Body, Failed, Pool};
 use super::withdraw;
 use crate::auth::Credential;
+use crate::transport::SentMark;
 use crate::transport::target::TlsFiles;
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
@@ -48,6 +49,8 @@ pub(crate) struct Ask {
     pub(crate) to: Arc<Address>,
     pub(crate) headers: Arc<HeaderMap>,
     pub(crate) body: Bytes,
+    /// Set when the first byte may have left us.
+    pub(crate) sent: Option<Arc<SentMark>>,
 }
 
 impl HttpClient {
@@ -153,24 +156,31 @@ impl HttpClient {
         if let Some(auth) = &ask.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        self.pool.send(&ask.to, request).await.map_err(|failed| match failed {
+        self.pool.send(&ask.to, request, ask.sent.as_deref()).await.map_err(|failed| match failed {
             Failed::Connecting(error) => {
                 let (trouble, text) = trouble_in(&*error);
                 Evidence::unsent(during, Observed::Dial { trouble, text })
             }
-            Failed::Talking(error) => {
-                let (trouble, text) = trouble_in(&error);
-                let what = match trouble {
-                    // A server may refuse our certificate, or the want of one, after its own handshake is done.
-                    DialTrouble::Tls => "TLS failed",
-                    DialTrouble::Dns | DialTrouble::Refused | DialTrouble::TimedOut | DialTrouble::Other => {
-                        "the connection broke"
-                    }
-                };
-                Evidence::sent(during, Observed::Closed(format!("{what}: {text}")))
+            Failed::Refused(error) => {
+                let (_, text) = trouble_in(&error);
+                Evidence::sent(during, Observed::TurnedAway(text))
             }
+            Failed::Unsent(error) => Evidence::unsent(during, broken(&error)),
+            Failed::Talking(error) => Evidence::sent(during, broken(&error)),
         })
     }
+}
+
+fn broken(error: &hyper::Error) -> Observed {
+    let (trouble, text) = trouble_in(error);
+    let what = match trouble {
+        // A server may refuse our certificate, or the want of one, after its own handshake is done.
+        DialTrouble::Tls => "TLS failed",
+        DialTrouble::Dns | DialTrouble::Refused | DialTrouble::TimedOut | DialTrouble::Other => {
+            "the connection broke"
+        }
+    };
+    Observed::Closed(format!("{what}: {text}"))
 }
 
 fn redirect(response: &Response<Body>, from: &Url) -> Option<Url> {

@@ -8,6 +8,7 @@ mod fetch;
 mod headers;
 mod pool;
 mod stream;
+mod trunk;
 mod withdraw;
 
 pub(crate) use answer::whole as read_whole;
@@ -71,19 +72,19 @@ impl HttpLink {
     /// Brings a message.
     fn bring(&self, session: &Session, message: Vec<u8>) -> Ask {
         let (to, headers) = (Arc::clone(&self.address), self.headers.of(session));
-        Ask { method: Method::POST, to, headers, body: message.into() }
+        Ask { method: Method::POST, to, headers, body: message.into(), sent: None }
     }
 
     /// Asks without a message.
     fn ask(&self, method: Method, session: &Session, accept: HeaderValue) -> Ask {
         let headers = Arc::new(headers::of_session(session, accept));
-        Ask { method, to: Arc::clone(&self.address), headers, body: Bytes::new() }
+        Ask { method, to: Arc::clone(&self.address), headers, body: Bytes::new(), sent: None }
     }
 
     async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
         let mut ask = self.bring(session, message);
-        request.sent.set();
+        ask.sent = Some(Arc::clone(&request.sent));
         mirror(&mut ask.headers, session.era, request);
         self.client.send(ask, request.during).await
     }

@@ -1,10 +1,14 @@
 //! Connections to one upstream. Whoever has a request drives its connection: what the server says wakes the
 //! caller and nobody in between. An idle connection is driven by nobody; whether it still holds is found out when
-//! it is next wanted.
+//! it is next wanted. Connections that carry many requests at a time drive themselves.
+//!
+//! A request that a server provably did not begin with goes again on another connection. All others fail as they are.
 
 use super::client::Address;
 use super::connect::{BoxError, Connector, Stream};
+use super::trunk::{self, Passenger, Trunk, Unanswered};
 use crate::clock::Clock;
+use crate::transport::SentMark;
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::header::HOST;
@@ -12,16 +16,16 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::Connection as _;
-use hyper_util::rt::TokioExecutor;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::unconstrained;
 
-type Outgoing = Request<Full<Bytes>>;
+pub(super) type Outgoing = Request<Full<Bytes>>;
 
 /// The connections of one client. Cloning gives another handle to the same ones.
 #[derive(Clone)]
@@ -33,14 +37,18 @@ struct Shared {
     connector: Connector,
     clock: Clock,
     state: Mutex<State>,
+    /// Whoever opens a connection that others wait to share.
+    opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     /// The one that was used last is at the end, and is used next.
     idle: Vec<Idle>,
-    /// Those that carry many requests at a time, one for each origin at the most.
-    shared: Vec<(Arc<str>, http2::SendRequest<Full<Bytes>>)>,
+    /// Those that take further requests. One that is left finishes what it carries, and closes.
+    trunks: Vec<Trunk>,
+    /// Whether the last connection that was opened can be shared.
+    shares: bool,
     /// Whether somebody looks after those that are idle for too long.
     is_swept: bool,
 }
@@ -59,64 +67,80 @@ struct Line {
     forwarded: bool,
 }
 
+/// A connection that can take a request.
+enum Way {
+    Own(Box<Line>),
+    Among(Passenger),
+}
+
 /// Why there is no answer.
 pub(super) enum Failed {
     /// No connection could be made.
     Connecting(BoxError),
+    /// There was one, and it broke before the server has begun with the request.
+    Unsent(hyper::Error),
+    /// There was one, and the server has too many requests to begin with this one.
+    Refused(hyper::Error),
     /// There was one, and it broke.
     Talking(hyper::Error),
 }
 
 impl Pool {
-    /// Those that may be idle at a time, beyond which they are closed.
-    const MOST_IDLE: usize = 64;
+    /// Those that may be kept at a time, of each kind, beyond which they are closed.
+    const MOST: usize = 64;
     /// Shorter than what servers and load balancers usually grant, so that we close first.
     const IDLE_FOR: Duration = Duration::from_secs(50);
+    /// A connection that takes longer to be ready, with proxy and TLS, is no connection.
+    const OPEN_WITHIN: Duration = Duration::from_secs(20);
 
     pub(super) fn new(connector: Connector) -> Self {
-        Self { shared: Arc::new(Shared { connector, clock: Clock::new(), state: Mutex::default() }) }
+        let (clock, state, opening) = (Clock::new(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { shared: Arc::new(Shared { connector, clock, state, opening }) }
     }
 
     pub(super) fn connector(&self) -> &Connector {
         &self.shared.connector
     }
 
-    /// Sends a request to `to`. Returns when the head of the answer is there.
-    pub(super) async fn send(&self, to: &Address, mut request: Outgoing) -> Result<Response<Body>, Failed> {
+    /// Sends a request to `to`. Returns when the head of the answer is there. The mark is set once there is a connection
+    /// to send it on.
+    pub(super) async fn send(
+        &self,
+        to: &Address,
+        mut request: Outgoing,
+        mark: Option<&SentMark>,
+    ) -> Result<Response<Body>, Failed> {
         loop {
-            if let Some(mut line) = self.shared.idle_line(&to.origin) {
-                line.address(to, &mut request);
-                match self.on_line(line, request).await {
-                    // The server closed it before it saw anything of the request.
-                    Err((_, Some(unsent))) => request = unsent,
-                    Err((error, None)) => return Err(Failed::Talking(error)),
-                    Ok(answer) => return Ok(answer),
-                }
-                continue;
-            }
-            let opened = match self.shared.shared_line(&to.origin) {
-                Some(sender) => Opened::Shared(sender),
+            let (way, is_fresh) = match self.shared.way(&to.origin) {
+                Some(way) => (way, false),
                 None => Box::pin(self.open(to)).await?,
             };
-            return match opened {
-                Opened::Own(mut line) => {
-                    line.address(to, &mut request);
-                    self.on_line(line, request).await.map_err(|(error, _)| Failed::Talking(error))
-                }
-                Opened::Shared(mut sender) => {
-                    *request.uri_mut() = to.uri.clone();
-                    let answer = Box::pin(sender.send_request(request)).await.map_err(Failed::Talking)?;
-                    Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: None }))
-                }
+            if let Some(mark) = mark {
+                mark.set();
+            }
+            let answered = match way {
+                Way::Own(line) => self.on_line(line, to, request).await,
+                Way::Among(passenger) => Box::pin(self.among_others(passenger, to, request)).await,
             };
+            match answered {
+                Ok(answer) => return Ok(answer),
+                // The connection had come to its end before the server saw, or looked at, anything of the request.
+                Err((_, Some(unsent))) if !is_fresh => request = unsent,
+                // Whoever does so to a new one does it to the next one too.
+                Err((error, Some(_))) if trunk::is_refused(&error) => return Err(Failed::Refused(error)),
+                Err((error, Some(_))) => return Err(Failed::Unsent(error)),
+                Err((error, None)) => return Err(Failed::Talking(error)),
+            }
         }
     }
 
     async fn on_line(
         &self,
         mut line: Box<Line>,
-        request: Outgoing,
-    ) -> Result<Response<Body>, (hyper::Error, Option<Outgoing>)> {
+        to: &Address,
+        mut request: Outgoing,
+    ) -> Result<Response<Body>, Unanswered> {
+        line.address(to, &mut request);
         // All that happens to the answer happens while the connection is driven, so it wakes nobody itself. It must
         // not ask for a pause either, since nobody would hear of its end.
         let mut answer = pin!(unconstrained(line.sender.try_send_request(request)));
@@ -128,32 +152,81 @@ impl Pool {
             let unsent = error.take_message();
             (error.into_error(), unsent)
         })?;
-        let carrier = Some(Carrier { line, pool: Arc::downgrade(&self.shared) });
+        let carrier = Carrier::Own { line, pool: Arc::downgrade(&self.shared) };
+        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier) }))
+    }
+
+    async fn among_others(
+        &self,
+        mut passenger: Passenger,
+        to: &Address,
+        mut request: Outgoing,
+    ) -> Result<Response<Body>, Unanswered> {
+        *request.uri_mut() = to.uri.clone();
+        let _doubt = Doubt::about(passenger.trunk(), &self.shared);
+        let answer = passenger.send(request).await.inspect_err(|(_, unsent)| {
+            // Whoever turns one away would turn away the next.
+            if unsent.is_some() {
+                self.shared.leave(passenger.trunk());
+            }
+        })?;
+        let carrier = Some(Carrier::Among(passenger));
         Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier }))
     }
 
-    async fn open(&self, to: &Address) -> Result<Opened, Failed> {
-        let stream = self.shared.connector.connect(to.uri.clone()).await.map_err(Failed::Connecting)?;
-        let facts = stream.connected();
-        if facts.is_negotiated_h2() {
-            let builder = http2::Builder::new(TokioExecutor::new());
-            let (sender, connection) = builder.handshake(stream).await.map_err(Failed::Talking)?;
-            tokio::spawn(async move {
-                // Those who wait for an answer on it are told how it ended.
-                let _ = connection.await;
-            });
-            self.shared.keep_shared(&to.origin, &sender);
-            return Ok(Opened::Shared(sender));
+    /// A connection that takes a request now, and whether it is a new one: somebody else may have opened one that can
+    /// be shared.
+    async fn open(&self, to: &Address) -> Result<(Way, bool), Failed> {
+        // After a farewell many want a new one at once, and one will do.
+        let turn = match self.shared.expects_to_share(&to.origin) {
+            true => Some(self.shared.opening.lock().await),
+            false => None,
+        };
+        if turn.is_some()
+            && let Some(way) = self.shared.way(&to.origin)
+        {
+            return Ok((way, false));
         }
-        let (sender, connection) = http1::handshake(stream).await.map_err(Failed::Talking)?;
-        let (origin, forwarded) = (Arc::clone(&to.origin), facts.is_proxied());
-        Ok(Opened::Own(Box::new(Line { origin, sender, connection, forwarded })))
+        let connecting = self.shared.connector.connect(to.uri.clone());
+        let stream = match tokio::time::timeout(Self::OPEN_WITHIN, connecting).await {
+            Ok(stream) => stream.map_err(Failed::Connecting)?,
+            Err(late) => return Err(Failed::Connecting(io::Error::from(late).into())),
+        };
+        let (facts, origin) = (stream.connected(), Arc::clone(&to.origin));
+        if facts.is_negotiated_h2() {
+            let opened = Trunk::over(stream, origin, self.shared.clock).await;
+            let trunk = opened.map_err(Failed::Unsent)?;
+            let passenger = trunk.take_on();
+            self.shared.keep_trunk(trunk);
+            return Ok((Way::Among(passenger), true));
+        }
+        self.shared.lock().shares = false;
+        let (sender, connection) = http1::handshake(stream).await.map_err(Failed::Unsent)?;
+        let line = Line { origin, sender, connection, forwarded: facts.is_proxied() };
+        Ok((Way::Own(Box::new(line)), true))
     }
 }
 
-enum Opened {
-    Own(Box<Line>),
-    Shared(http2::SendRequest<Full<Bytes>>),
+/// Held while a request on a shared connection waits for its answer. Whoever stops waiting without a sign of life keeps
+/// others from that connection: it may be dead.
+struct Doubt<'a> {
+    trunk: Trunk,
+    signs: u64,
+    pool: &'a Shared,
+}
+
+impl<'a> Doubt<'a> {
+    fn about(trunk: &Trunk, pool: &'a Shared) -> Self {
+        Self { trunk: trunk.clone(), signs: trunk.signs(), pool }
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if self.trunk.signs() == self.signs {
+            self.pool.leave(&self.trunk);
+        }
+    }
 }
 
 impl Line {
@@ -175,6 +248,18 @@ impl Line {
 }
 
 impl Shared {
+    /// A connection to `origin` that is there and takes a request now.
+    fn way(&self, origin: &Arc<str>) -> Option<Way> {
+        if let Some(line) = self.idle_line(origin) {
+            return Some(Way::Own(line));
+        }
+        let now = self.clock.mono();
+        let mut state = self.lock();
+        state.trunks.retain(|trunk| is_trusted(trunk, now));
+        let mut there = state.trunks.iter().rev().filter(|trunk| trunk.leads_to(origin));
+        there.find_map(Trunk::board).map(Way::Among)
+    }
+
     fn idle_line(&self, origin: &Arc<str>) -> Option<Box<Line>> {
         loop {
             let Idle { mut line, since } = {
@@ -188,25 +273,41 @@ impl Shared {
         }
     }
 
-    fn shared_line(&self, origin: &Arc<str>) -> Option<http2::SendRequest<Full<Bytes>>> {
-        let mut state = self.lock();
-        state.shared.retain(|(_, sender)| !sender.is_closed());
-        state.shared.iter().find(|(known, _)| known == origin).map(|(_, sender)| sender.clone())
-    }
-
-    fn keep_shared(&self, origin: &Arc<str>, sender: &http2::SendRequest<Full<Bytes>>) {
-        let mut state = self.lock();
-        state.shared.retain(|(known, _)| known != origin);
-        state.shared.push((Arc::clone(origin), sender.clone()));
+    /// Whether the next connection to `origin` will do for many. If there is one that is full, it will not do for those
+    /// who wait either.
+    fn expects_to_share(&self, origin: &str) -> bool {
+        let state = self.lock();
+        state.shares && !state.trunks.iter().any(|trunk| trunk.leads_to(origin))
     }
 
     fn keep(self: &Arc<Self>, line: Box<Line>) {
         let since = self.clock.mono();
         let mut state = self.lock();
-        if state.idle.len() == Pool::MOST_IDLE {
+        if state.idle.len() == Pool::MOST {
             state.idle.remove(0);
         }
         state.idle.push(Idle { line, since });
+        self.have_swept(state, since);
+    }
+
+    fn keep_trunk(self: &Arc<Self>, trunk: Trunk) {
+        let since = trunk.heard();
+        let mut state = self.lock();
+        if state.trunks.len() == Pool::MOST {
+            state.trunks.remove(0);
+        }
+        state.trunks.push(trunk);
+        state.shares = true;
+        self.have_swept(state, since);
+    }
+
+    /// Nobody gets onto this one any more.
+    fn leave(&self, trunk: &Trunk) {
+        self.lock().trunks.retain(|known| !known.is(trunk));
+    }
+
+    /// Has somebody look after what was kept at `since`.
+    fn have_swept(self: &Arc<Self>, mut state: MutexGuard<'_, State>, since: Mono) {
         if !state.is_swept
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -221,7 +322,10 @@ impl Shared {
         let now = self.clock.mono();
         let mut state = self.lock();
         state.idle.retain(|idle| now - idle.since < Pool::IDLE_FOR);
-        let next = state.idle.iter().map(|idle| idle.since).min();
+        state.trunks.retain(|trunk| is_trusted(trunk, now));
+        let (idle, trunks) =
+            (state.idle.iter().map(|idle| idle.since), state.trunks.iter().map(Trunk::heard));
+        let next = idle.chain(trunks).min();
         state.is_swept = next.is_some();
         next.map(|since| since + Pool::IDLE_FOR)
     }
@@ -229,6 +333,11 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether others may get onto a shared connection: nobody has hung up, and it was heard of lately.
+fn is_trusted(trunk: &Trunk, now: Mono) -> bool {
+    trunk.is_open() && now - trunk.heard() < Pool::IDLE_FOR
 }
 
 /// Looks after idle connections for as long as there are any.
@@ -243,24 +352,32 @@ async fn sweep(pool: Weak<Shared>, clock: Clock, mut next: Mono) {
 }
 
 /// The body of an answer, and the connection that it comes on, which is free for others once it was read. Dropped
-/// before its end, it takes the connection along, unless the rest of it was there already.
+/// before its end, it takes the connection along, unless the rest of it was there already or others use it.
 pub(crate) struct Body {
     incoming: Option<Incoming>,
-    /// Of a connection that is ours alone.
     carrier: Option<Carrier>,
 }
 
-struct Carrier {
-    line: Box<Line>,
-    pool: Weak<Shared>,
+enum Carrier {
+    /// A connection that is ours alone until then.
+    Own {
+        line: Box<Line>,
+        pool: Weak<Shared>,
+    },
+    Among(Passenger),
 }
 
 impl Carrier {
-    fn give_back(mut self) {
-        if let Some(pool) = self.pool.upgrade()
-            && self.line.is_ready()
-        {
-            pool.keep(self.line);
+    fn give_back(self) {
+        match self {
+            Self::Own { mut line, pool } => {
+                if let Some(pool) = pool.upgrade()
+                    && line.is_ready()
+                {
+                    pool.keep(line);
+                }
+            }
+            Self::Among(passenger) => drop(passenger),
         }
     }
 }
@@ -276,13 +393,20 @@ impl http_body::Body for Body {
         let Self { incoming: Some(incoming), carrier } = &mut *self else { return Poll::Ready(None) };
         let frame = match carrier {
             None => ready!(Pin::new(incoming).poll_frame(cx)),
-            Some(carrier) => {
+            Some(Carrier::Among(passenger)) => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                if let Some(Ok(_)) = &frame {
+                    passenger.hears();
+                }
+                frame
+            }
+            Some(Carrier::Own { line, .. }) => {
                 // As with the head: it is the connection that wakes.
                 let mut quietly = Context::from_waker(Waker::noop());
                 match Pin::new(&mut *incoming).poll_frame(&mut quietly) {
                     Poll::Ready(frame) => frame,
                     Poll::Pending => {
-                        let _ = carrier.line.drive(cx);
+                        let _ = line.drive(cx);
                         ready!(Pin::new(incoming).poll_frame(&mut quietly))
                     }
                 }
