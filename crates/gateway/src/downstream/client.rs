@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) struct Client {
     /// What it can be asked.
     pub(crate) abilities: Abilities,
+    /// The same in the words of servers that want to see it in each request; a modern client says it there itself.
+    pub(crate) capabilities: Option<Arc<RawValue>>,
     /// The least severe log message that it wants.
     pub(crate) level: Arc<LeastSevere>,
     /// The resources that it follows.
@@ -29,7 +31,14 @@ pub(crate) struct Client {
 impl Client {
     /// A legacy client, which hears what servers say until it says how much it wants to hear.
     pub(crate) fn with(abilities: Abilities, at_servers: gripfast::Client) -> Self {
-        Self { abilities, level: Arc::default(), follows: Arc::default(), has_tasks: false, at_servers }
+        Self {
+            abilities,
+            capabilities: Some(abilities.to_capabilities().into()),
+            level: Arc::default(),
+            follows: Arc::default(),
+            has_tasks: false,
+            at_servers,
+        }
     }
 
     /// A modern client for one request, as the request itself says; `who` tells who that is to the servers, given
@@ -47,12 +56,20 @@ impl Client {
         let capabilities = context.map(|context| context.capabilities);
         let (abilities, has_tasks) = (Abilities::read(capabilities), extensions::has_tasks(capabilities));
         let at_servers = who(abilities);
-        Self { abilities, level: Arc::new(least), follows: Arc::default(), has_tasks, at_servers }
+        Self {
+            abilities,
+            capabilities: None,
+            level: Arc::new(least),
+            follows: Arc::default(),
+            has_tasks,
+            at_servers,
+        }
     }
 
-    /// The same client where it cannot be asked anything.
+    /// The same legacy client where it cannot be asked anything.
     pub(crate) fn unasked(&self) -> Self {
-        Self { abilities: Abilities::default(), ..self.clone() }
+        let abilities = Abilities::default();
+        Self { abilities, capabilities: Some(abilities.to_capabilities().into()), ..self.clone() }
     }
 
     /// Whether the client wants to hear this message.

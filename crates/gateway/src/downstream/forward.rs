@@ -99,18 +99,13 @@ impl Gateway {
             }
         }
         let ear = self.ear_of(asked, server);
-        // A modern client has said in the request what it can be asked.
-        let capabilities = match asked.era {
-            Era::Modern => None,
-            Era::Legacy => Some(asked.client.abilities.to_capabilities()),
-        };
         let log_level = asked.client.level.said();
         for _ in 0..input::ROUNDS {
             let options = CallOptions {
                 patience: None,
                 listener: Some(Arc::clone(&ear)),
                 client: Some(asked.client.at_servers.clone()),
-                capabilities: capabilities.clone(),
+                capabilities: asked.client.capabilities.as_deref().map(RawValue::to_owned),
                 log_level,
                 shared: at == At::Shared,
             };

@@ -55,10 +55,6 @@ impl Abilities {
 
     /// The same as the capabilities of a client, for a server that wants to see them in each request.
     pub(crate) fn to_capabilities(self) -> Box<RawValue> {
-        if !self.any() {
-            // What most clients can be asked; it goes with each of their calls.
-            return RawValue::from_string("{}".to_owned()).expect("an empty object is JSON");
-        }
         let mut capabilities = serde_json::Map::new();
         let modes = [("form", self.form), ("url", self.url)].into_iter().filter(|(_, can)| *can);
         let modes: serde_json::Map<_, _> = modes.map(|(mode, _)| (mode.to_owned(), json!({}))).collect();
