@@ -75,15 +75,19 @@ where
             Err(refusal) => *refusal,
         },
         // The modern era has neither streams to open nor sessions to end.
-        Method::GET | Method::DELETE if says_modern(&head.headers) => not_allowed("POST"),
+        Method::GET | Method::DELETE if says_modern(said_version(&head.headers).as_ref()) => {
+            not_allowed("POST")
+        }
         Method::GET => get(gateway, &head.headers, &peer).await,
-        Method::DELETE => match find_session(gateway, &head.headers, &peer).await {
-            Ok(session) => {
-                gateway.sessions.end(session.session()).await;
-                plain(StatusCode::OK, "")
+        Method::DELETE => {
+            match find_session(gateway, &head.headers, said_version(&head.headers), &peer).await {
+                Ok(session) => {
+                    gateway.sessions.end(session.session()).await;
+                    plain(StatusCode::OK, "")
+                }
+                Err(refusal) => *refusal,
             }
-            Err(refusal) => *refusal,
-        },
+        }
         _ => not_allowed("POST, GET, DELETE"),
     }
 }
@@ -107,9 +111,10 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> R
             );
         }
     };
-    match era_of(headers, &message) {
+    let version = said_version(headers);
+    match era_of(version.as_ref(), &message) {
         Ok(Era::Modern) => modern::post(gateway, headers, &message, body).await,
-        Ok(Era::Legacy) => post_legacy(gateway, headers, &message, body).await,
+        Ok(Era::Legacy) => post_legacy(gateway, headers, version, &message, body).await,
         Err(fault) => {
             // A version that nobody speaks matters only if the request means it.
             let fault = match &message {
@@ -123,9 +128,9 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> R
     }
 }
 
-/// The era of a message: what it says itself, or what its headers say of it.
-fn era_of(headers: &HeaderMap, message: &Message<'_>) -> Result<Era, Fault> {
-    let around = if says_modern(headers) { Around::SaysModern } else { Around::Silent };
+/// The era of a message: what it says itself, or what the version in its headers says of it.
+fn era_of(version: Option<&ProtocolVersion>, message: &Message<'_>) -> Result<Era, Fault> {
+    let around = if says_modern(version) { Around::SaysModern } else { Around::Silent };
     match (message, around) {
         (Message::Request(request), around) => era::of(request, around),
         (Message::Notification(_) | Message::Response(_), Around::SaysModern) => Ok(Era::Modern),
@@ -137,13 +142,14 @@ fn said_version(headers: &HeaderMap) -> Option<ProtocolVersion> {
     headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).map(ProtocolVersion::new)
 }
 
-fn says_modern(headers: &HeaderMap) -> bool {
-    said_version(headers).is_some_and(|version| version.era() == Era::Modern)
+fn says_modern(version: Option<&ProtocolVersion>) -> bool {
+    version.is_some_and(|version| version.era() == Era::Modern)
 }
 
 async fn post_legacy(
     gateway: &Arc<Gateway>,
     headers: &HeaderMap,
+    version: Option<ProtocolVersion>,
     message: &Message<'_>,
     body: &Received,
 ) -> Response {
@@ -152,7 +158,7 @@ async fn post_legacy(
     {
         return initialize(gateway, request.id, request.params, &body.peer).await;
     }
-    let in_use = match find_session(gateway, headers, &body.peer).await {
+    let in_use = match find_session(gateway, headers, version, &body.peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -224,7 +230,7 @@ fn notice(gateway: &Gateway, session: &Session, notification: &envelope::Notific
 }
 
 async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> Response {
-    let in_use = match find_session(gateway, headers, &body.peer).await {
+    let in_use = match find_session(gateway, headers, said_version(headers), &body.peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -302,7 +308,7 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
 
 /// The GET stream of a legacy session: what changed since the client was last told, and what changes.
 async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Response {
-    let in_use = match find_session(gateway, headers, peer).await {
+    let in_use = match find_session(gateway, headers, said_version(headers), peer).await {
         Ok(in_use) => in_use,
         Err(refusal) => return *refusal,
     };
@@ -422,6 +428,7 @@ pub(super) async fn changed_or_due(
 async fn find_session(
     gateway: &Arc<Gateway>,
     headers: &HeaderMap,
+    version: Option<ProtocolVersion>,
     peer: &Peer,
 ) -> Result<InUse, Box<Response>> {
     let refuse = |status, text: &str| {
@@ -431,7 +438,7 @@ async fn find_session(
     let Some(id) = headers.get(SESSION_ID).and_then(|id| id.to_str().ok()) else {
         return Err(refuse(StatusCode::BAD_REQUEST, "Bad Request: Missing session ID"));
     };
-    if let Some(version) = said_version(headers).filter(|version| !version.is_known()) {
+    if let Some(version) = version.filter(|version| !version.is_known()) {
         let text = format!("Bad Request: Unsupported protocol version: {version}");
         return Err(refuse(StatusCode::BAD_REQUEST, &text));
     }

@@ -184,11 +184,14 @@ fn broken(error: &hyper::Error) -> Observed {
 }
 
 fn redirect(response: &Response<Body>, from: &Url) -> Option<Url> {
-    // 303 says that it is done: following it, and failing, would look as if it was not. 301 and 302 may turn a POST into a GET in browsers; a JSON-RPC request must stay what it is.
-    let follow = matches!(response.status().as_u16(), 301 | 302 | 307 | 308);
+    // 303 says that it is done: following it, and failing, would look as if it was not. 301 and 302 may turn a POST into
+    // a GET in browsers; a JSON-RPC request must stay what it is.
+    if !matches!(response.status().as_u16(), 301 | 302 | 307 | 308) {
+        return None;
+    }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     let next = from.join(location).ok()?;
-    (follow && matches!(next.scheme(), "http" | "https")).then_some(next)
+    matches!(next.scheme(), "http" | "https").then_some(next)
 }
 
 fn uri_of(url: &Url) -> Result<Uri, Observed> {

@@ -105,7 +105,11 @@ impl HttpLink {
             let (evidence, answer) = refusal(response, Asked::with(session), during).await;
             return Err(Box::new(Trouble { evidence, answer }));
         }
-        let session_id = answer::text_of(response.headers(), &SESSION_ID);
+        // A session is given with the handshake.
+        let session_id = match during {
+            During::Handshake => answer::text_of(response.headers(), &SESSION_ID),
+            During::Call | During::Probe => None,
+        };
         let garbled = |text: String| Evidence::sent(during, Observed::Garbled(text)).into();
         let message = match kind_of(&response) {
             Kind::Json => {
