@@ -40,9 +40,10 @@ impl Answers {
     }
 }
 
-/// Questions that somebody thinks about. They end with whatever this belongs to: a call, or a session.
+/// Questions that somebody thinks about. They end with whatever this belongs to: a call, or a session. Most of these
+/// never see one, so there is a set for them from the first one on.
 #[derive(Default)]
-pub(super) struct Thinking(Mutex<JoinSet<()>>);
+pub(super) struct Thinking(Mutex<Option<JoinSet<()>>>);
 
 impl Thinking {
     /// A server that asks more than this at once is not asking a person.
@@ -57,6 +58,7 @@ impl Thinking {
         meanwhile: impl FnOnce() -> T,
     ) -> bool {
         let mut thinking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let thinking = thinking.get_or_insert_default();
         while thinking.try_join_next().is_some() {}
         if thinking.len() >= Self::MOST {
             return false;
