@@ -40,6 +40,8 @@ pub struct Manners {
     pub rotates: bool,
     /// The scope without which `tools/call` is refused.
     pub call_scope: Option<&'static str>,
+    /// Whether its server shakes hands with those who show no token, or one that it does not take.
+    pub greets_anybody: bool,
     /// How long codes for logins on another device are good, if it makes any.
     pub device_codes_last: Option<Duration>,
 }
@@ -51,6 +53,7 @@ impl Default for Manners {
             challenges: true,
             rotates: true,
             call_scope: None,
+            greets_anybody: false,
             device_codes_last: None,
         }
     }
@@ -92,6 +95,8 @@ struct Pages {
     spent: HashMap<String, u64>,
     failures_due: usize,
     redirects_to: Option<String>,
+    /// Its server takes none of the tokens that are given out.
+    takes_no_token: bool,
     /// Who gives tokens for `/mcp`, if it is somebody else.
     issuer: Option<String>,
     counts: Counts,
@@ -196,6 +201,11 @@ impl Authority {
     /// All access tokens end now, before their time.
     pub fn end_tokens(&self) {
         self.books.pages().access.clear();
+    }
+
+    /// Whether the server takes the tokens that are given out. One that does not is set up for others.
+    pub fn take_tokens(&self, takes: bool) {
+        self.books.pages().takes_no_token = !takes;
     }
 
     /// The next so many refreshes are answered with a 500.

@@ -48,6 +48,8 @@ pub(super) struct Ready {
     pub(super) keepalive: Keepalive,
     /// Whether the server has answered anything in this session.
     pub(super) answered: bool,
+    /// Whether its credential was put in the place of a refused one, and nothing was accepted with it yet.
+    pub(super) credential_on_trial: bool,
     /// When surviving this long will have proven its health; `None` once it is proven.
     pub(super) proven_at: Option<Mono>,
     /// In doubt: when the link is to be checked. Until it has answered, nobody uses it.

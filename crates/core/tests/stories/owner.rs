@@ -382,6 +382,75 @@ fn b09_a_refused_credential_leaves_no_link_behind() {
     assert_eq!(world.actions.last(), Some(&Action::HangUp(Manner::AtOnce)));
 }
 
+/// E01: a server that shakes hands with anybody and takes no token.
+#[test]
+fn b09_a_new_credential_that_was_never_accepted_is_not_replaced_by_another() {
+    let no = || Failure::CredentialRefused("HTTP 401".to_owned());
+    let renewals =
+        |world: &World| world.actions.iter().filter(|action| matches!(action, Action::Renew { .. })).count();
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    for round in 1..=10 {
+        let renewed = renewals(&world);
+        world.link_up();
+        let epoch = world.epoch();
+        world.tell(Input::CatalogFailed { epoch, failure: no() });
+        let epoch = world.epoch();
+        world.tell(Input::RenewalEnded { epoch, failure: None });
+        world.fail_call(no());
+        assert_eq!(
+            world.state(),
+            State::Reconnecting,
+            "a refused call alone does not condemn a new credential"
+        );
+        world.tell(Input::CatalogFailed { epoch, failure: no() });
+        assert_eq!(world.state(), State::NeedsLogin);
+        assert_eq!(world.actions.last(), Some(&Action::HangUp(Manner::AtOnce)));
+        assert_eq!((renewals(&world), world.dials()), (renewed + 1, round), "one for each re-check");
+        while world.dials() == round {
+            world.pass(SEC);
+        }
+    }
+    assert!(world.mono >= Duration::from_secs(1000) + 8 * MIN, "about a minute apart");
+    world.come_up();
+    world.fail_call(no());
+    assert_eq!(renewals(&world), 11, "one that was accepted is replaced as ever");
+}
+
+/// E01: nothing is listed there, so nothing but its calls can tell.
+#[test]
+fn b09_an_unlisted_instance_whose_new_credential_is_refused_to_a_call_needs_a_login() {
+    let no = || Failure::CredentialRefused("HTTP 401".to_owned());
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    world.link_up();
+    let epoch = world.epoch();
+    world.tell(Input::CatalogKnown { epoch });
+    world.fail_call(no());
+    let epoch = world.epoch();
+    world.tell(Input::RenewalEnded { epoch, failure: None });
+    world.tell(Input::CatalogKnown { epoch });
+    world.fail_call(no());
+    assert_eq!(world.state(), State::NeedsLogin);
+}
+
+/// E03: each of two that share a login takes the token that the other has replaced for a new login.
+#[test]
+fn b09_a_cause_that_keeps_changing_wakes_a_blocked_upstream_once_in_five_seconds() {
+    let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    world.link_down(Failure::CredentialRefused("HTTP 401".to_owned()));
+    let dials = world.dials();
+    for _ in 0..99 {
+        world.ask(Ask::CauseChanged);
+        world.link_down(Failure::CredentialRefused("HTTP 401".to_owned()));
+        world.pass(100 * MS);
+    }
+    assert_eq!(world.dials(), dials + 2, "in not quite ten seconds");
+    world.pass(5 * SEC);
+    assert_eq!(world.dials(), dials + 3, "the last change is not forgotten");
+}
+
 #[test]
 fn stop_lets_calls_in_flight_finish_and_then_hangs_up() {
     let mut world = World::ready(LinkKind::Process);

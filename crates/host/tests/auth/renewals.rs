@@ -28,6 +28,21 @@ async fn e01_a_refusal_that_does_not_say_why_is_understood_too() {
     assert_eq!(stage.authority.counts().refreshes, 1);
 }
 
+/// B09
+#[tokio::test]
+async fn e01_a_server_that_greets_anybody_and_takes_no_token_costs_one_refresh_and_needs_a_person() {
+    let stage = Stage::logged_in(Manners { greets_anybody: true, ..Manners::default() }).await;
+    stage.authority.take_tokens(false);
+    let host = stage.host();
+    until(&host, State::NeedsLogin).await;
+    assert_eq!(stage.authority.counts().refreshes, 1);
+    assert_eq!(call(&host).await.unwrap_err().code, Code::NeedsLogin);
+    stage.authority.take_tokens(true);
+    host.reconnect(NAME).unwrap();
+    call(&host).await.unwrap();
+    assert_eq!(stage.authority.counts().refreshes, 1, "the token was good all the time");
+}
+
 #[tokio::test]
 async fn e01_a_token_that_ended_while_nobody_was_connected_is_replaced_before_anybody_notices() {
     let stage = Stage::logged_in(Manners::default()).await;

@@ -24,12 +24,15 @@ pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, 
     if let Some(elsewhere) = elsewhere {
         return (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, elsewhere)]).into_response();
     }
-    let Some(scopes) = scopes_of(&books, shown.trim_start_matches("Bearer ")) else {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let method = request["method"].as_str().unwrap_or_default();
+    let open_to_all =
+        books.manners.greets_anybody && !matches!(method, "ping" | "tools/list" | "tools/call");
+    let granted = scopes_of(&books, shown.trim_start_matches("Bearer "));
+    let Some(scopes) = granted.or(open_to_all.then(String::new)) else {
         books.pages().counts.refused += 1;
         return challenged(&books, StatusCode::UNAUTHORIZED, "invalid_token", None);
     };
-    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let method = request["method"].as_str().unwrap_or_default();
     if let Some(scope) = books.manners.call_scope.filter(|_| method == "tools/call")
         && !scopes.split(' ').any(|granted| granted == scope)
     {
@@ -61,7 +64,7 @@ pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, 
 fn scopes_of(books: &Books, token: &str) -> Option<String> {
     let pages = books.pages();
     let token = pages.access.get(token)?;
-    let good = token.ends.is_none_or(|ends| Instant::now() < ends);
+    let good = !pages.takes_no_token && token.ends.is_none_or(|ends| Instant::now() < ends);
     good.then(|| token.scopes.clone())
 }
 

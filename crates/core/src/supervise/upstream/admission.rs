@@ -107,9 +107,6 @@ enum Verdict {
 }
 
 impl Upstream {
-    /// A call wakes a parked upstream at most this often.
-    const WAKE_EVERY: Duration = Duration::from_secs(5);
-
     /// A new caller asks to go.
     pub fn admit(&mut self, now: Now) -> Admission {
         self.look(now);
@@ -198,6 +195,7 @@ impl Upstream {
         let Some(ready) = self.ready_at(epoch) else { return };
         ready.keepalive.heard(now);
         ready.answered = true;
+        ready.credential_on_trial = false;
         if ready.proven_at.take().is_some() {
             self.budget.forgive();
         }

@@ -33,8 +33,19 @@ impl Upstream {
                     self.redial(now);
                 }
             }
-            Ask::CauseChanged => match self.link {
-                Link::Waiting { .. } | Link::Parked { .. } | Link::Blocked { .. } => self.dial(now),
+            Ask::CauseChanged => match &mut self.link {
+                Link::Waiting { .. } | Link::Parked { .. } => self.dial(now),
+                Link::Blocked { recheck_at, .. } => {
+                    // Two processes that share a login, of which the server takes no token, must not wake each other
+                    // with every token that they replace.
+                    let rested_at = self.rechecked_at.map_or(now, |at| at + Self::WAKE_EVERY);
+                    if rested_at <= now {
+                        self.rechecked_at = Some(now);
+                        self.dial(now);
+                    } else {
+                        *recheck_at = rested_at.min(*recheck_at);
+                    }
+                }
                 Link::Dormant
                 | Link::Connecting { .. }
                 | Link::Ready(_)

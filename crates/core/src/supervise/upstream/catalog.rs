@@ -29,6 +29,7 @@ impl Upstream {
         let Some(ready) = self.ready_at(epoch) else { return };
         ready.keepalive.heard(now);
         ready.answered = true;
+        ready.credential_on_trial = false;
         match ready.catalog {
             CatalogState::FirstListing { again: true } | CatalogState::Listing { again: true } => {
                 ready.catalog = CatalogState::Listing { again: false };
@@ -66,7 +67,11 @@ impl Upstream {
         let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
         ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
         self.events.push_back(Event::CatalogFailed { cause: failure.to_string() });
-        self.trouble(now, failure);
+        if let Failure::CredentialRefused(text) = failure {
+            self.renew_credential(now, text);
+        } else {
+            self.trouble(now, failure);
+        }
     }
 
     pub(super) fn on_catalog_changed(&mut self, now: Mono, epoch: Epoch) {

@@ -86,6 +86,7 @@ pub struct Upstream {
     ever_up: bool,
     restarts: u64,
     woken_by_call: Option<Mono>,
+    rechecked_at: Option<Mono>,
     shown: State,
     shown_since: Mono,
 
@@ -100,6 +101,8 @@ impl Upstream {
     const STAGGER: Duration = Duration::from_secs(5);
     /// How long calls in flight may go on after a stop.
     const DRAIN_FOR: Duration = Duration::from_secs(10);
+    /// A call wakes a parked upstream, and a changed cause a blocked one, at most this often.
+    const WAKE_EVERY: Duration = Duration::from_secs(5);
     /// The longest pause between two attempts to list a catalog.
     const RELIST_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -131,6 +134,7 @@ impl Upstream {
             ever_up: false,
             restarts: 0,
             woken_by_call: None,
+            rechecked_at: None,
             shown: State::Idle,
             shown_since: now.mono,
             actions: VecDeque::new(),
@@ -322,6 +326,7 @@ impl Upstream {
             epoch,
             keepalive: Keepalive::new(self.spec.keepalive, probe, now),
             answered: false,
+            credential_on_trial: false,
             proven_at: Some(now + prove_after),
             suspect: None,
             vouched_from: 0,

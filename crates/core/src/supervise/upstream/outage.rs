@@ -1,6 +1,6 @@
 //! Being away: how an outage begins, is retried, is parked, and what blocks it.
 
-use super::{Action, LinkKind, Manner, Renewal, Upstream};
+use super::{Action, LinkKind, Manner, Upstream};
 use crate::event::Event;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
@@ -46,7 +46,7 @@ impl Upstream {
     pub(super) fn trouble(&mut self, now: Mono, failure: Failure) {
         match failure {
             Failure::SessionExpired(_) => self.renew_session(now, failure),
-            Failure::CredentialRefused(_) => self.renew(now, Renewal::Credential),
+            Failure::CredentialRefused(text) => self.credential_refused_to_call(now, text),
             Failure::Unreachable(_) => self.lose_link(now, failure),
             Failure::Lost(_) => match self.kind {
                 // A pipe does not break in part.
@@ -182,6 +182,7 @@ impl Upstream {
             | Link::Draining { .. }
             | Link::Stopped => None,
         };
+        self.rechecked_at = Some(now);
         self.dial(now);
         if let Link::Connecting { blocked, .. } = &mut self.link {
             *blocked = still;

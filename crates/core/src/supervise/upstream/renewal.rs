@@ -25,8 +25,38 @@ impl Upstream {
         }
     }
 
+    /// The credential was refused where it decides about the whole link: in a listing or a probe. One that came in the
+    /// place of another and was never accepted is not replaced by a third: a server that likes none of them would
+    /// have them made for ever.
+    pub(super) fn renew_credential(&mut self, now: Mono, text: String) {
+        if self.ready().is_some_and(|ready| ready.credential_on_trial) {
+            self.need_login(now, text);
+        } else {
+            self.renew(now, Renewal::Credential);
+        }
+    }
+
+    /// The credential was refused to a call. If it is a new one, the listing under way will tell whether it is good for
+    /// anything; perhaps it is only this call for which it is not.
+    pub(super) fn credential_refused_to_call(&mut self, now: Mono, text: String) {
+        let Some(ready) = self.ready() else { return };
+        let listing_decides = match ready.catalog {
+            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } => ready.credential_on_trial,
+            CatalogState::Fresh | CatalogState::Stale { .. } => false,
+        };
+        if !listing_decides {
+            self.renew_credential(now, text);
+        }
+    }
+
+    /// No credential that can be had without a person is accepted.
+    fn need_login(&mut self, now: Mono, text: String) {
+        self.actions.push_back(Action::HangUp(Manner::AtOnce));
+        self.block(now, BlockCause::NeedsLogin(text));
+    }
+
     /// Session or credential was refused on the present link: replace it once for everybody.
-    pub(super) fn renew(&mut self, now: Mono, renewal: Renewal) {
+    fn renew(&mut self, now: Mono, renewal: Renewal) {
         let Link::Ready(ready) = &self.link else { return };
         let probe = ready.keepalive.probe();
         self.epoch = self.epoch.next();
@@ -47,11 +77,11 @@ impl Upstream {
                     Renewal::Credential => Event::CredentialRenewed,
                 });
                 self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
+                if let Some(ready) = self.ready_at(epoch) {
+                    ready.credential_on_trial = renewal == Renewal::Credential;
+                }
             }
-            Some(Failure::CredentialRefused(text)) => {
-                self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                self.block(now, BlockCause::NeedsLogin(text));
-            }
+            Some(Failure::CredentialRefused(text)) => self.need_login(now, text),
             Some(failure) => self.lose_link(now, failure),
         }
     }

@@ -4,7 +4,7 @@ use super::{Action, Manner, ProbeAnswer, Upstream};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
-use crate::supervise::link::{CatalogState, Link, Renewal};
+use crate::supervise::link::{CatalogState, Link};
 use crate::time::{Mono, Now};
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ impl Upstream {
                 self.events.push_back(Event::ProbeFailed { cause: failure.to_string() });
                 match failure {
                     Failure::SessionExpired(_) => self.renew_session(now, failure),
-                    Failure::CredentialRefused(_) => self.renew(now, Renewal::Credential),
+                    Failure::CredentialRefused(text) => self.renew_credential(now, text),
                     Failure::Unreachable(_)
                     | Failure::Lost(_)
                     | Failure::TimedOut(_)
