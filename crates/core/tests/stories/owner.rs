@@ -159,6 +159,36 @@ fn b06_a_parked_upstream_that_tries_itself_is_still_parked_and_holds_nobody() {
     assert_eq!(world.wait().wait_for, WaitFor::Link, "whoever asks for it is waited for");
 }
 
+/// B03
+#[test]
+fn b06_a_remote_server_that_was_parked_for_flapping_stays_parked_until_a_link_is_up() {
+    let mut world = World::ready(LinkKind::Remote);
+    while world.state() != State::Parked {
+        world.link_down(killed());
+        if world.state() != State::Parked {
+            world.come_up();
+        }
+    }
+    world.events.clear();
+    let dials = world.dials();
+    while world.dials() == dials {
+        world.pass(SEC);
+    }
+    world.link_down(refused());
+    assert_eq!((world.state(), world.dials()), (State::Parked, dials + 1), "its own attempt");
+    assert!(!world.events.iter().any(|event| matches!(event, Event::StateChanged { .. })), "no flapping");
+    world.pass(5 * SEC);
+    assert!(matches!(world.refused().reason, Reason::Parked { .. }));
+    world.link_down(refused());
+    assert_eq!((world.state(), world.dials()), (State::Parked, dials + 2), "woken by a call");
+    world.ask(Ask::Reconnect);
+    world.come_up();
+    world.good_call();
+    world.link_down(killed());
+    world.link_down(refused());
+    assert_eq!(world.state(), State::Reconnecting, "the next outage is another one");
+}
+
 #[test]
 fn b04_a_server_that_connects_and_dies_each_second_reaches_parked() {
     for kind in BOTH {

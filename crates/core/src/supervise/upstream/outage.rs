@@ -6,6 +6,7 @@ use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::supervise::backoff::Backoff;
 use crate::supervise::link::Link;
+use crate::supervise::spec::RestartSpec;
 use crate::time::Mono;
 use std::time::Duration;
 
@@ -14,6 +15,14 @@ use std::time::Duration;
 pub(super) struct Outage {
     pub(super) since: Mono,
     backoff: Backoff,
+    /// It was parked. Whoever has it tried, it stays so until a link is up.
+    parked: bool,
+}
+
+impl Outage {
+    fn new(now: Mono, spec: &RestartSpec) -> Self {
+        Self { since: now, backoff: Backoff::new(spec), parked: false }
+    }
 }
 
 impl Upstream {
@@ -87,10 +96,7 @@ impl Upstream {
             self.count_restart(now);
             if spent {
                 self.cause = Some(failure.to_string());
-                self.outage
-                    .get_or_insert_with(|| Outage { since: now, backoff: Backoff::new(&self.spec.restart) });
-                self.park(now);
-                return;
+                return self.park(now);
             }
         }
         self.away(now, failure);
@@ -114,10 +120,10 @@ impl Upstream {
         };
         self.cause = Some(failure.to_string());
         let spec = &self.spec.restart;
-        let outage = self.outage.get_or_insert_with(|| Outage { since: now, backoff: Backoff::new(spec) });
+        let outage = self.outage.get_or_insert_with(|| Outage::new(now, spec));
         let age = now - outage.since;
         let budget_spent = self.kind == LinkKind::Process && self.budget.is_spent(now);
-        if age >= spec.window || budget_spent {
+        if outage.parked || age >= spec.window || budget_spent {
             return self.park(now);
         }
         let pause = outage.backoff.next(age, &mut self.jitter).max(patience);
@@ -130,6 +136,7 @@ impl Upstream {
 
     pub(super) fn park(&mut self, now: Mono) {
         self.drop_second();
+        self.outage.get_or_insert_with(|| Outage::new(now, &self.spec.restart)).parked = true;
         let pause = self.jitter.around(self.spec.restart.parked_probe);
         self.link = Link::Parked { probe_at: now + pause };
     }
