@@ -58,6 +58,8 @@ pub(super) struct Ready {
     /// before it was decided when the doubt was.
     pub(super) vouched_from: u64,
     pub(super) catalog: CatalogState,
+    /// When it was last listed again, and the time before that, which is the first of the two.
+    pub(super) listings: [Option<Mono>; 2],
     /// The visible state until the catalog of this link was listed once (B05).
     pub(super) until_listed: State,
     /// When it has lived long enough and is replaced.
@@ -74,6 +76,12 @@ impl Ready {
         }
     }
 
+    /// A listing is begun.
+    pub(super) fn begin_listing(&mut self, now: Mono, catalog: CatalogState) {
+        self.catalog = catalog;
+        self.listings = [self.listings[1], Some(now)];
+    }
+
     /// Whether this call was under way when the link was, or is, in doubt.
     pub(super) fn was_in_doubt(&self, call: u64) -> bool {
         self.suspect.is_some() || call < self.vouched_from
@@ -87,6 +95,8 @@ pub(super) enum CatalogState {
     FirstListing { again: bool },
     /// Known, and being listed once more; `again` if it changed meanwhile.
     Listing { again: bool },
+    /// Known, and changed meanwhile; listed once more at the time.
+    Changed { list_at: Mono },
     /// As the server last told it.
     Fresh,
     /// Listing failed; tried again at the time.

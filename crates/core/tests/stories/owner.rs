@@ -311,6 +311,33 @@ fn b05_a_change_during_a_listing_is_listed_once_more() {
 }
 
 #[test]
+fn b05_a_server_that_says_so_whenever_it_is_listed_is_listed_twice_in_a_second_at_the_most() {
+    let mut world = World::ready(LinkKind::Remote);
+    let epoch = world.epoch();
+    let lists = |world: &World| {
+        world.actions.iter().filter(|action| matches!(action, Action::ListCatalog { .. })).count()
+    };
+    world.pass(MIN);
+    let before = lists(&world);
+    for _ in 0..100 {
+        world.tell(Input::CatalogChanged { epoch });
+        if world.machine.is_listing(epoch) {
+            world.tell(Input::CatalogListed { epoch });
+        }
+        assert_eq!(world.state(), State::Ready);
+        world.pass(100 * MS);
+    }
+    let listed = lists(&world) - before;
+    assert!((10..=21).contains(&listed), "in ten seconds: {listed}");
+    world.pass(SEC);
+    let listed = lists(&world);
+    world.tell(Input::CatalogListed { epoch });
+    world.pass(SEC);
+    assert_eq!(lists(&world), listed, "what changed last was listed, and that was it");
+    assert!(!world.machine.is_listing(epoch));
+}
+
+#[test]
 fn b07_a_server_that_is_down_at_the_start_is_retried_like_any_other() {
     let mut world = World::new(LinkKind::Remote, SupervisionSpec::default());
     world.ask(Ask::Start);

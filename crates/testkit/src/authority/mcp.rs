@@ -26,8 +26,7 @@ pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, 
     }
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let method = request["method"].as_str().unwrap_or_default();
-    let open_to_all =
-        books.manners.greets_anybody && !matches!(method, "ping" | "tools/list" | "tools/call");
+    let open_to_all = books.manners.greets_anybody && !matches!(method, "ping" | "tools/list" | "tools/call");
     let granted = scopes_of(&books, shown.trim_start_matches("Bearer "));
     let Some(scopes) = granted.or(open_to_all.then(String::new)) else {
         books.pages().counts.refused += 1;

@@ -4,15 +4,17 @@ use super::{Action, Upstream};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
-use crate::supervise::link::CatalogState;
+use crate::supervise::link::{CatalogState, Link};
 use crate::time::Mono;
 use std::time::Duration;
 
 impl Upstream {
-    /// Whether the catalog is being listed on the link of this epoch.
+    /// Whether the catalog is being listed on the link of this epoch, or about to be.
     pub fn is_listing(&self, epoch: Epoch) -> bool {
         self.ready_on(epoch).is_some_and(|ready| match ready.catalog {
-            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } => true,
+            CatalogState::FirstListing { .. }
+            | CatalogState::Listing { .. }
+            | CatalogState::Changed { .. } => true,
             CatalogState::Fresh | CatalogState::Stale { .. } => false,
         })
     }
@@ -20,7 +22,10 @@ impl Upstream {
     /// Whether the catalog of the link of this epoch is known, or about to be.
     pub fn has_catalog(&self, epoch: Epoch) -> bool {
         self.ready_on(epoch).is_some_and(|ready| match ready.catalog {
-            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => true,
+            CatalogState::FirstListing { .. }
+            | CatalogState::Listing { .. }
+            | CatalogState::Changed { .. }
+            | CatalogState::Fresh => true,
             CatalogState::Stale { .. } => false,
         })
     }
@@ -32,9 +37,10 @@ impl Upstream {
         ready.credential_on_trial = false;
         match ready.catalog {
             CatalogState::FirstListing { again: true } | CatalogState::Listing { again: true } => {
-                ready.catalog = CatalogState::Listing { again: false };
-                self.actions.push_back(Action::ListCatalog { epoch });
+                self.list_again(now);
             }
+            // What changed since has its time.
+            CatalogState::Changed { .. } => {}
             CatalogState::FirstListing { again: false }
             | CatalogState::Listing { again: false }
             | CatalogState::Fresh
@@ -62,7 +68,10 @@ impl Upstream {
         let Some(ready) = self.ready_at(epoch) else { return };
         let attempts = match ready.catalog {
             CatalogState::Stale { attempts, .. } => attempts + 1,
-            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh => 0,
+            CatalogState::FirstListing { .. }
+            | CatalogState::Listing { .. }
+            | CatalogState::Changed { .. }
+            | CatalogState::Fresh => 0,
         };
         let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
         ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
@@ -80,10 +89,20 @@ impl Upstream {
         match ready.catalog {
             CatalogState::FirstListing { .. } => ready.catalog = CatalogState::FirstListing { again: true },
             CatalogState::Listing { .. } => ready.catalog = CatalogState::Listing { again: true },
-            CatalogState::Fresh | CatalogState::Stale { .. } => {
-                ready.catalog = CatalogState::Listing { again: false };
-                self.actions.push_back(Action::ListCatalog { epoch });
-            }
+            CatalogState::Changed { .. } => {}
+            CatalogState::Fresh | CatalogState::Stale { .. } => self.list_again(now),
+        }
+    }
+
+    /// Something changed: listed at once, unless that was done twice within a moment.
+    fn list_again(&mut self, now: Mono) {
+        let Link::Ready(ready) = &mut self.link else { return };
+        let list_at = ready.listings[0].map_or(now, |begun| begun + Self::LISTED_TWICE_IN);
+        if now < list_at {
+            ready.catalog = CatalogState::Changed { list_at };
+        } else {
+            ready.begin_listing(now, CatalogState::Listing { again: false });
+            self.actions.push_back(Action::ListCatalog { epoch: ready.epoch });
         }
     }
 }

@@ -103,6 +103,9 @@ impl Upstream {
     const DRAIN_FOR: Duration = Duration::from_secs(10);
     /// A call wakes a parked upstream, and a changed cause a blocked one, at most this often.
     const WAKE_EVERY: Duration = Duration::from_secs(5);
+    /// In a span of this length a server is listed twice at the most, however often it says that something changed:
+    /// there are servers that say so whenever they are listed.
+    const LISTED_TWICE_IN: Duration = Duration::from_secs(1);
     /// The longest pause between two attempts to list a catalog.
     const RELIST_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -232,7 +235,9 @@ impl Upstream {
             | Link::Draining { until: due } => Some(*due),
             Link::Ready(ready) => {
                 let catalog_due = match ready.catalog {
-                    CatalogState::Stale { retry_at, .. } => Some(retry_at),
+                    CatalogState::Stale { retry_at: due, .. } | CatalogState::Changed { list_at: due } => {
+                        Some(due)
+                    }
                     CatalogState::FirstListing { .. }
                     | CatalogState::Listing { .. }
                     | CatalogState::Fresh => None,
@@ -331,6 +336,7 @@ impl Upstream {
             suspect: None,
             vouched_from: 0,
             catalog,
+            listings: [None, None],
             until_listed: if self.ever_up { State::Reconnecting } else { State::Starting },
             recycle_at: self.recycle_at(now),
             measure_at: self.measure_at(now),

@@ -41,7 +41,9 @@ impl Upstream {
     pub(super) fn credential_refused_to_call(&mut self, now: Mono, text: String) {
         let Some(ready) = self.ready() else { return };
         let listing_decides = match ready.catalog {
-            CatalogState::FirstListing { .. } | CatalogState::Listing { .. } => ready.credential_on_trial,
+            CatalogState::FirstListing { .. }
+            | CatalogState::Listing { .. }
+            | CatalogState::Changed { .. } => ready.credential_on_trial,
             CatalogState::Fresh | CatalogState::Stale { .. } => false,
         };
         if !listing_decides {

@@ -24,7 +24,10 @@ impl Upstream {
                 (Passage::Free, CatalogState::Stale { retry_at, .. }) => Some(retry_at),
                 (
                     Passage::Free,
-                    CatalogState::FirstListing { .. } | CatalogState::Listing { .. } | CatalogState::Fresh,
+                    CatalogState::FirstListing { .. }
+                    | CatalogState::Listing { .. }
+                    | CatalogState::Changed { .. }
+                    | CatalogState::Fresh,
                 ) => None,
             },
             Link::Dormant | Link::Draining { .. } | Link::Stopped => None,
@@ -81,8 +84,15 @@ impl Upstream {
             Link::Connecting { .. } => State::Starting,
             Link::Ready(ready) => match (self.circuit.view(now), ready.catalog) {
                 (CircuitView::Closed, CatalogState::FirstListing { .. }) => ready.until_listed,
-                (CircuitView::Closed, CatalogState::Fresh | CatalogState::Listing { .. }) => {
-                    if self.held_back.is_some() { State::NeedsApproval } else { State::Ready }
+                (
+                    CircuitView::Closed,
+                    CatalogState::Fresh | CatalogState::Listing { .. } | CatalogState::Changed { .. },
+                ) => {
+                    if self.held_back.is_some() {
+                        State::NeedsApproval
+                    } else {
+                        State::Ready
+                    }
                 }
                 (CircuitView::Closed, CatalogState::Stale { .. }) => State::Degraded,
                 (CircuitView::Open | CircuitView::HalfOpen, _) => State::Degraded,

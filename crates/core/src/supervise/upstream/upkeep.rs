@@ -43,11 +43,22 @@ impl Upstream {
             ready.proven_at = None;
             self.budget.forgive();
         }
-        if let CatalogState::Stale { retry_at, attempts } = ready.catalog
-            && retry_at <= now
-        {
+        let listing = match ready.catalog {
             // The count of attempts lives on in the retry time of the next failure.
-            ready.catalog = CatalogState::Stale { retry_at: now + Self::RELIST_PAUSE_MAX, attempts };
+            CatalogState::Stale { retry_at, attempts } if retry_at <= now => {
+                Some(CatalogState::Stale { retry_at: now + Self::RELIST_PAUSE_MAX, attempts })
+            }
+            CatalogState::Changed { list_at } if list_at <= now => {
+                Some(CatalogState::Listing { again: false })
+            }
+            CatalogState::FirstListing { .. }
+            | CatalogState::Listing { .. }
+            | CatalogState::Changed { .. }
+            | CatalogState::Fresh
+            | CatalogState::Stale { .. } => None,
+        };
+        if let Some(listing) = listing {
+            ready.begin_listing(now, listing);
             self.actions.push_back(Action::ListCatalog { epoch: ready.epoch });
         }
         let suspicion_due = ready.suspect.is_some_and(|at| at <= now);
