@@ -11,10 +11,12 @@ use crate::clock::Clock;
 use crate::said::Said;
 use crate::upstream::Answer;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
-use gripfast_core::redact::mask_tokens;
+use gripfast_core::json::Digest;
+use gripfast_core::line::Line;
+use gripfast_core::redact::{mask_tokens, masked};
 use gripfast_core::time::Now;
-use serde::Serialize;
-use serde_json::Value;
+use gripfast_wire::RawValue;
+use serde_json::value::to_raw_value;
 use std::path::Path;
 use writer::Writer;
 
@@ -87,49 +89,23 @@ pub(crate) struct Audit {
 /// A request that has not ended. It is written down on whatever way it ends.
 pub(crate) struct Open<'a> {
     audit: &'a Audit,
+    writer: &'a Writer,
     begun: Now,
-    client: Option<String>,
-    called: Option<String>,
-    server: String,
-    method: String,
-    item: Option<String>,
-    sha256: Option<String>,
-    arguments: Option<Value>,
-    cached: bool,
+    /// The beginning of its line: who asked for what.
+    line: Vec<u8>,
+    digest: Option<Digest>,
+    arguments: Option<Box<RawValue>>,
     ended: bool,
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
-    /// Milliseconds since the Unix epoch.
-    at_ms: u64,
-    event: &'static str,
-    client: Option<&'a str>,
-    /// What the client calls itself. Nobody has checked it.
-    says_it_is: Option<&'a str>,
-    server: &'a str,
-    method: &'a str,
-    /// The tool, prompt or resource.
-    item: Option<&'a str>,
+/// What became of a request.
+struct End<'e> {
     decision: &'static str,
-    reason: Option<String>,
-    outcome: Option<&'static str>,
-    code: Option<&'static str>,
-    took_ms: f64,
+    reason: Option<&'e str>,
+    outcome: Option<Fate>,
+    code: Option<Code>,
     /// Whether it was answered from the cache, so that no server had a part in it.
-    #[serde(skip_serializing_if = "is_false")]
     cached: bool,
-    sha256: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: Option<&'a Value>,
-}
-
-#[derive(Serialize)]
-struct Approved<'a> {
-    at_ms: u64,
-    event: &'static str,
-    server: &'a str,
-    tools: &'a [String],
 }
 
 impl Audit {
@@ -166,36 +142,46 @@ impl Audit {
         if self.options.fail_closed && !writer.is_well(millis(self.clock.now())) {
             return Err(refused(server));
         }
-        Ok(Some(Open {
+        let begun = self.clock.now();
+        let mut open = Open {
             audit: self,
-            begun: self.clock.now(),
-            client: client.map(Client::principal).map(Principal::name).map(str::to_owned),
-            called: client.and_then(|client| client.name.as_deref()).map(mask_tokens),
-            server: server.to_owned(),
-            method: method.to_owned(),
-            item: said.text("name").or_else(|| said.text("uri")).map(|item| redacted::item(&item)),
-            sha256: said.digest().map(String::from),
+            writer,
+            begun,
+            line: Vec::with_capacity(Open::USUAL),
+            digest: said.digest(),
             arguments: match self.options.keeps {
                 AuditKeeps::Arguments => said.arguments().and_then(redacted::arguments),
                 AuditKeeps::Nothing | AuditKeeps::Digest => None,
             },
-            cached: false,
             ended: false,
-        }))
+        };
+        let says_it_is = client.and_then(|client| client.name.as_deref()).map(masked);
+        let item = said.text("name").or_else(|| said.text("uri"));
+        let mut line = Line::begin(&mut open.line);
+        line.moment("at_ms", begun.wall);
+        line.text("event", "request");
+        line.text_or_null("client", client.map(Client::principal).map(Principal::name));
+        // What the client calls itself. Nobody has checked it.
+        line.text_or_null("says_it_is", says_it_is.as_deref());
+        line.text("server", server);
+        line.text("method", method);
+        // The tool, prompt or resource.
+        line.text_or_null("item", item.as_deref().map(redacted::item).as_deref());
+        Ok(Some(open))
     }
 
     /// Somebody approved what tools say.
     pub(crate) fn approved(&self, server: &str, tools: &[String]) {
+        let (Some(writer), Ok(tools)) = (&self.writer, to_raw_value(tools)) else { return };
         let now = self.clock.now();
-        self.write(now, &Approved { at_ms: millis(now), event: "approved", server, tools });
-    }
-
-    fn write(&self, now: Now, line: &impl Serialize) {
-        let Some(writer) = &self.writer else { return };
-        if let Ok(mut bytes) = serde_json::to_vec(line) {
-            bytes.push(b'\n');
-            writer.put(millis(now), bytes);
-        }
+        let mut bytes = Vec::new();
+        let mut line = Line::begin(&mut bytes);
+        line.moment("at_ms", now.wall);
+        line.text("event", "approved");
+        line.text("server", server);
+        line.json("tools", &tools);
+        line.end();
+        writer.put(millis(now), &bytes);
     }
 
     pub(crate) fn status(&self) -> AuditStatus {
@@ -212,12 +198,17 @@ impl Audit {
 }
 
 impl Open<'_> {
+    /// Enough for the usual line.
+    const USUAL: usize = 512;
+
     /// It ended.
     pub(crate) fn end(mut self, outcome: &Result<Answer, CallError>) {
-        self.cached = outcome.as_ref().is_ok_and(Answer::was_given_before);
+        let allowed = |outcome| End { decision: "allowed", reason: None, outcome, code: None, cached: false };
         match outcome {
-            Ok(answer) if answer.is_error() => self.write("allowed", None, Some(Fate::Failed), None),
-            Ok(_) => self.write("allowed", None, Some(Fate::Done), None),
+            Ok(answer) => {
+                let fate = if answer.is_error() { Fate::Failed } else { Fate::Done };
+                self.write(&End { cached: answer.was_given_before(), ..allowed(Some(fate)) });
+            }
             Err(error) => {
                 let decision = match error.code {
                     Code::Denied | Code::SchemaChanged | Code::BudgetExceeded => "denied",
@@ -234,39 +225,38 @@ impl Open<'_> {
                     | Code::InvalidRequest
                     | Code::UpstreamProtocol => "allowed",
                 };
-                let reason = Some(mask_tokens(&error.text));
-                self.write(decision, reason, Some(error.outcome), Some(error.code));
+                let reason = mask_tokens(&error.text);
+                self.write(&End {
+                    decision,
+                    reason: Some(&reason),
+                    code: Some(error.code),
+                    ..allowed(Some(error.outcome))
+                });
             }
         }
     }
 
-    fn write(
-        &mut self,
-        decision: &'static str,
-        reason: Option<String>,
-        outcome: Option<Fate>,
-        code: Option<Code>,
-    ) {
+    fn write(&mut self, end: &End<'_>) {
         self.ended = true;
         let now = self.audit.clock.now();
-        let line = Line {
-            at_ms: millis(self.begun),
-            event: "request",
-            client: self.client.as_deref(),
-            says_it_is: self.called.as_deref(),
-            server: &self.server,
-            method: &self.method,
-            item: self.item.as_deref(),
-            decision,
-            reason,
-            outcome: outcome.map(Fate::word),
-            code: code.map(Code::word),
-            took_ms: ((now.mono - self.begun.mono).as_secs_f64() * 10_000.0).round() / 10.0,
-            cached: self.cached,
-            sha256: self.sha256.as_deref(),
-            arguments: self.arguments.as_ref(),
-        };
-        self.audit.write(now, &line);
+        let mut line = Line::go_on(&mut self.line);
+        line.text("decision", end.decision);
+        line.text_or_null("reason", end.reason);
+        line.text_or_null("outcome", end.outcome.map(Fate::word));
+        line.text_or_null("code", end.code.map(Code::word));
+        line.millis("took_ms", now.mono - self.begun.mono);
+        if end.cached {
+            line.raw("cached", "true");
+        }
+        match self.digest {
+            Some(digest) => line.digest("sha256", digest),
+            None => line.raw("sha256", "null"),
+        }
+        if let Some(arguments) = &self.arguments {
+            line.json("arguments", arguments);
+        }
+        line.end();
+        self.writer.put(millis(now), &self.line);
     }
 }
 
@@ -274,13 +264,10 @@ impl Drop for Open<'_> {
     /// Its caller gave it up.
     fn drop(&mut self) {
         if !self.ended {
-            self.write("allowed", None, None, Some(Code::Cancelled));
+            let code = Some(Code::Cancelled);
+            self.write(&End { decision: "allowed", reason: None, outcome: None, code, cached: false });
         }
     }
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 fn refused(server: &str) -> CallError {

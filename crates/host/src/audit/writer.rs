@@ -1,5 +1,8 @@
 //! The thread that writes, and the files it writes: several parts, of which the oldest is thrown away, also if
 //! another process left it there.
+//!
+//! Lines are laid on a desk, one after the other in one buffer, which the thread takes away every few milliseconds:
+//! to wake it for each of them, or to hand over memory for each, would cost more than to write it.
 
 use super::{AuditKeeps, AuditStatus};
 use crate::private;
@@ -7,50 +10,55 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The way to the thread that writes; the thread ends with it.
-pub(super) struct Writer {
-    way: SyncSender<Task>,
-    shared: Arc<Shared>,
-}
-
-enum Task {
-    Line {
-        at_ms: u64,
-        bytes: Vec<u8>,
-    },
-    /// Find out whether lines could be written now.
-    Try {
-        at_ms: u64,
-    },
-    Flush(SyncSender<()>),
-}
+pub(super) struct Writer(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
+    desk: Mutex<Desk>,
+    bell: Condvar,
     written: AtomicU64,
     lost: AtomicU64,
     /// Why the last line was not written, if it was not.
     trouble: Mutex<Option<String>>,
 }
 
+/// What is left for the thread to do.
+#[derive(Default)]
+struct Desk {
+    /// Whole lines.
+    lines: Vec<u8>,
+    /// When the first of them came.
+    at_ms: u64,
+    /// Find out whether lines could be written at this time.
+    try_at_ms: Option<u64>,
+    /// Those who wait until everything is written.
+    flushes: Vec<SyncSender<()>>,
+    /// Nobody will come any more.
+    closed: bool,
+    /// The thread has nothing to do, and has to be woken.
+    asleep: bool,
+}
+
 impl Writer {
-    /// Lines that may wait for a slow disk. Beyond it they are lost, and counted.
-    const WAITING: usize = 8192;
+    /// Bytes of lines that may wait for a slow disk. Beyond it they are lost, and counted.
+    const WAITING: usize = 16 << 20;
+    /// Those who may wait for a flush at a time.
+    const FLUSHES: usize = 64;
     /// A shutdown does not wait longer for a disk.
     const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
     pub(super) fn start(directory: PathBuf, size: u64) -> Option<Self> {
-        let (way, tasks) = sync_channel(Self::WAITING);
         let shared = Arc::new(Shared::default());
         let files = Files { directory, size, current: None };
         let seen = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("gripfast-audit".to_owned());
-        match thread.spawn(move || write(files, &tasks, &seen)) {
-            Ok(_) => Some(Self { way, shared }),
+        match thread.spawn(move || write(files, &seen)) {
+            Ok(_) => Some(Self(shared)),
             Err(error) => {
                 tracing::warn!(%error, "there is no audit log: its thread cannot be started");
                 None
@@ -58,18 +66,29 @@ impl Writer {
         }
     }
 
-    pub(super) fn put(&self, at_ms: u64, bytes: Vec<u8>) {
-        if self.way.try_send(Task::Line { at_ms, bytes }).is_err() {
-            self.shared.lost.fetch_add(1, Ordering::Relaxed);
-            self.shared.fails("more lines wait than may");
+    /// Leaves a line, with its end.
+    pub(super) fn put(&self, at_ms: u64, line: &[u8]) {
+        let mut desk = self.0.desk();
+        if desk.lines.len() + line.len() > Self::WAITING {
+            drop(desk);
+            self.0.lost.fetch_add(1, Ordering::Relaxed);
+            self.0.fails("more lines wait than may");
+            return;
         }
+        if desk.lines.is_empty() {
+            desk.at_ms = at_ms;
+        }
+        desk.lines.extend_from_slice(line);
+        self.0.wake(desk);
     }
 
     /// Whether the last line was written. If not, it is found out whether the next one would be.
     pub(super) fn is_well(&self, at_ms: u64) -> bool {
-        let well = self.shared.trouble().is_none();
+        let well = self.0.trouble().is_none();
         if !well {
-            let _ = self.way.try_send(Task::Try { at_ms });
+            let mut desk = self.0.desk();
+            desk.try_at_ms = Some(at_ms);
+            self.0.wake(desk);
         }
         well
     }
@@ -77,23 +96,68 @@ impl Writer {
     pub(super) fn status(&self, keeps: AuditKeeps) -> AuditStatus {
         AuditStatus {
             keeps,
-            lines: self.shared.written.load(Ordering::Relaxed),
-            lost: self.shared.lost.load(Ordering::Relaxed),
-            cause: self.shared.trouble().clone(),
+            lines: self.0.written.load(Ordering::Relaxed),
+            lost: self.0.lost.load(Ordering::Relaxed),
+            cause: self.0.trouble().clone(),
         }
     }
 
     pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        if self.way.try_send(Task::Flush(done)).is_ok() {
+        let mut desk = self.0.desk();
+        if desk.flushes.len() < Self::FLUSHES {
+            desk.flushes.push(done);
+            drop(desk);
+            self.0.bell.notify_one();
             let _ = wait.recv_timeout(Self::FLUSH_WITHIN);
         }
     }
 }
 
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.desk().closed = true;
+        self.0.bell.notify_one();
+    }
+}
+
+impl Desk {
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.try_at_ms.is_none() && self.flushes.is_empty()
+    }
+}
+
 impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the thread, unless it is at work or about to be.
+    fn wake(&self, mut desk: MutexGuard<'_, Desk>) {
+        if std::mem::take(&mut desk.asleep) {
+            drop(desk);
+            self.bell.notify_one();
+        }
+    }
+
+    /// Waits until there is something to do, and a moment longer, for what comes with it. Takes what is on the desk,
+    /// and leaves `spare` for the lines to come; `None` if there is nothing, and nobody will come.
+    fn take(&self, spare: Vec<u8>) -> Option<Desk> {
+        let nothing = |desk: &mut Desk| {
+            desk.asleep = desk.is_empty() && !desk.closed;
+            desk.asleep
+        };
+        let desk = self.bell.wait_while(self.desk(), nothing).unwrap_or_else(PoisonError::into_inner);
+        let may_wait = |desk: &mut Desk| desk.flushes.is_empty() && !desk.closed;
+        let gathered = self.bell.wait_timeout_while(desk, GATHER, may_wait);
+        let (mut desk, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        let closed = desk.closed;
+        let taken = std::mem::replace(&mut *desk, Desk { lines: spare, closed, ..Desk::default() });
+        (!taken.is_empty() || !closed).then_some(taken)
     }
 
     /// Says aloud that it cannot be written, once until it can.
@@ -112,73 +176,59 @@ impl Shared {
     }
 }
 
-fn write(mut files: Files, tasks: &Receiver<Task>, shared: &Shared) {
+/// Lines of one moment are written together.
+const GATHER: Duration = Duration::from_millis(5);
+/// Bytes that are written at a time, and that are kept ready for lines to come.
+const MOST_GATHERED: usize = 256 << 10;
+
+fn write(mut files: Files, shared: &Shared) {
     // Whoever wants nothing done that cannot be written down learns before the first request whether it can.
     if let Err(error) = files.probe() {
         shared.fails(&error.to_string());
     }
-    while let Ok(first) = tasks.recv() {
-        std::thread::sleep(GATHER);
-        let mut lines = Lines::default();
-        for task in std::iter::once(first).chain(tasks.try_iter()) {
-            match task {
-                Task::Line { at_ms, bytes } => {
-                    lines.add(at_ms, &bytes);
-                    if lines.bytes.len() >= MOST_GATHERED {
-                        lines.write(&mut files, shared);
-                    }
-                }
-                Task::Try { at_ms } => match files.append(at_ms, &[]) {
-                    Ok(()) => shared.is_mended(),
-                    Err(error) => shared.fails(&error.to_string()),
-                },
-                Task::Flush(done) => {
-                    lines.write(&mut files, shared);
-                    let _ = done.send(());
-                }
+    let mut spare = Vec::new();
+    while let Some(Desk { mut lines, at_ms, try_at_ms, flushes, .. }) = shared.take(spare) {
+        if let Some(at_ms) = try_at_ms {
+            match files.append(at_ms, &[]) {
+                Ok(()) => shared.is_mended(),
+                Err(error) => shared.fails(&error.to_string()),
             }
         }
-        lines.write(&mut files, shared);
+        for some in portions(&lines) {
+            write_lines(&mut files, shared, at_ms, some);
+        }
+        for done in flushes {
+            // Whoever waits may have gone.
+            let _ = done.try_send(());
+        }
+        lines.clear();
+        lines.shrink_to(MOST_GATHERED);
+        spare = lines;
     }
 }
 
-/// Lines of one moment are written together: to wake this thread for each of them would cost more than to write it.
-const GATHER: Duration = Duration::from_millis(5);
-/// Beyond this they are written at once.
-const MOST_GATHERED: usize = 256 << 10;
-
-/// Lines that are written together.
-#[derive(Default)]
-struct Lines {
-    /// When the first of them came.
-    at_ms: u64,
-    count: u64,
-    bytes: Vec<u8>,
+/// Whole lines, about as many as are written at a time.
+fn portions(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let least = lines.len().min(MOST_GATHERED);
+        let end =
+            lines[least..].iter().position(|byte| *byte == b'\n').map_or(lines.len(), |at| least + at + 1);
+        let (some, rest) = lines.split_at(end);
+        lines = rest;
+        (!some.is_empty()).then_some(some)
+    })
 }
 
-impl Lines {
-    fn add(&mut self, at_ms: u64, line: &[u8]) {
-        if self.count == 0 {
-            self.at_ms = at_ms;
+fn write_lines(files: &mut Files, shared: &Shared, at_ms: u64, lines: &[u8]) {
+    let count = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+    match files.append(at_ms, lines) {
+        Ok(()) => {
+            shared.written.fetch_add(count, Ordering::Relaxed);
+            shared.is_mended();
         }
-        self.count += 1;
-        self.bytes.extend_from_slice(line);
-    }
-
-    fn write(&mut self, files: &mut Files, shared: &Shared) {
-        let Self { at_ms, count, bytes } = std::mem::take(self);
-        if count == 0 {
-            return;
-        }
-        match files.append(at_ms, &bytes) {
-            Ok(()) => {
-                shared.written.fetch_add(count, Ordering::Relaxed);
-                shared.is_mended();
-            }
-            Err(error) => {
-                shared.lost.fetch_add(count, Ordering::Relaxed);
-                shared.fails(&error.to_string());
-            }
+        Err(error) => {
+            shared.lost.fetch_add(count, Ordering::Relaxed);
+            shared.fails(&error.to_string());
         }
     }
 }
@@ -279,19 +329,60 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_written_in_portions_and_none_is_cut() {
+        let line = [[b'x'; 999].as_slice(), b"\n"].concat();
+        for count in [0, 1, 262, 263, 1000] {
+            let lines = line.repeat(count);
+            let some: Vec<&[u8]> = portions(&lines).collect();
+            assert_eq!(some.concat(), lines);
+            assert!(some.iter().all(|some| some.ends_with(b"\n") && some.len() <= MOST_GATHERED + 1000));
+            assert_eq!(some.len(), count.div_ceil(263));
+        }
+    }
+
+    #[test]
+    fn g05_lines_of_many_threads_are_all_written_also_by_a_writer_that_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = Writer::start(directory.path().to_owned(), 64 << 20).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let writer = &writer;
+                scope.spawn(move || {
+                    for number in 0..500 {
+                        writer.put(1, format!("{thread} {number}\n").as_bytes());
+                    }
+                });
+            }
+        });
+        let shared = Arc::clone(&writer.0);
+        drop(writer);
+        // The thread has the other one until it has written everything.
+        while Arc::strong_count(&shared) > 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!((shared.written.load(Ordering::Relaxed), shared.lost.load(Ordering::Relaxed)), (2000, 0));
+        let files = fs::read_dir(directory.path()).unwrap();
+        let text: String = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+        for thread in 0..4 {
+            let mine = text.lines().filter_map(|line| line.strip_prefix(&format!("{thread} ")));
+            assert!(mine.map(|number| number.parse::<u64>().unwrap()).eq(0..500), "each, once, in order");
+        }
+    }
+
+    #[test]
     fn g05_what_cannot_be_written_is_counted_and_writing_goes_on_when_it_can() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("audit");
         fs::write(&place, "in the way").unwrap();
         let writer = Writer::start(place.clone(), 80_000).unwrap();
-        writer.put(1, b"{}\n".to_vec());
+        writer.put(1, b"{}\n");
         writer.flush();
         let status = writer.status(AuditKeeps::Digest);
         assert_eq!((status.lines, status.lost), (0, 1));
         assert!(status.cause.is_some() && !writer.is_well(2));
         writer.flush();
         fs::remove_file(&place).unwrap();
-        writer.put(2, b"{}\n".to_vec());
+        writer.put(2, b"{}\n");
         writer.flush();
         let status = writer.status(AuditKeeps::Digest);
         assert_eq!((status.lines, status.lost, status.cause), (1, 1, None));
