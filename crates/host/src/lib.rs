@@ -50,6 +50,7 @@ mod said;
 mod status;
 pub mod store;
 mod subscribe;
+pub mod tls;
 pub mod transport;
 mod unlisted;
 mod upstream;

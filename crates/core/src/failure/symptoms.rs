@@ -18,8 +18,18 @@ pub enum Symptom {
     NoSuchHost,
     /// It does not trust a certificate.
     Certificate,
-    /// It and we do not agree on TLS. These words are our own.
+    /// What it talks to is a daemon that does not run.
+    NoDaemon,
+    /// It and we do not agree on TLS. These words are our own, and so are those of the four that follow.
     Tls,
+    /// It does not speak TLS at all.
+    NotTls,
+    /// Its certificate is too old.
+    ExpiredCertificate,
+    /// It hung up instead of answering.
+    BrokeOff,
+    /// It did not answer in time.
+    Slow,
     /// Its runtime is too old for it.
     OldRuntime,
     /// It wants arguments, and got none or wrong ones.
@@ -153,11 +163,36 @@ pub const SAYINGS: &[Saying] = &[
         "verified the certificate",
     ),
     saying(
+        "cannot connect to the docker daemon",
+        Symptom::NoDaemon,
+        "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+        "cannot connect two daemons in docker",
+    ),
+    saying(
+        "does not speak tls",
+        Symptom::NotTls,
+        "TLS failed: what answers there does not speak TLS",
+        "does not speak of TLS",
+    ),
+    saying(
+        "its certificate has expired",
+        Symptom::ExpiredCertificate,
+        "TLS failed: its certificate has expired",
+        "a certificate that has expired was removed",
+    ),
+    saying(
         "tls failed: ",
         Symptom::Tls,
-        "TLS failed: invalid peer certificate: UnknownIssuer",
+        "TLS failed: its certificate is for another name",
         "TLS failed over to the second certificate",
     ),
+    saying(
+        "the connection broke: ",
+        Symptom::BrokeOff,
+        "the connection broke: Connection reset by peer (os error 104)",
+        "the connection broke nothing",
+    ),
+    saying("no answer within ", Symptom::Slow, "no answer within 30 s", "no answers within"),
     saying(
         "unsupported engine",
         Symptom::OldRuntime,
@@ -183,6 +218,32 @@ pub fn symptom<'l>(lines: impl DoubleEndedIterator<Item = &'l str>) -> Option<Sy
     lines.rev().find_map(meaning)
 }
 
+/// What runtimes and package managers write after the reason, as it begins and in lower case.
+const AFTERTHOUGHTS: &[&str] = &[
+    "node.js v",
+    "npm error a complete log",
+    "npm error 404 note ",
+    "npm error 404 tarball,",
+    "npm err! a complete log",
+    "note: run with `rust_backtrace",
+    "see 'docker ",
+    "run 'docker ",
+];
+
+/// The line that most probably says why: the last one that is neither a part of what stands above it, such as a frame of a
+/// stack, nor an afterthought. Where there is no other line, the last one.
+pub fn last_words<'l>(lines: impl DoubleEndedIterator<Item = &'l str> + Clone) -> Option<&'l str> {
+    let says_something = |line: &&str| !line.trim().is_empty();
+    let stands_alone = |line: &&str| {
+        let lower = line.to_ascii_lowercase();
+        line.starts_with(|letter: char| !letter.is_whitespace())
+            && line.contains(|letter: char| letter.is_alphanumeric())
+            && lower.trim() != "npm error 404"
+            && !AFTERTHOUGHTS.iter().any(|words| lower.starts_with(words))
+    };
+    lines.clone().rev().find(stands_alone).or_else(|| lines.rev().find(says_something))
+}
+
 fn meaning(line: &str) -> Option<Symptom> {
     let line = line.to_ascii_lowercase();
     // A word that is common in the middle of a line counts at its beginning.
@@ -205,6 +266,23 @@ mod tests {
             assert_eq!(meaning(seen), Some(*means), "{seen}");
             assert_eq!(meaning(look_alike), None, "{look_alike}");
         }
+    }
+
+    #[test]
+    fn the_reason_is_told_from_what_is_written_after_it() {
+        let said = |text: &str| last_words(text.lines()).map(str::to_owned);
+        let node = "node:internal/modules/cjs/loader:1215\n  throw err;\n  ^\n\nError: Cannot find module '/app/index.js'\n    \
+                    at Module._load (node:internal:1:2) {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.1.0";
+        assert_eq!(said(node).as_deref(), Some("Error: Cannot find module '/app/index.js'"));
+        let npm = "npm error code E404\nnpm error 404  'no-such@*' could not be found\nnpm error 404\nnpm error 404 Note that you can \
+                   also install from a\nnpm error 404 tarball, folder, http url, or git url.\nnpm error A complete log of this run";
+        assert_eq!(said(npm).as_deref(), Some("npm error 404  'no-such@*' could not be found"));
+        let rust = "thread 'main' panicked at src/main.rs:2:5:\nno token\nnote: run with `RUST_BACKTRACE=1` environment variable";
+        assert_eq!(said(rust).as_deref(), Some("no token"));
+        let python = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    connect()\nConnectionError: refused";
+        assert_eq!(said(python).as_deref(), Some("ConnectionError: refused"));
+        assert_eq!(said("  all of it\n  is indented\n\n").as_deref(), Some("  is indented"));
+        assert_eq!((said("Node.js v20.1.0").as_deref(), said("\n \n")), (Some("Node.js v20.1.0"), None));
     }
 
     #[test]

@@ -219,7 +219,8 @@ impl<'u> Gateway<'u> {
         match trust::objection(causes(error)) {
             Some(rustls::Error::InvalidMessage(_)) => return self.no_gateway("it does not speak https"),
             Some(objection) => {
-                let text = format!("what listens at {} is not believed: {objection}", self.url);
+                let why = gripfast::tls::objection(&objection);
+                let text = format!("what listens at {} is not believed: {why}", self.url);
                 let hint = format!(
                     "${} names a file with certificates to believe, of an authority or of the gateway itself",
                     trust::VARIABLE

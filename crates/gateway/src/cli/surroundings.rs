@@ -42,8 +42,7 @@ fn keyed(target: &Target) -> Vec<(String, &Template)> {
         }
         Target::Url { url, headers, tls: TlsSpec { ca_file, client_cert, client_key }, transport: _ } => {
             let headers = headers.iter().map(|(name, value)| (format!("headers.{name}"), value));
-            let tls =
-                [("tls.ca_file", ca_file), ("tls.client_cert", client_cert), ("tls.client_key", client_key)];
+            let tls = [("ca_file", ca_file), ("client_cert", client_cert), ("client_key", client_key)];
             let tls = tls.into_iter().filter_map(|(key, file)| Some((key.to_owned(), file.as_ref()?)));
             std::iter::once(("url".to_owned(), url)).chain(headers).chain(tls).collect()
         }

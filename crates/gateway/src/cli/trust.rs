@@ -4,13 +4,12 @@
 use super::address::GatewayUrl;
 use super::exit::Exit;
 use super::stop::Failure;
+use gripfast::tls::Believed;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_platform_verifier::Verifier;
+use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,57 +46,8 @@ fn config(url: &GatewayUrl) -> Result<ClientConfig, String> {
     if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) {
         named.extend(certificates(&path).map_err(|why| format!("${VARIABLE}: {why}"))?);
     }
-    let others =
-        Verifier::new_with_extra_roots(named.clone(), provider).map_err(|error| error.to_string())?;
-    let believed = Arc::new(Believed { named, others });
-    Ok(builder.dangerous().with_custom_certificate_verifier(believed).with_no_client_auth())
-}
-
-/// Whom to believe.
-#[derive(Debug)]
-struct Believed {
-    /// Certificates that the user has named. Whoever shows one of these, and has its key, needs nobody to vouch for
-    /// it, under whichever name.
-    named: Vec<CertificateDer<'static>>,
-    others: Verifier,
-}
-
-impl ServerCertVerifier for Believed {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        chain: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.named.contains(shown) {
-            return Ok(ServerCertVerified::assertion());
-        }
-        self.others.verify_server_cert(shown, chain, name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.others.verify_tls12_signature(message, cert, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.others.verify_tls13_signature(message, cert, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.others.supported_verify_schemes()
-    }
+    let believed = Believed::with(named, provider).map_err(|error| error.to_string())?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(believed)).with_no_client_auth())
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

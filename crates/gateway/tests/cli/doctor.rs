@@ -94,8 +94,8 @@ fn whoever_answers_otherwise_is_told_from_whoever_does_not() {
                   do: compare `url` with the server's documentation: somebody answers there
         ✗ broken  HTTP 500: oops
                   do: compare `url` with the server's documentation: somebody answers there
-        ✗ plain   TLS failed: received corrupt message of type InvalidContentType
-                  do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
+        ✗ plain   TLS failed: what answers there does not speak TLS
+                  do: begin `url` with `http://`, or correct its port
         ✗ slow    it has been starting for [N] s
                   do: give it longer, it may be installing itself: `gripfast doctor slow --wait 1m`
         ");
@@ -263,13 +263,59 @@ fn a_certificate_that_nobody_vouches_for() {
     let config = "[gateway]\ntls = { cert = 'cert.pem', key = 'key.pem' }\n";
     let server = Sandbox::with(config).file("cert.pem", &cert.pem()).file("key.pem", &key.serialize_pem());
     let serving = Serving::start(&server, &[]);
-    let sandbox = Sandbox::with(&url("own", &format!("{}/mcp", serving.url)));
-    assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
+    let own = url("own", &format!("{}/mcp", serving.url));
+    assert_snapshot!(Sandbox::with(&own).run(&["doctor", ALONE, "--wait", "2s"]), @"
     exit 1
     --- stdout
-    ✗ own  TLS failed: invalid peer certificate: UnknownIssuer
-           do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
+    ✗ own  TLS failed: nobody whom this machine believes vouches for its certificate
+           do: name its authority, or the certificate itself, in `ca_file`; a certificate of yours in `client_cert` if it wants one; or correct the host in `url`
     ");
+}
+
+/// As the usual tools make it: as the certificate of an authority, which no authority would pass for a server's.
+#[cfg(unix)]
+#[test]
+fn a_certificate_that_vouches_for_itself_is_believed_once_it_is_named() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let cert = params.self_signed(&key).unwrap();
+    let config = "[gateway]\ntls = { cert = 'cert.pem', key = 'key.pem' }\n";
+    let server = Sandbox::with(config).file("cert.pem", &cert.pem()).file("key.pem", &key.serialize_pem());
+    let serving = Serving::start(&server, &[]);
+    let own = url("own", &format!("{}/mcp", serving.url));
+    let unnamed = until("it is refused", || {
+        let unnamed = Sandbox::with(&own).run(&["doctor", ALONE, "--wait", "2s"]);
+        unnamed.stdout.contains("it may vouch for itself").then_some(unnamed)
+    });
+    assert!(unnamed.stdout.contains("or the certificate itself, in `ca_file`"), "{unnamed}");
+    let named = format!("{own}ca_file = {:?}\n", server.path("cert.pem"));
+    let believed = Sandbox::with(&named).run(&["doctor", ALONE, "--wait", "30s"]);
+    assert!(believed.code == Some(0) && believed.stdout.starts_with("✓ own"), "{believed}");
+}
+
+/// It never answers, and says why only where nobody reads it.
+#[cfg(unix)]
+#[test]
+fn a_server_that_logs_to_stdout_is_told_from_one_that_is_slow() {
+    let sandbox =
+        Sandbox::with("[servers.chatty]\ncommand = 'sh'\nargs = ['-c', 'echo listening; sleep 600']\n");
+    let gateway = Serving::start(&sandbox, &[]);
+    let told = until("its words are heard", || {
+        let told = sandbox.run(&["doctor", "--url", &gateway.url]);
+        told.stdout.contains("stdout").then_some(told)
+    });
+    assert_snapshot!(told, @"
+    exit 1
+    --- stdout
+    ✗ chatty  it writes lines to stdout that are not MCP (1 so far): listening
+              do: have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages alone
+    ");
+    let status = sandbox.run(&["status", "chatty", "--url", &gateway.url]);
+    assert!(
+        status.stdout.contains("writes lines to stdout that are not MCP (1 so far): listening"),
+        "{status}"
+    );
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn a_gateway_that_speaks_https_is_asked_by_whoever_believes_it() {
     assert_snapshot!(sandbox.run(&["status", "--url", &gateway.url]), @"
     exit 4
     --- stderr
-    error: what listens at https://127.0.0.1:[PORT] is not believed: invalid peer certificate: UnknownIssuer
+    error: what listens at https://127.0.0.1:[PORT] is not believed: nobody whom this machine believes vouches for its certificate
       hint: $GRIPFAST_CA names a file with certificates to believe, of an authority or of the gateway itself
     ");
     let plainly = gateway.url.replace("https://", "http://");

@@ -1,6 +1,7 @@
 //! The last lines a child wrote to stderr, bounded in number and length: the reason of a crash is nearly
 //! always among them.
 
+use gripfast_core::failure::symptoms;
 use gripfast_core::redact::mask_tokens;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,9 +70,9 @@ impl StderrRing {
         StderrLines { first, lines: kept.lines.iter().skip(skipped).cloned().collect() }
     }
 
-    /// The last line that says something.
+    /// The line that most probably says why it ended.
     pub fn last_words(&self) -> Option<String> {
-        self.kept().lines.iter().rev().find(|line| !line.trim().is_empty()).cloned()
+        symptoms::last_words(self.kept().lines.iter().map(String::as_str)).map(str::to_owned)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -10,6 +10,7 @@ use crate::config::ProtocolChoice;
 use crate::transport::{
     Inbox, Incoming, Link, Outgoing, Renewed, Reply, Route, Session, Surroundings, Trouble, Underway,
 };
+use gripfast_core::event::Event;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, HttpAnswer, Observed, RpcError};
 use gripfast_core::ids::Epoch;
@@ -351,8 +352,24 @@ impl Upstream {
     }
 
     async fn greet_and_hear(&self, opened: &mut Opened, step: Step) -> Result<(Session, ServerFacts), Miss> {
-        let greeting = self.greet(&*opened.link, step);
-        while_hearing(&mut opened.inbox, &mut opened.heard, greeting).await
+        let Opened { link, inbox, heard, .. } = opened;
+        let greeting = self.greet(&**link, step);
+        tokio::pin!(greeting);
+        loop {
+            tokio::select! {
+                greeted = &mut greeting => return greeted,
+                Some(incoming) = inbox.recv() => match incoming {
+                    // Told at once: a server that logs to stdout may never get through the handshake.
+                    Incoming::Junk { lines, sample } => {
+                        self.observer.tell(self.clock.now(), Event::JunkSkipped { lines, sample });
+                    }
+                    incoming @ (Incoming::Message(_)
+                    | Incoming::Question { .. }
+                    | Incoming::Lost(_)
+                    | Incoming::StreamRefused { .. }) => keep(heard, incoming),
+                },
+            }
+        }
     }
 
     async fn greet(&self, link: &dyn Link, step: Step) -> Result<(Session, ServerFacts), Miss> {

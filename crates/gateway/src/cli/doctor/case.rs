@@ -4,13 +4,16 @@
 use super::reach::Reach;
 use crate::cli::stop::Failure;
 use crate::cli::surroundings;
-use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target};
+use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target, Template};
 use gripfast::symptoms::{Symptom, symptom};
-use gripfast::{ServerStatus, State};
+use gripfast::{ServerStatus, State, UpstreamEvent};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Starting takes longer than this only when something is downloaded or waited for.
 const SLOW_MS: u64 = 10_000;
+/// The kind of event that tells of lines on stdout that are no messages.
+const JUNK: &str = "junk_skipped";
 /// The last words of a server that are shown.
 const LAST_WORDS: usize = 5;
 
@@ -37,6 +40,15 @@ pub(super) struct Seen {
     tools: u64,
     #[serde(default)]
     stderr: Vec<String>,
+    #[serde(default)]
+    events: Vec<Happened>,
+}
+
+/// Something that happened to it.
+#[derive(Debug, Deserialize)]
+struct Happened {
+    kind: String,
+    text: String,
 }
 
 /// What is the matter with one server. The fields are the shape of `-o json`.
@@ -64,7 +76,20 @@ impl Seen {
             since_ms: u64::try_from(status.supervision.for_how_long.as_millis()).unwrap_or(u64::MAX),
             tools: status.tools as u64,
             stderr: status.stderr.clone(),
+            events: status.events.iter().map(Happened::from).collect(),
         }
+    }
+
+    /// What it wrote where only messages may stand, as it was told.
+    fn junk(&self) -> Option<&str> {
+        let told = self.events.iter().rev().find(|happened| happened.kind == JUNK)?;
+        Some(&told.text)
+    }
+}
+
+impl From<&UpstreamEvent> for Happened {
+    fn from(told: &UpstreamEvent) -> Self {
+        Self { kind: told.event.word().to_owned(), text: told.event.to_string() }
     }
 }
 
@@ -149,8 +174,7 @@ impl Case<'_> {
                 self.name
             )
         };
-        let named = self.named();
-        match named {
+        match self.named().or_else(|| self.talks_on_stdout()) {
             Some((cause, step)) => self.ill(cause, step),
             None => self.ill(format!("it has been starting for {} s", since / 1000), step),
         }
@@ -193,31 +217,79 @@ impl Case<'_> {
             )),
             Reach::NotTried | Reach::Open => None,
         };
-        match refused.or_else(|| self.named()) {
-            Some((cause, step)) => self.ill(cause, step),
-            None => {
-                let step = match self.reach {
-                    Reach::Open => {
-                        "compare `url` with the server's documentation: somebody answers there".to_owned()
-                    }
-                    _ if self.by_gateway => {
-                        format!("`gripfast logs {}` shows more of what it said", self.name)
-                    }
-                    _ => "start its command by hand in a terminal to see more".to_owned(),
-                };
-                self.ill(self.cause("it is not ready"), step)
-            }
+        let known = refused.or_else(|| self.named()).or_else(|| self.without_its_file());
+        if let Some((cause, step)) = known {
+            return self.ill(cause, step);
         }
+        let said_something = self.seen.is_some_and(|seen| !seen.stderr.is_empty());
+        let step = match self.reach {
+            Reach::Open => "compare `url` with the server's documentation: somebody answers there".to_owned(),
+            _ if self.by_gateway && said_something => {
+                format!("`gripfast logs {}` shows more of what it said", self.name)
+            }
+            _ if said_something => "start its command by hand in a terminal to see more".to_owned(),
+            _ => {
+                "start its command by hand in a terminal: it says nothing, and a server waits there for input"
+                    .to_owned()
+            }
+        };
+        self.ill(self.cause("it is not ready"), step)
+    }
+
+    /// A server that logs to stdout is not understood for as long as it does nothing else there.
+    fn talks_on_stdout(&self) -> Option<(String, String)> {
+        let told = self.seen?.junk()?;
+        let step = "have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages \
+                    alone";
+        Some((format!("it {told}"), step.to_owned()))
+    }
+
+    /// A file that its arguments name and that is not there.
+    fn without_its_file(&self) -> Option<(String, String)> {
+        let Target::Stdio { args, .. } = &self.entry?.spec.as_ref().ok()?.target else { return None };
+        let plain = args.iter().filter(|arg| arg.references().next().is_none()).map(Template::source);
+        let missing = plain.map(Path::new).find(|path| path.is_absolute() && !path.exists())?;
+        Some((
+            format!("`{}`, which its `args` name, does not exist", missing.display()),
+            "correct the path in `args`, or put there what belongs there".to_owned(),
+        ))
     }
 
     /// A cause that the server's own last words name, or what was noticed about it.
     fn named(&self) -> Option<(String, String)> {
         let Seen { stderr, cause, .. } = self.seen?;
-        let said = symptom(stderr.iter().chain(cause).map(String::as_str))?;
+        let said = match symptom(stderr.iter().chain(cause).map(String::as_str))? {
+            // That it took too long is no reason; it may have given one.
+            Symptom::Slow => symptom(stderr.iter().map(String::as_str)).unwrap_or(Symptom::Slow),
+            said => said,
+        };
         let (cause, step) = match said {
+            Symptom::Slow => {
+                return self.talks_on_stdout().or_else(|| {
+                    let step = "raise its `timeouts.connect` if it only needs longer to start";
+                    Some((self.cause("it does not answer in time"), step.to_owned()))
+                });
+            }
+            Symptom::NotTls => {
+                let step = "begin `url` with `http://`, or correct its port";
+                return Some((self.cause("it does not speak TLS"), step.to_owned()));
+            }
+            Symptom::ExpiredCertificate => {
+                let step = "have whoever runs the server renew it; if it is good, the clock of this machine is wrong";
+                return Some((self.cause("its certificate has expired"), step.to_owned()));
+            }
+            Symptom::BrokeOff => {
+                let step = "begin `url` with `https://` if it speaks TLS, or compare it with the server's documentation: \
+                            somebody hangs up there";
+                return Some((self.cause("it hangs up"), step.to_owned())).filter(|_| self.has_address());
+            }
+            Symptom::NoDaemon => (
+                "the Docker daemon does not run, or may not be used",
+                "start Docker, or look at the rights of its socket",
+            ),
             Symptom::Tls => {
-                let step = "name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct \
-                            `url`: it may not speak TLS";
+                let step = "name its authority, or the certificate itself, in `ca_file`; a certificate of yours in \
+                            `client_cert` if it wants one; or correct the host in `url`";
                 return Some((self.cause("TLS failed"), step.to_owned()));
             }
             Symptom::MissingModule => (
@@ -318,14 +390,14 @@ mod tests {
     use std::ffi::OsString;
 
     /// An environment with nothing in it but a PATH.
-    struct Path(&'static str);
+    struct OnlyPath(&'static str);
 
-    impl Lookup for Path {
+    impl Lookup for OnlyPath {
         fn variable(&self, name: &str) -> Option<OsString> {
             (name == "PATH").then(|| self.0.into())
         }
 
-        fn file(&self, _path: &std::path::Path) -> std::io::Result<String> {
+        fn file(&self, _path: &Path) -> std::io::Result<String> {
             Err(std::io::ErrorKind::NotFound.into())
         }
     }
@@ -342,13 +414,19 @@ mod tests {
             since_ms: 30_000,
             tools: 2,
             stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+            events: Vec::new(),
         }
+    }
+
+    fn talking(state: &str, cause: &str) -> Seen {
+        let text = "writes lines to stdout that are not MCP (1 so far): Listening".to_owned();
+        Seen { events: vec![Happened { kind: JUNK.to_owned(), text }], ..seen(state, cause, &[]) }
     }
 
     fn told(table: &str, seen: &Seen, by_gateway: bool, reach: Reach, path: &'static str) -> String {
         let entry = entry(table);
         let case = Case { name: "a", entry: Some(&entry), seen: Some(seen), by_gateway, reach };
-        let Diagnosis { ok, cause, step, evidence, .. } = case.diagnosed(&Path(path));
+        let Diagnosis { ok, cause, step, evidence, .. } = case.diagnosed(&OnlyPath(path));
         let step = step.unwrap_or_else(|| "nothing".to_owned());
         format!("{}: {cause}\ndo: {step}\nseen: {}", if ok { "well" } else { "ill" }, evidence.join(" / "))
     }
@@ -358,7 +436,7 @@ mod tests {
         let entry = entry("command = 'sh'");
         let case =
             Case { name: "a", entry: Some(&entry), seen: None, by_gateway: true, reach: Reach::NotTried };
-        let Diagnosis { ok, cause, .. } = case.diagnosed(&Path("/bin:/usr/bin"));
+        let Diagnosis { ok, cause, .. } = case.diagnosed(&OnlyPath("/bin:/usr/bin"));
         assert!(!ok);
         assert_eq!(cause, "the gateway that runs does not have it: it goes by another config");
     }
@@ -433,11 +511,59 @@ mod tests {
             ),
             told(
                 url,
-                &seen("reconnecting", "TLS failed: invalid peer certificate: UnknownIssuer", &[]),
+                &seen("reconnecting", "TLS failed: its certificate is for another name", &[]),
                 true,
                 Reach::Open,
                 here,
             ),
+            told(
+                url,
+                &seen("reconnecting", "TLS failed: what answers there does not speak TLS", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
+            told(
+                url,
+                &seen("reconnecting", "TLS failed: its certificate has expired", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
+            told(
+                "url = 'http://example.com/mcp'",
+                &seen("reconnecting", "the connection broke: reset", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
+            told(
+                command,
+                &seen("parked", exited, &["docker: Cannot connect to the Docker daemon at unix:///x."]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(
+                "command = 'sh'\nargs = ['/nowhere/server.py']",
+                &seen("parked", exited, &["what a day"]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(command, &seen("reconnecting", "no answer within 30 s", &[]), true, Reach::NotTried, here),
+            told(
+                command,
+                &seen("reconnecting", "no answer within 30 s", &["listen EADDRINUSE :::3000"]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(command, &talking("starting", ""), true, Reach::NotTried, here),
+            told(command, &talking("reconnecting", "no answer within 30 s"), true, Reach::NotTried, here),
+            // It greets, and then something else goes wrong.
+            told(command, &talking("parked", exited), true, Reach::NotTried, here),
+            told(command, &seen("parked", "exited (code 0)", &[]), true, Reach::NotTried, here),
             told(url, &seen("needs_login", "HTTP 401", &[]), true, Reach::Open, here),
             told(url, &seen("needs_login", "the login has expired", &[]), true, Reach::Open, here),
             told(command, &seen("parked", exited, &["npm error code E404"]), false, Reach::NotTried, here),
@@ -504,8 +630,52 @@ mod tests {
         do: compare `url` with the server's documentation: somebody answers there
         seen: 
 
-        ill: TLS failed: invalid peer certificate: UnknownIssuer
-        do: name its authority in `ca_file`, or a certificate of yours in `client_cert`, or correct `url`: it may not speak TLS
+        ill: TLS failed: its certificate is for another name
+        do: name its authority, or the certificate itself, in `ca_file`; a certificate of yours in `client_cert` if it wants one; or correct the host in `url`
+        seen: 
+
+        ill: TLS failed: what answers there does not speak TLS
+        do: begin `url` with `http://`, or correct its port
+        seen: 
+
+        ill: TLS failed: its certificate has expired
+        do: have whoever runs the server renew it; if it is good, the clock of this machine is wrong
+        seen: 
+
+        ill: the connection broke: reset
+        do: begin `url` with `https://` if it speaks TLS, or compare it with the server's documentation: somebody hangs up there
+        seen: 
+
+        ill: the Docker daemon does not run, or may not be used
+        do: start Docker, or look at the rights of its socket
+        seen: exited with code 1 / docker: Cannot connect to the Docker daemon at unix:///x.
+
+        ill: `/nowhere/server.py`, which its `args` name, does not exist
+        do: correct the path in `args`, or put there what belongs there
+        seen: exited with code 1 / what a day
+
+        ill: no answer within 30 s
+        do: raise its `timeouts.connect` if it only needs longer to start
+        seen: 
+
+        ill: it wants a port that is taken
+        do: end what listens there (an older instance?), or give it another port in `args` or `env`
+        seen: no answer within 30 s / listen EADDRINUSE :::3000
+
+        ill: it writes lines to stdout that are not MCP (1 so far): Listening
+        do: have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages alone
+        seen: 
+
+        ill: it writes lines to stdout that are not MCP (1 so far): Listening
+        do: have it write its log to stderr, by a flag in `args` or a variable in `env`: stdout is for messages alone
+        seen: no answer within 30 s
+
+        ill: exited with code 1
+        do: start its command by hand in a terminal: it says nothing, and a server waits there for input
+        seen: 
+
+        ill: exited (code 0)
+        do: start its command by hand in a terminal: it says nothing, and a server waits there for input
         seen: 
 
         ill: HTTP 401

@@ -65,7 +65,8 @@ const CONNECTION: &[Row] = &[
         name: "ca_file",
         kind: Kind::Template,
         usual: Usual::Nothing,
-        about: "A file with certificates (PEM) of authorities to trust besides those of the system.",
+        about: "A file with certificates (PEM) to trust besides those of the system: of authorities, or of the server itself, \
+                which is then believed under any name.",
     },
     Row {
         name: "client_cert",

@@ -1,6 +1,7 @@
 //! Connections: TCP without delay, TLS with the system's roots and the operator's, and the proxies that
 //! the environment names.
 
+use crate::tls::{Believed, objection};
 use crate::transport::target::TlsFiles;
 use gripfast_core::failure::{DialTrouble, Observed};
 use http::header::HeaderValue;
@@ -15,7 +16,6 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls_platform_verifier::Verifier;
 use std::error::Error as StdError;
 use std::io;
 use std::pin::Pin;
@@ -124,13 +124,12 @@ fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
         Some(path) => read_certificates(path)?,
         None => Vec::new(),
     };
-    let verifier =
-        Verifier::new_with_extra_roots(extra, Arc::clone(&provider)).map_err(|error| bad_tls(&error))?;
+    let believed = Believed::with(extra, Arc::clone(&provider)).map_err(|error| bad_tls(&error))?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| bad_tls(&error))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
+        .with_custom_certificate_verifier(Arc::new(believed));
     match (&files.client_cert, &files.client_key) {
         (None, None) => Ok(builder.with_no_client_auth()),
         (Some(cert), key) => {
@@ -171,8 +170,8 @@ pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, Stri
             return (DialTrouble::Dns, error.to_string());
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            if is_tls(error) {
-                return (DialTrouble::Tls, error.to_string());
+            if let Some(error) = tls_in(error) {
+                return (DialTrouble::Tls, objection(error));
             }
             match error.kind() {
                 io::ErrorKind::ConnectionRefused => return (DialTrouble::Refused, error.to_string()),
@@ -186,10 +185,9 @@ pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, Stri
 }
 
 /// TLS errors come wrapped in one or two I/O errors, whose chain of causes leaves out what they wrap.
-fn is_tls(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| {
-        inner.is::<rustls::Error>() || inner.downcast_ref::<io::Error>().is_some_and(is_tls)
-    })
+fn tls_in(error: &io::Error) -> Option<&rustls::Error> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref().or_else(|| tls_in(inner.downcast_ref()?))
 }
 
 /// The system's resolver, whose failures can be told from others by type.
