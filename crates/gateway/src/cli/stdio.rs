@@ -8,6 +8,7 @@ use super::render::Screen;
 use super::serve::{Plan, keep_up, telemetry};
 use super::stop::{Failure, Stop};
 use gripfast_gateway::downstream::{Gateway, Seal};
+use std::pin::pin;
 
 pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
     let plan = Plan::from_config(global, screen)?;
@@ -31,13 +32,22 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     if let Some(telemetry) = telemetry() {
         gateway.tell(telemetry);
     }
-    let served = tokio::select! {
-        served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(broken),
-        () = keep_up(reloader.as_ref(), hangups) => Ok(()),
-        _ = signals.next() => Ok(()),
+    let mut serving = pin!(gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()));
+    let mut served = tokio::select! {
+        served = &mut serving => Some(served),
+        () = keep_up(reloader.as_ref(), hangups) => None,
+        _ = signals.next() => None,
     };
+    if served.is_none() {
+        gateway.leave();
+        served = tokio::select! {
+            served = &mut serving => Some(served),
+            // Somebody insists.
+            _ = signals.next() => None,
+        };
+    }
     host.shutdown().await;
     gateway.finish_telling().await;
-    served?;
+    served.unwrap_or(Ok(())).map_err(broken)?;
     Ok(Exit::Ok)
 }

@@ -54,7 +54,7 @@ const MOST_RUNNING: usize = 1024;
 const MOST_LISTENING: usize = 16;
 /// A client that has said its last word may wait this long for its answers. One that died cannot be told
 /// from it, and must not keep us for as long as a call may take.
-const DRAIN_FOR: Duration = Duration::from_secs(10);
+pub(super) const DRAIN_FOR: Duration = Duration::from_secs(10);
 
 impl Conversation {
     pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>, peer: &Peer) -> Self {
@@ -117,16 +117,23 @@ impl Conversation {
         self.refuse(None, &overload.fault(), AnswerTo::Channel).await;
     }
 
-    /// Waits for the answers that are still due, for a while.
+    /// Waits for the answers that are still due, for a while. Subscriptions have an answer when we leave, and none
+    /// when their client does.
     pub(super) async fn finish(mut self) {
         if let Some(herald) = self.herald.take() {
             herald.abort();
         }
-        self.listening.shutdown().await;
-        let due = async { while self.tasks.join_next().await.is_some() {} };
+        if !self.gateway.leaving.is_cancelled() {
+            self.listening.abort_all();
+        }
+        let due = async {
+            while self.tasks.join_next().await.is_some() {}
+            while self.listening.join_next().await.is_some() {}
+        };
         let _ = tokio::time::timeout(DRAIN_FOR, due).await;
         // Whoever writes for us ends when nobody has anything to say any more.
         self.tasks.shutdown().await;
+        self.listening.shutdown().await;
     }
 
     /// The client lost its channel, which does not cancel anything: its calls go on by themselves.
@@ -295,11 +302,22 @@ impl Conversation {
                 if out.send(listening.acknowledged()).await.is_err() {
                     return;
                 }
-                while let Some(news) = listening.next().await {
-                    for message in news {
+                loop {
+                    let news = tokio::select! {
+                        news = listening.next() => news,
+                        () = gateway.leaving.cancelled() => None,
+                    };
+                    let (messages, is_last) = match news {
+                        Some(news) => (news, false),
+                        None => (vec![listening.over()], true),
+                    };
+                    for message in messages {
                         if out.send(message).await.is_err() {
                             return;
                         }
+                    }
+                    if is_last {
+                        return;
                     }
                 }
             }

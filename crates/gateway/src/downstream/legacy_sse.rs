@@ -79,23 +79,30 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
         .insert(id.clone(), Connected { principal: peer.principal(), to_gateway });
     let gateway = Arc::clone(&shared.gateway);
     tokio::spawn(async move {
+        let leaving = gateway.leaving.clone();
         let mut conversation = Conversation::new(gateway, to_client, &peer);
-        while let Some(message) = from_client.recv().await {
-            conversation.take(&message).await;
+        loop {
+            tokio::select! {
+                message = from_client.recv() => match message {
+                    Some(message) => conversation.take(&message).await,
+                    None => break,
+                },
+                // What was accepted is still carried out.
+                () = leaving.cancelled(), if !from_client.is_closed() => from_client.close(),
+            }
         }
-        conversation.abandon();
+        if leaving.is_cancelled() {
+            conversation.finish().await;
+        } else {
+            conversation.abandon();
+        }
     });
     let hello =
         sse::Writer::new().event("endpoint").data(format!("/message?sessionId={id}").as_bytes()).finish();
-    let farewell =
-        Farewell { id, clients: Arc::clone(&shared.clients), gateway: shared.gateway, _share: share };
+    let farewell = Farewell { id, clients: Arc::clone(&shared.clients), _share: share };
     let messages =
         futures_util::stream::unfold((from_gateway, farewell), |(mut messages, farewell)| async move {
-            let next = tokio::select! {
-                next = tokio::time::timeout(KEEP_ALIVE, messages.recv()) => next,
-                () = farewell.gateway.leaving.cancelled() => return None,
-            };
-            match next {
+            match tokio::time::timeout(KEEP_ALIVE, messages.recv()).await {
                 Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), (messages, farewell))),
                 Ok(None) => None,
                 Ok(Some(message)) => Some((
@@ -137,7 +144,6 @@ fn peer(request: &Request) -> Peer {
 struct Farewell {
     id: String,
     clients: Arc<Clients>,
-    gateway: Arc<Gateway>,
     _share: Share,
 }
 

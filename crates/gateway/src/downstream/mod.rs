@@ -78,7 +78,7 @@ pub struct Gateway {
     bodies: Shares,
     /// What servers have begun for clients and will speak of again.
     pub(crate) begun: Arc<Begun>,
-    /// The end is near: streams that only listen are over.
+    /// The end is near: streams that only listen are over, and nothing is read on channels that carry everything.
     pub(crate) leaving: CancellationToken,
     pulse: Pulse,
     startup_wait: Duration,
@@ -148,7 +148,8 @@ impl Gateway {
         http::router(Arc::clone(self)).merge(legacy_sse::router(Arc::clone(self)))
     }
 
-    /// Ends the streams that only listen. Calls under way go on.
+    /// Nothing new is begun on channels that carry everything, and streams that only listen end. Calls under way go
+    /// on, and have a while to be answered.
     pub fn leave(&self) {
         self.leaving.cancel();
     }
@@ -163,7 +164,8 @@ impl Gateway {
         Census { sessions: self.sessions.count(), in_flight: self.in_flight.taken() }
     }
 
-    /// Serves one client on a pair of streams, one message a line, until its end of input.
+    /// Serves one client on a pair of streams, one message a line, until its end of input or until we leave. What it
+    /// waits for then has a while to come.
     ///
     /// # Errors
     /// The streams break.

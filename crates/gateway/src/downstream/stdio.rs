@@ -2,7 +2,7 @@
 
 use super::Gateway;
 use super::body::{LARGEST, Received};
-use super::conversation::Conversation;
+use super::conversation::{Conversation, DRAIN_FOR};
 use crate::shares::Peer;
 use bytes::Bytes;
 use std::io;
@@ -19,12 +19,16 @@ pub(super) async fn serve(
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
     let (out, queue) = mpsc::channel(QUEUED);
-    let writer = tokio::spawn(write(output, queue));
+    let mut writer = tokio::spawn(write(output, queue));
     let mut conversation = Conversation::new(Arc::clone(gateway), out, &Peer::default());
     let mut input = BufReader::new(input);
     loop {
         let mut line = Vec::new();
-        let read = (&mut input).take(LARGEST as u64 + 1).read_until(b'\n', &mut line).await?;
+        let mut limited = (&mut input).take(LARGEST as u64 + 1);
+        let read = tokio::select! {
+            read = limited.read_until(b'\n', &mut line) => read?,
+            () = gateway.leaving.cancelled() => 0,
+        };
         if read == 0 {
             break;
         }
@@ -39,7 +43,15 @@ pub(super) async fn serve(
         }
     }
     conversation.finish().await;
-    writer.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    let patience = async {
+        gateway.leaving.cancelled().await;
+        tokio::time::sleep(DRAIN_FOR).await;
+    };
+    tokio::select! {
+        written = &mut writer => written.unwrap_or_else(|error| Err(io::Error::other(error))),
+        // A client that does not read must not keep us once we were told to stop.
+        () = patience => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads the answers")),
+    }
 }
 
 async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> io::Result<()> {

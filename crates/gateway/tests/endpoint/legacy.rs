@@ -1,6 +1,6 @@
 //! Legacy clients: the handshake, sessions and how they end, and batches where the version has them.
 
-use crate::client::{LEGACY, Legacy, MODERN, request};
+use crate::client::{Events, LEGACY, Legacy, MODERN, call, initialize, request, text_of};
 use crate::scene::{Scene, at, demo, within};
 use futures_util::future::join_all;
 use http::Method;
@@ -141,6 +141,29 @@ async fn a_thousand_clients_that_arrive_at_once_all_get_a_session_of_their_own()
     assert_eq!(demo.initializes(), 1);
     let last = Legacy::resumes(&scene.http, &sessions[999]);
     assert_eq!(last.calls("demo__echo", json!({ "text": "me too" })).await, "me too");
+}
+
+#[tokio::test]
+async fn a_client_of_the_oldest_http_gets_the_answer_that_is_due_when_the_gateway_leaves() {
+    let demo = demo().await;
+    let mut scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let mut stream = Events::of(scene.http.begin(Method::GET, "/sse", &[], "").await);
+    let path = stream.next().await.unwrap().data;
+    let mut slow = call("demo__sleep", json!({ "ms": 1500 }));
+    slow["_meta"] = json!({ "progressToken": 1 });
+    for message in [initialize("2024-11-05"), request("slow", "tools/call", &slow)] {
+        assert_eq!(scene.http.send(Method::POST, &path, &[], message.to_string()).await.status, 202);
+    }
+    while stream.message().await["method"] != "notifications/progress" {}
+    scene.leaves();
+    let answer = loop {
+        let message = stream.message().await;
+        if message["id"] == "slow" {
+            break message;
+        }
+    };
+    assert_eq!(text_of(&answer), "slept 1500 ms");
+    assert!(stream.next().await.is_none(), "and then it is over");
 }
 
 #[tokio::test]

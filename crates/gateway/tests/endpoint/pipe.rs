@@ -2,6 +2,7 @@
 
 use crate::client::{LEGACY, MODERN, call, in_context, initialize, names, request, text_of};
 use crate::scene::{GRIPFAST, PATIENCE, child, file_of, until, within};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -201,6 +202,33 @@ async fn answers_that_are_due_when_stdin_closes_still_come() {
     let line = within("the answer", pipe.output.next_line()).await.unwrap().unwrap();
     assert!(line.contains("slept 300 ms"), "{line}");
     assert_eq!(within("the end of stdout", pipe.output.next_line()).await.unwrap(), None);
+    assert!(within("the end", pipe.process.wait()).await.unwrap().success());
+}
+
+#[tokio::test]
+async fn answers_that_are_due_when_we_are_told_to_stop_still_come() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let listen =
+        modern("sub", "subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    pipe.says(&listen.to_string()).await;
+    while pipe.hears().await["method"] != "notifications/subscriptions/acknowledged" {}
+    let mut slow = call("demo__sleep", json!({ "ms": 1500 }));
+    slow["_meta"] = json!({ "progressToken": "mine" });
+    pipe.says(&request("slow", "tools/call", &slow).to_string()).await;
+    while pipe.hears().await["method"] != "notifications/progress" {}
+    kill_process(Pid::from_raw(pipe.process.id().unwrap().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    let (mut answer, mut over) = (None, None);
+    while let Some(line) = within("a line", pipe.output.next_line()).await.unwrap() {
+        let message: Value = serde_json::from_str(&line).unwrap();
+        match message["id"].as_str() {
+            Some("slow") => answer = Some(text_of(&message)),
+            Some("sub") => over = Some(message["result"]["resultType"].clone()),
+            Some(_) | None => {}
+        }
+    }
+    assert_eq!(answer.as_deref(), Some("slept 1500 ms"));
+    assert_eq!(over, Some(json!("complete")), "whoever listened is told that it is over");
     assert!(within("the end", pipe.process.wait()).await.unwrap().success());
 }
 

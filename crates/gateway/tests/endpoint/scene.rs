@@ -65,6 +65,11 @@ impl Scene {
         self.state.path()
     }
 
+    /// Tells this gateway to leave in order, and does not wait for it.
+    pub(crate) fn leaves(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+
     /// Ends this gateway and starts another one with the same state directory, as an upgrade would.
     pub(crate) async fn restart(mut self, config: &str) -> Self {
         let _ = self.stop.take().unwrap().send(());
