@@ -181,8 +181,9 @@ async fn post_legacy(
                 // Whoever loses the stream may come back for the rest: the call goes on without it.
                 Ok(First::Stream) | Err(_) => {
                     let number = session.keep_stream(Arc::clone(&outbox));
-                    let opening = session.version.primes_streams().then(|| opening(number));
-                    let rest = outbox_events(outbox, 0, number, in_use);
+                    let name = StreamName { process: gateway.process, number };
+                    let opening = session.version.primes_streams().then(|| opening(name));
+                    let rest = outbox_events(outbox, 0, name, in_use);
                     stream(futures_util::stream::iter(opening.map(Ok)).chain(rest))
                 }
             }
@@ -314,11 +315,13 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
     };
     let session = in_use.session();
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-    if let Some((number, place)) = last.and_then(stream_place)
-        && let Some(outbox) = session.stream(number)
+    // What another process called so is lost with it: its client hears of news, as without an id.
+    if let Some((name, place)) =
+        last.and_then(StreamName::read).filter(|(name, _)| name.process == gateway.process)
+        && let Some(outbox) = session.stream(name.number)
     {
         return match Session::listen(in_use) {
-            Ok(listening) => stream(outbox_events(outbox, place, number, listening)),
+            Ok(listening) => stream(outbox_events(outbox, place, name, listening)),
             Err(overload) => refusal::overloaded(None, &overload),
         };
     }
@@ -583,8 +586,31 @@ pub(super) async fn first(outbox: &Outbox, place: usize) -> First {
 }
 
 /// The first event of a stream: nothing but a place to come back to, and when.
-fn opening(number: u64) -> Bytes {
-    sse::Writer::new().id(&format!("s-{number}-0")).retry(COME_BACK_AFTER).data(b"").finish().into()
+fn opening(name: StreamName) -> Bytes {
+    sse::Writer::new().id(&name.at(0)).retry(COME_BACK_AFTER).data(b"").finish().into()
+}
+
+/// What the stream of a call goes by in the ids of its events. Sessions outlive processes and streams do not, so it
+/// says which process it is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct StreamName {
+    process: u64,
+    number: u64,
+}
+
+impl StreamName {
+    /// The id of the event before `place`.
+    fn at(self, place: usize) -> String {
+        format!("s-{:x}-{}-{place}", self.process, self.number)
+    }
+
+    /// The reverse of it.
+    fn read(id: &str) -> Option<(Self, usize)> {
+        let mut parts = id.strip_prefix("s-")?.split('-');
+        let process = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let (number, place) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        parts.next().is_none().then_some((Self { process, number }, place))
+    }
 }
 
 /// The messages of one request as events, from `place` on. A client that falls so far behind that it would
@@ -592,7 +618,7 @@ fn opening(number: u64) -> Bytes {
 fn outbox_events(
     outbox: Arc<Outbox>,
     place: usize,
-    number: u64,
+    name: StreamName,
     user: impl Send + 'static,
 ) -> impl futures_util::Stream<Item = Result<Bytes, FellBehind>> + Send + 'static {
     let place = place.max(outbox.first_kept());
@@ -602,7 +628,7 @@ fn outbox_events(
             Ok(Next::End) => return None,
             Ok(Next::Missed(kept)) => (Err(FellBehind), kept),
             Ok(Next::Message(message, next)) => {
-                let event = sse::Writer::new().id(&format!("s-{number}-{next}")).data(&message).finish();
+                let event = sse::Writer::new().id(&name.at(next)).data(&message).finish();
                 (Ok(event.into()), next)
             }
         };
@@ -614,11 +640,6 @@ fn outbox_events(
 #[derive(Debug, thiserror::Error)]
 #[error("the client fell behind")]
 pub(super) struct FellBehind;
-
-fn stream_place(id: &str) -> Option<(u64, usize)> {
-    let (number, place) = id.strip_prefix("s-")?.split_once('-')?;
-    Some((number.parse().ok()?, place.parse().ok()?))
-}
 
 /// An event stream; an error cuts it off.
 pub(super) fn stream(
@@ -653,20 +674,30 @@ pub(super) fn plain(status: StatusCode, text: &'static str) -> Response {
 mod tests {
     use super::*;
 
+    const NAME: StreamName = StreamName { process: 0xab, number: 7 };
+
+    #[test]
+    fn the_id_of_an_event_says_of_which_process_which_stream_and_where() {
+        assert_eq!(StreamName::read(&NAME.at(3)), Some((NAME, 3)));
+        for other in ["s-7-3", "s-ab-7", "s-ab-7-3-1", "s-xy-7-3", "s-ab--3", "1-2-3"] {
+            assert_eq!(StreamName::read(other), None, "{other}");
+        }
+    }
+
     #[tokio::test]
     async fn a_reader_that_falls_behind_is_cut_off_and_comes_back_for_what_is_left() {
         let outbox = Arc::new(Outbox::default());
-        let mut events = Box::pin(outbox_events(Arc::clone(&outbox), 0, 7, ()));
+        let mut events = Box::pin(outbox_events(Arc::clone(&outbox), 0, NAME, ()));
         outbox.push(Bytes::from_static(b"{}"));
-        assert!(events.next().await.unwrap().unwrap().starts_with(b"id: s-7-1"));
+        assert!(events.next().await.unwrap().unwrap().starts_with(b"id: s-ab-7-1"));
         for _ in 0..5000 {
             outbox.push(Bytes::from_static(b"{}"));
         }
         assert!(events.next().await.unwrap().is_err());
         outbox.finish(Some(Bytes::from_static(b"[]")));
-        let again: Vec<_> = outbox_events(outbox, 1, 7, ()).collect().await;
+        let again: Vec<_> = outbox_events(outbox, 1, NAME, ()).collect().await;
         assert!(again.iter().all(Result::is_ok), "it is not cut off for what it missed before");
         let last = again.last().unwrap().as_ref().unwrap();
-        assert!(last.starts_with(b"id: s-7-5002"), "{last:?}");
+        assert!(last.starts_with(b"id: s-ab-7-5002"), "{last:?}");
     }
 }

@@ -82,6 +82,15 @@ pub(crate) struct Common {
     pub(crate) host: Host,
     /// The memory that streams which have ended take, so that they can be picked up.
     pub(crate) kept: Shares,
+    /// How many streams there were. A number is given once: a session that made room and came back has no stream under
+    /// the number of an earlier one.
+    streams: AtomicU64,
+}
+
+impl Common {
+    pub(crate) fn new(clock: Clock, host: Host, kept: Shares) -> Self {
+        Self { clock, host, kept, streams: AtomicU64::new(0) }
+    }
 }
 
 #[derive(Default)]
@@ -91,7 +100,6 @@ struct State {
     next_call: u64,
     /// In the order in which they began.
     streams: VecDeque<Kept>,
-    next_stream: u64,
 }
 
 /// A stream that may be picked up again.
@@ -281,8 +289,7 @@ impl Session {
             let oldest = state.streams.iter().position(|kept| kept.ended.is_some()).unwrap_or_default();
             state.streams.remove(oldest);
         }
-        let number = state.next_stream;
-        state.next_stream += 1;
+        let number = self.common.streams.fetch_add(1, Ordering::Relaxed);
         state.streams.push_back(Kept { number, outbox, ended: None });
         state.note_ends(now, &self.common.kept, &self.peer);
         number
@@ -408,11 +415,8 @@ mod tests {
     use bytes::Bytes;
 
     fn session(memory: usize) -> Arc<Session> {
-        let common = Arc::new(Common {
-            clock: Clock::new(),
-            host: Host::builder().build(),
-            kept: Shares::new(memory, memory),
-        });
+        let kept = Shares::new(memory, memory);
+        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), kept));
         let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
         let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
         Arc::new(Session::new("id".into(), pass, Peer::default(), Marks::default(), &common, now))
@@ -456,6 +460,22 @@ mod tests {
         assert!(session.stream(finished).is_none(), "it was kept for long enough");
         assert!(session.stream(unfinished).is_some(), "its time has not begun");
         assert_eq!(session.common.kept.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_comes_back_has_no_stream_under_the_number_of_an_earlier_one() {
+        let before = session(1000);
+        let lost = before.keep_stream(ended(10));
+        let again = Session::new(
+            "id".into(),
+            before.pass.clone(),
+            Peer::default(),
+            Marks::default(),
+            &before.common,
+            before.common.clock.now(),
+        );
+        again.keep_stream(Arc::default());
+        assert!(before.stream(lost).is_some() && again.stream(lost).is_none());
     }
 
     #[tokio::test(start_paused = true)]

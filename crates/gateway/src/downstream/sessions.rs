@@ -55,7 +55,7 @@ impl Sessions {
         let store = host.store();
         Self {
             seal,
-            common: Arc::new(Common { clock, host, kept: Shares::new(Self::KEPT_EACH, Self::KEPT_ALL) }),
+            common: Arc::new(Common::new(clock, host, Shares::new(Self::KEPT_EACH, Self::KEPT_ALL))),
             idle: terms.session_idle_timeout,
             recall: Arc::new(Recall::new(store)),
             asking: Semaphore::new(4),

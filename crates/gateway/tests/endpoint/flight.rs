@@ -32,6 +32,26 @@ async fn progress_then_answer(stream: &mut Events, token: &Value) -> Value {
 }
 
 #[tokio::test]
+async fn after_a_restart_a_lost_stream_is_not_taken_for_one_of_another_call() {
+    let demo = demo().await;
+    let config = at("demo", &demo.url(), "legacy", &[]);
+    let scene = Scene::with(&config).await;
+    let client = Legacy::meets(&scene.http).await;
+    let mut lost = client.begins("a", "tools/call", with_progress(sleep(600_000), 1)).await;
+    let place = lost.next().await.unwrap().id.unwrap();
+    client.cancels("a").await;
+    while lost.next().await.is_some() {}
+    let scene = scene.restart(&config).await;
+    let client = Legacy::resumes(&scene.http, &client.session);
+    let mut other = client.begins("b", "tools/call", with_progress(sleep(600_000), 2)).await;
+    other.message().await;
+    // Nothing of the other call comes; what does is what everybody is told after a restart.
+    let mut again = client.listens(Some(&place)).await;
+    assert_eq!(again.message().await["method"], "notifications/tools/list_changed");
+    client.cancels("b").await;
+}
+
+#[tokio::test]
 async fn progress_comes_as_events_under_the_clients_own_token() {
     let demo = demo().await;
     for protocol in ["legacy", "modern"] {
