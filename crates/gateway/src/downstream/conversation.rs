@@ -14,6 +14,7 @@ use super::questions::{Abilities, Questions};
 use super::refusal::Overload;
 use super::respond;
 use super::suspended::Step;
+use super::under_way::UnderWay;
 use crate::shares::Peer;
 use bytes::Bytes;
 use gripfast::RawValue;
@@ -22,8 +23,7 @@ use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes, roots};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -32,7 +32,7 @@ use tokio::task::{AbortHandle, JoinSet};
 pub(super) struct Conversation {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<Bytes>,
-    running: Arc<Mutex<HashMap<RequestId, AbortHandle>>>,
+    running: Arc<Mutex<UnderWay<AbortHandle>>>,
     /// What the client can be asked and wants to hear, from its `initialize` on.
     client: Client,
     questions: Arc<Questions>,
@@ -48,8 +48,6 @@ pub(super) struct Conversation {
 }
 
 const LARGEST_BATCH: usize = 100;
-/// Calls under way on one channel.
-const MOST_RUNNING: usize = 1024;
 /// Subscriptions on one channel.
 const MOST_LISTENING: usize = 16;
 /// A client that has said its last word may wait this long for its answers. One that died cannot be told
@@ -158,12 +156,12 @@ impl Conversation {
             Ok(Message::Request(request)) => match era::of(&request, Around::Silent) {
                 Ok(Era::Modern) if request.method == "subscriptions/listen" => match self.listen(&request) {
                     Ok(()) => {}
-                    Err(overload) => self.refuse(Some(request.id), &overload.fault(), to).await,
+                    Err(refused) => self.refuse(Some(request.id), &refused.into_fault(), to).await,
                 },
                 Ok(Era::Modern) => self.begin_modern(&request, body, to).await,
-                Ok(Era::Legacy) => match self.has_room().and_then(|()| self.gateway.admit(body)) {
+                Ok(Era::Legacy) => match self.admit(&request, body) {
                     Ok(admitted) => self.begin(&request, admitted, to),
-                    Err(overload) => self.refuse(Some(request.id), &overload.fault(), to).await,
+                    Err(refused) => self.refuse(Some(request.id), &refused.into_fault(), to).await,
                 },
                 Err(fault) => self.refuse(Some(request.id), &fault, to).await,
             },
@@ -172,10 +170,8 @@ impl Conversation {
                     && let Some(cancelled) = notification.params.and_then(Cancelled::read)
                 {
                     let id = cancelled.request_id.to_request_id();
-                    let call = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-                    if let Some(call) = call {
-                        call.abort();
-                    }
+                    let calls = lock(&self.running).take(&id);
+                    calls.iter().for_each(AbortHandle::abort);
                 }
                 if notification.method == roots::CHANGED {
                     self.gateway.roots_changed(&self.client);
@@ -219,10 +215,24 @@ impl Conversation {
         AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
     }
 
-    /// Whether one more call may be under way.
-    fn has_room(&self) -> Result<(), Overload> {
-        let room = self.tasks.len() < MOST_RUNNING;
-        if room { Ok(()) } else { Err(Overload::of_session("requests are under way")) }
+    /// Whether a request may begin: there is room for it, and no other goes by its id, for two answers under one id
+    /// could not be told apart on one channel.
+    fn may_begin(&self, request: &Request<'_>) -> Result<(), NotBegun> {
+        let id = request.id.to_request_id();
+        if lock(&self.running).has(&id) {
+            let text = format!("the id {} is in use by a request that is under way", id.as_raw());
+            return Err(NotBegun::Fault(Fault::new(codes::INVALID_REQUEST, text)));
+        }
+        // Those count as well that have ended and whose answers nobody reads.
+        if self.tasks.len() >= UnderWay::<AbortHandle>::MOST {
+            return Err(NotBegun::NoRoom(Overload::of_session("requests are under way")));
+        }
+        Ok(())
+    }
+
+    fn admit(&self, request: &Request<'_>, body: &Received) -> Result<Admitted, NotBegun> {
+        self.may_begin(request)?;
+        self.gateway.admit(body).map_err(NotBegun::NoRoom)
     }
 
     fn begin(&mut self, request: &Request<'_>, admitted: Admitted, to: AnswerTo) {
@@ -239,10 +249,8 @@ impl Conversation {
     /// A modern client cannot be asked. It is told what is wanted, and comes back with it.
     async fn begin_modern(&mut self, request: &Request<'_>, body: &Received, to: AnswerTo) {
         let who = |abilities| self.presence.client(abilities);
-        let begun = self
-            .has_room()
-            .map_err(NotBegun::NoRoom)
-            .and_then(|()| modern::begin_or_resume(&self.gateway, request, body, who));
+        let may_begin = self.may_begin(request);
+        let begun = may_begin.and_then(|()| modern::begin_or_resume(&self.gateway, request, body, who));
         let mut call = match begun {
             Ok(call) => call.goes_by_itself(),
             Err(not_begun) => {
@@ -271,31 +279,31 @@ impl Conversation {
         work: impl Future<Output = Option<Bytes>> + Send + 'static,
     ) {
         let (out, running) = (self.out.clone(), Arc::clone(&self.running));
-        // Held until the call is noted: one that is answered at once must not be noted after its end.
-        let mut noted = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let call = self.tasks.spawn({
-            let id = id.clone();
-            async move {
+        let tasks = &mut self.tasks;
+        // The lock is held until the call is noted: one that is answered at once must not be noted after its end.
+        lock(&self.running).begin(id, |number| {
+            tasks.spawn(async move {
                 let last = work.await;
-                running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                lock(&running).end(number);
                 if let Some(last) = last {
                     to.say(&out, last).await;
                 }
-            }
+            })
         });
-        noted.insert(id, call);
     }
 
     /// A stream of changes of the modern era: told of on the channel, until it is cancelled.
-    fn listen(&mut self, request: &Request<'_>) -> Result<(), Overload> {
+    fn listen(&mut self, request: &Request<'_>) -> Result<(), NotBegun> {
         if self.listening.len() >= MOST_LISTENING {
-            return Err(Overload::of_session("subscriptions are open"));
+            return Err(NotBegun::NoRoom(Overload::of_session("subscriptions are open")));
         }
+        self.may_begin(request)?;
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
         let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
         let who = |abilities| self.presence.client(abilities);
         let client = Client::of_request(request.params, who);
-        let listening = self.listening.spawn({
+        let running = Arc::clone(&self.running);
+        let tell = {
             let id = id.clone();
             async move {
                 let mut listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
@@ -321,8 +329,14 @@ impl Conversation {
                     }
                 }
             }
+        };
+        let tasks = &mut self.listening;
+        lock(&self.running).begin(id, |number| {
+            tasks.spawn(async move {
+                tell.await;
+                lock(&running).end(number);
+            })
         });
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, listening);
         Ok(())
     }
 
@@ -357,6 +371,10 @@ impl Conversation {
     async fn refuse(&self, id: Option<Id<'_>>, fault: &Fault, to: AnswerTo) {
         to.say(&self.out, respond::error(Era::Legacy, id, fault).message.into()).await;
     }
+}
+
+fn lock(running: &Mutex<UnderWay<AbortHandle>>) -> MutexGuard<'_, UnderWay<AbortHandle>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where an answer goes.

@@ -43,6 +43,7 @@ mod suspended;
 mod tasks;
 mod terms;
 mod translate;
+mod under_way;
 mod wishes;
 
 pub(crate) use ask::Told;

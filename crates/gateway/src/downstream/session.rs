@@ -11,12 +11,13 @@ use super::pass::Pass;
 use super::presence::Presence;
 use super::questions::Questions;
 use super::refusal::Overload;
+use super::under_way::{Number, UnderWay};
 use super::wishes::Wishes;
 use crate::shares::{Peer, Share, Shares};
 use futures_util::future::AbortHandle;
 use gripfast::Host;
 use gripfast::wire::{ProtocolVersion, RequestId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -95,9 +96,7 @@ impl Common {
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they began. What a client calls them is asked when it cancels one, and only then.
-    running: BTreeMap<u64, (RequestId, AbortHandle)>,
-    next_call: u64,
+    running: UnderWay<AbortHandle>,
     /// In the order in which they began.
     streams: VecDeque<Kept>,
 }
@@ -111,8 +110,6 @@ struct Kept {
 }
 
 impl Session {
-    /// Calls under way.
-    const MOST_RUNNING: usize = 1024;
     /// Streams that its client may have open to listen.
     const MOST_LISTENING: usize = 16;
     /// Streams of calls that may be picked up again.
@@ -251,20 +248,20 @@ impl Session {
 
     /// Whether one more call may be under way.
     pub(super) fn has_room(&self) -> Result<(), Overload> {
-        let room = self.lock().running.len() < Self::MOST_RUNNING;
+        let room = self.lock().running.len() < UnderWay::<AbortHandle>::MOST;
         if room { Ok(()) } else { Err(Overload::of_session("requests are under way")) }
     }
 
     /// Notes a call under way, so that its client can cancel it.
     pub(crate) fn running(self: &Arc<Self>, id: RequestId, call: AbortHandle, outbox: &Outbox) {
         let session = self.in_use();
-        let number = self.lock().begin(id, call);
+        let number = self.lock().running.begin(id, |_| call);
         outbox.when_done(move || session.0.finished(number));
     }
 
-    fn finished(&self, number: u64) {
+    fn finished(&self, number: Number) {
         let mut state = self.lock();
-        state.running.remove(&number);
+        state.running.end(number);
         // Few calls have a stream.
         if !state.streams.is_empty() {
             state.note_ends(self.common.clock.mono(), &self.common.kept, &self.peer);
@@ -273,11 +270,8 @@ impl Session {
 
     /// The client cancels one of its calls.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let meant = |_: &u64, (known, _): &mut (RequestId, AbortHandle)| known == id;
-        let calls: Vec<_> = self.lock().running.extract_if(.., meant).collect();
-        for (_, (_, call)) in calls {
-            call.abort();
-        }
+        let calls = self.lock().running.take(id);
+        calls.iter().for_each(AbortHandle::abort);
     }
 
     /// Keeps a stream that its client may pick up again; answers with its number. What has ended makes room
@@ -323,10 +317,8 @@ impl Session {
 
     /// It is over: what its client still waits for is cancelled, and its streams end.
     pub(crate) fn end(&self) {
-        let running = std::mem::take(&mut self.lock().running);
-        for (_, call) in running.into_values() {
-            call.abort();
-        }
+        let running = self.lock().running.take_all();
+        running.iter().for_each(AbortHandle::abort);
         self.client.follows.end();
         self.ended.cancel();
     }
@@ -337,14 +329,6 @@ impl Session {
 }
 
 impl State {
-    /// Notes a call; answers with its number.
-    fn begin(&mut self, id: RequestId, call: AbortHandle) -> u64 {
-        let number = self.next_call;
-        self.next_call += 1;
-        self.running.insert(number, (id, call));
-        number
-    }
-
     /// Notes which streams have ended. What there is no memory for is not kept.
     fn note_ends(&mut self, now: Duration, memory: &Shares, peer: &Peer) {
         for kept in self.streams.iter_mut().filter(|kept| kept.ended.is_none()) {
@@ -447,7 +431,7 @@ mod tests {
         let aborted: Vec<bool> = calls.iter().map(AbortHandle::is_aborted).collect();
         assert_eq!(aborted, [true, false, false], "one has ended, and one is another");
         outboxes[2].finish(None);
-        assert!(session.lock().running.is_empty());
+        assert!(session.lock().running.len() == 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -491,7 +475,7 @@ mod tests {
         assert!(session.stream(number).is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
         session.tidy(session.common.clock.now());
-        assert!(session.lock().streams.is_empty() && session.lock().running.is_empty());
+        assert!(session.lock().streams.is_empty() && session.lock().running.len() == 0);
     }
 
     #[tokio::test(start_paused = true)]

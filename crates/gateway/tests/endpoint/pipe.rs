@@ -193,6 +193,38 @@ async fn progress_and_cancelling_work_on_a_pipe() {
 }
 
 #[tokio::test]
+async fn c07_on_a_pipe_too_an_id_names_one_call_at_a_time() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let mut slow = call("demo__sleep", json!({ "ms": 60_000 }));
+    slow["_meta"] = json!({ "progressToken": "mine" });
+    pipe.says(&request("twice", "tools/call", &slow).to_string()).await;
+    while pipe.hears().await["params"]["progressToken"] != "mine" {}
+    pipe.says(&request("twice", "ping", &json!({})).to_string()).await;
+    let refused = loop {
+        let message = pipe.hears().await;
+        if message["id"] == "twice" {
+            break message;
+        }
+    };
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    let cancelled = json!({ "requestId": "twice" });
+    pipe.says(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string(),
+    )
+    .await;
+    pipe.says(&request("twice", "ping", &json!({})).to_string()).await;
+    let answer = loop {
+        let message = pipe.hears().await;
+        if message["id"] == "twice" {
+            break message;
+        }
+    };
+    assert_eq!(answer["result"], json!({}), "the id is free once its call was cancelled");
+    pipe.ends().await;
+}
+
+#[tokio::test]
 async fn answers_that_are_due_when_stdin_closes_still_come() {
     let mut pipe = Pipe::open();
     pipe.shakes_hands().await;
