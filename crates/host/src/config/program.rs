@@ -118,14 +118,14 @@ mod tests {
 
     /// What comes of a script, a pipe that it reads, and one that ends when nothing of it is left.
     fn run(script: &str, within: Duration, most: u64) -> (io::Result<String>, PipeWriter, PipeReader) {
-        let ((stdin, told), (left, stderr)) = (io::pipe().unwrap(), io::pipe().unwrap());
+        let [(stdin, told), (left, stderr)] = [(); 2].map(|()| io::pipe().expect("there are pipes"));
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(stdin).stderr(stderr);
         (output(command, within, most), told, left)
     }
 
     fn wording(outcome: io::Result<String>) -> String {
-        outcome.unwrap_err().to_string()
+        outcome.expect_err("it is of no use").to_string()
     }
 
     /// B08, G06
