@@ -106,6 +106,23 @@ async fn c05_a_busy_server_is_asked_once_more_after_the_time_it_named() {
 }
 
 #[tokio::test]
+async fn c05_a_busy_server_may_name_its_time_as_a_date_or_in_a_form_that_nobody_can_read() {
+    for asked in ["Fri, 31 Dec 2026 23:59:59 GMT", "soon", "-1", "99999999999999999999"] {
+        let first = AtomicUsize::new(0);
+        let script = Script::new(move |heard| match heard.rpc().as_str() {
+            "tools/call" if first.fetch_add(1, Ordering::Relaxed) == 0 => {
+                Act::Say(response(503, &[("retry-after", asked)], ""))
+            }
+            _ => good_manners(heard),
+        })
+        .await;
+        let host = ready_host(spec(&script.url())).await;
+        let answer = call(&host, "act", json!({})).await.unwrap_or_else(|error| panic!("{asked}: {error}"));
+        assert_eq!((said(&answer).as_str(), script.calls_of("tools/call").len()), ("done", 2), "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn c05_a_server_that_stays_busy_is_not_pestered() {
     let server = serve(legacy()).await;
     let host = ready_host(spec(&server.url())).await;
@@ -119,10 +136,12 @@ async fn c05_a_server_that_stays_busy_is_not_pestered() {
 async fn c05_more_patience_than_the_caller_has_is_an_answer_at_once() {
     let server = serve(legacy()).await;
     let host = ready_host(spec(&server.url())).await;
-    server.set_faults(refusing(429, 9, Some(3600)));
-    let error = count(&host, "never").await.unwrap_err();
-    assert_eq!((error.code, error.outcome), (Code::Overloaded, Fate::Refused), "{error}");
-    assert_eq!(error.retry_after, Some(Duration::from_secs(3600)));
+    for seconds in [3600, u64::MAX] {
+        server.set_faults(refusing(429, 9, Some(seconds)));
+        let error = count(&host, "never").await.unwrap_err();
+        assert_eq!((error.code, error.outcome), (Code::Overloaded, Fate::Refused), "{error}");
+        assert_eq!(error.retry_after, Some(Duration::from_secs(seconds)));
+    }
 }
 
 #[tokio::test]

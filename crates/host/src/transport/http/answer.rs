@@ -4,6 +4,7 @@
 use super::pool::Body;
 use crate::transport::Session;
 use bytes::{Bytes, BytesMut};
+use gripfast_core::failure::recovery::UNSPECIFIED_PATIENCE;
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_wire::envelope::{Message, Response as RpcResponse};
 use gripfast_wire::{Era, Outcome, sse};
@@ -193,7 +194,10 @@ pub(in crate::transport) fn text_of(headers: &HeaderMap, name: &http::HeaderName
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// Seconds only: a date would need a clock that agrees with the server's.
+/// Seconds only: a date would need a clock that agrees with the server's. Whoever asks in another form is given what
+/// those are given who name no time.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    text_of(headers, &RETRY_AFTER)?.trim().parse().ok().map(Duration::from_secs)
+    let asked = headers.get(RETRY_AFTER)?;
+    let seconds = asked.to_str().ok().and_then(|text| text.trim().parse().ok());
+    Some(seconds.map_or(UNSPECIFIED_PATIENCE, Duration::from_secs))
 }
