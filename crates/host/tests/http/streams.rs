@@ -199,3 +199,25 @@ async fn d04_a_stream_that_says_nothing_and_ends_is_not_opened_again_without_a_p
     let opened = opened.lock().unwrap();
     assert!(opened[1] - opened[0] >= Duration::from_secs(1), "{:?}", opened[1] - opened[0]);
 }
+
+#[tokio::test]
+async fn d04_a_stream_that_ends_after_each_event_is_not_opened_again_without_a_pause() {
+    let opened = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&opened);
+    let script = Script::new(move |heard| match heard.method.as_str() {
+        "GET" => {
+            times.lock().unwrap().push(Instant::now());
+            let said = json!({ "jsonrpc": "2.0", "method": "notifications/vendor/tick" });
+            let events = format!("retry: 0\ndata: {said}\n\n");
+            Act::Say([open_ended("text/event-stream"), events.into_bytes()].concat())
+        }
+        _ => good_manners(heard),
+    })
+    .await;
+    let _host = ready_host(spec(&script.url())).await;
+    eventually("it is opened again", || opened.lock().unwrap().len() >= 4).await;
+    for two in opened.lock().unwrap().windows(2) {
+        // Its time begins when the one before has been read, which is later than when that was opened.
+        assert!(two[1] - two[0] >= Duration::from_millis(100), "{:?}", two[1] - two[0]);
+    }
+}

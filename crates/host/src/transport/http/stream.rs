@@ -2,7 +2,7 @@
 //! session lives, and picked up after its last event when it is cut.
 
 use super::answer::{self, Asked, Events, Kind};
-use super::{EVENTS, HttpLink, LAST_EVENT_ID};
+use super::{EVENTS, HttpLink, LAST_EVENT_ID, RESUMPTIONS_APART};
 use crate::transport::Session;
 use crate::transport::inbox::Incoming as News;
 use bytes::Bytes;
@@ -93,8 +93,9 @@ pub(super) async fn follow(link: &HttpLink, session: &Session, opening: WhileOpe
                     if heard_anything {
                         pause = FIRST_PAUSE;
                     }
-                    // Who says nothing is not asked again and again, however little it asks to wait.
-                    events.retry().map(|retry| if heard_anything { retry } else { retry.max(FIRST_PAUSE) })
+                    // Nobody is asked again and again, however little it asks to wait; least of all who says nothing.
+                    let least = if heard_anything { RESUMPTIONS_APART } else { FIRST_PAUSE };
+                    events.retry().map(|retry| retry.max(least))
                 }
                 // A gateway on the way has a bad moment, or does not wait for a stream that is silent.
                 (408 | 409 | 425 | 429 | 500 | 502..=599, _) => {
