@@ -1,6 +1,6 @@
 //! Redirects: the request stays what it is, and nothing secret goes to another party.
 
-use crate::script::{Script, good_manners, redirect};
+use crate::script::{Act, Script, good_manners, redirect, response};
 use crate::stage::{
     call, echo, free_address, host, legacy, ready_host, serve, spec, until_state, with, with_header,
 };
@@ -16,7 +16,7 @@ async fn a_redirect_on_the_same_origin_keeps_method_body_and_headers() {
         let addr = server.addr();
         let script = Script::new(move |heard| match heard.target.as_str() {
             "/old" => redirect(status, "/mcp"),
-            _ => crate::script::Act::PassOn(addr),
+            _ => Act::PassOn(addr),
         })
         .await;
         let spec = with_header(spec(&script.at("/old")), "authorization", "Bearer t0ken");
@@ -60,6 +60,17 @@ async fn a_redirect_that_comes_home_again_brings_no_credentials_back_to_anybody_
 }
 
 #[tokio::test]
+async fn b09_a_redirect_to_another_origin_that_wants_a_credential_is_a_config_error_and_no_login_is_asked_for()
+ {
+    let stranger = Script::new(|_| Act::Say(response(401, &[("www-authenticate", "Bearer")], ""))).await;
+    let target = stranger.url();
+    let home = Script::new(move |_| redirect(307, &target)).await;
+    let host = host(with_header(spec(&home.url()), "authorization", "Bearer t0ken"));
+    let cause = until_state(&host, State::ConfigError).await.supervision.cause.unwrap();
+    assert!(cause.contains(&format!("redirects to {}", stranger.at(""))), "{cause}");
+}
+
+#[tokio::test]
 async fn b09_a_redirect_loop_is_bounded_and_is_a_config_error() {
     let script = Script::new(|_| redirect(307, "/mcp")).await;
     let host = host(spec(&script.url()));
@@ -74,7 +85,7 @@ async fn the_stream_is_redirected_as_well() {
     let addr = server.addr();
     let script = Script::new(move |heard| match heard.target.as_str() {
         "/old" => redirect(307, "/mcp"),
-        _ => crate::script::Act::PassOn(addr),
+        _ => Act::PassOn(addr),
     })
     .await;
     let host = ready_host(spec(&script.at("/old"))).await;

@@ -11,7 +11,7 @@ use crate::transport::target::TlsFiles;
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use std::fmt;
 use std::sync::Arc;
@@ -102,6 +102,15 @@ impl HttpClient {
         for _ in 0..=Self::REDIRECTS {
             let response = self.send_once(&ask, own_headers, shown.as_ref(), during).await?;
             let Some(next) = redirect(&response, &ask.to.url) else {
+                if own_headers.is_none() && response.status() == StatusCode::UNAUTHORIZED {
+                    // No login and no renewal would help: it will not be shown there.
+                    let there = ask.to.url.origin().ascii_serialization();
+                    let text = format!(
+                        "it redirects to {there}, which wants a credential, and none goes to another origin; \
+                         name that address in the config"
+                    );
+                    return Err(Evidence::unsent(during, Observed::BadConfig(text)));
+                }
                 self.note_refusal(&response, shown.as_ref()).await;
                 return Ok(response);
             };
