@@ -138,9 +138,9 @@ impl Peer {
         pings.get(&connection).is_some_and(|open| *open == 0) || !self.is_open(connection)
     }
 
-    /// From here on, whoever connects is kept waiting.
-    pub(crate) fn hang(&self) {
-        self.shared.is_hanging.store(true, Ordering::SeqCst);
+    /// Whether whoever connects from here on is kept waiting.
+    pub(crate) fn hang(&self, so: bool) {
+        self.shared.is_hanging.store(so, Ordering::SeqCst);
     }
 
     /// Requests to listen.

@@ -2,7 +2,7 @@
 //! who gets onto it.
 
 use crate::frames::{Asked, CANCEL, Do, INTERNAL_ERROR, Peer, REFUSED_STREAM, tool};
-use crate::stage::{call, eventually, promptly, ready_host, said, status};
+use crate::stage::{NAME, call, eventually, promptly, raw, ready_host, said, status};
 use gripfast::{Answer, CallError, Code, Fate, Host};
 use serde_json::json;
 use std::sync::Arc;
@@ -84,11 +84,35 @@ async fn c03_a_call_whose_time_is_up_while_a_connection_is_being_made_was_not_se
     let host = ready_host(spec).await;
     assert_eq!(act(&host).await.as_deref(), Ok("done"));
     let last = peer.calls_of("tools/call").remove(0);
-    peer.hang();
+    peer.hang(true);
     peer.now(&last, Do::Farewell { last: last.stream }).await;
     eventually("the farewell was heard", || peer.is_settled(last.connection)).await;
     let error = act(&host).await.unwrap_err();
     assert_eq!((error.code, error.outcome), (Code::Timeout, Fate::NotSent), "{error}");
+}
+
+#[tokio::test]
+async fn c05_a_connection_that_is_never_ready_is_given_up_and_the_call_goes_on_the_next() {
+    let peer = Peer::new(|_| vec![Do::Answer]).await;
+    let mut spec = peer.spec();
+    spec.supervision.timeouts.call = Duration::from_secs(60);
+    let host = Arc::new(ready_host(spec).await);
+    assert_eq!(act(&host).await.as_deref(), Ok("done"));
+    let last = peer.calls_of("tools/call").remove(0);
+    peer.hang(true);
+    peer.now(&last, Do::Farewell { last: last.stream }).await;
+    eventually("the farewell was heard", || peer.is_settled(last.connection)).await;
+    let before = peer.connections();
+    let calling = tokio::spawn({
+        let host = Arc::clone(&host);
+        async move { host.call(NAME, "act", Some(raw(&json!({})))).await }
+    });
+    eventually("somebody knocks", || peer.connections() > before).await;
+    peer.hang(false);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(21)).await;
+    tokio::time::resume();
+    assert_eq!(said(&promptly(calling).await.unwrap().unwrap()), "done");
 }
 
 #[tokio::test]
