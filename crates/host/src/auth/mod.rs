@@ -17,6 +17,7 @@ mod oauth;
 mod own;
 mod private;
 mod record;
+mod token;
 mod vault;
 
 pub use device::DeviceLogin;
@@ -28,14 +29,12 @@ use crate::clock::Clock;
 use crate::config::{OAuthSpec, Target, Template, TlsSpec};
 use crate::transport::{BoxFuture, Renewed, expand};
 use ::http::HeaderValue;
-use gripfast_core::credential::{Due, Lifetime, adopts};
+use gripfast_core::credential::{Due, Lifetime};
 use gripfast_core::failure::Observed;
-use oauth::{Provider, Trouble};
-use record::Record;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
-use vault::{Kept, Stamp, Vault};
+use vault::{Stamp, Vault};
 
 /// The credential of one server.
 pub(crate) struct Credential {
@@ -248,132 +247,9 @@ impl Credential {
         }
     }
 
-    async fn replace_token(
-        &self,
-        asked_of: &Asked,
-        vault: &Vault,
-        refused: Option<Refused>,
-    ) -> Result<Renewed, Observed> {
-        let lease = vault.lease(LEASED_WITHIN).await;
-        let _lease =
-            lease.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
-        let (kept, stamp) = vault.load().await;
-        self.state().seen = Some(stamp.clone());
-        let provider = Provider::of(asked_of).await.map_err(Observed::BadConfig)?;
-        let (stored, unread) = match kept {
-            Kept::Nothing => (None, Trouble::NeedsPerson("nobody has logged in".to_owned())),
-            Kept::Lost(why) => (None, Trouble::NeedsPerson(why)),
-            Kept::Away(why) => (None, Trouble::Passing(why)),
-            Kept::Login(record) | Kept::Unsealed(record) => {
-                let theirs = "the stored login is for another address".to_owned();
-                (Some(record).filter(|record| provider.owns(record)), Trouble::NeedsPerson(theirs))
-            }
-        };
-        let (refused, challenge) = match refused {
-            Some(Refused { shown, challenge }) => (shown, challenge),
-            None => (self.state().held.as_ref().map(|held| held.shown.clone()), None),
-        };
-        let refused = refused.as_ref().and_then(|shown| shown.to_str().ok());
-        if let Some(record) = &stored
-            && let Some(token) = &record.access_token
-            && adopts(&bearer(token), record.lifetime(), refused, self.clock.now().wall)
-        {
-            self.hold(record)?;
-            return Ok(Renewed::Replaced);
-        }
-        let now = self.clock.now().wall;
-        let is_dead = stamp.is_some() && self.state().dead == stamp;
-        let outcome = match stored {
-            _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge, now).await,
-            None => Err(unread),
-            Some(_) if is_dead => Err(Trouble::NeedsPerson("the login has ended".to_owned())),
-            Some(record) => provider.refresh(&record, challenge).await,
-        };
-        match outcome {
-            Ok(mut record) => {
-                record.received_at = self.clock.now().wall.since_epoch().as_secs();
-                // Good for this process at least; the next one will need a login if it cannot be kept.
-                if let Err(error) = vault.save(&record).await {
-                    tracing::warn!(%error, "the renewed login could not be kept");
-                }
-                self.state().seen = Some(vault.stamp().await);
-                self.hold(&record)?;
-                Ok(Renewed::Replaced)
-            }
-            Err(Trouble::NeedsPerson(why)) => {
-                self.state().dead = stamp;
-                Ok(Renewed::NeedsPerson(Some(why)))
-            }
-            Err(Trouble::BadConfig(observed)) => Err(observed),
-            Err(Trouble::Passing(why)) => Err(unavailable(&why)),
-        }
-    }
-
-    /// Takes what the vault holds.
-    async fn read(&self, asked_of: &Asked, vault: &Vault) {
-        let (mut kept, mut stamp) = vault.load().await;
-        if let Kept::Unsealed(_) = kept {
-            if let Err(error) = vault.seal(LEASED_WITHIN).await {
-                tracing::warn!(%error, "a login of an older version stays unsealed");
-            }
-            (kept, stamp) = vault.load().await;
-        }
-        let changed = self.state().seen.as_ref() != Some(&stamp);
-        self.state().seen = Some(stamp);
-        let Ok(provider) = Provider::of(asked_of).await else { return };
-        // Its key may have come back since.
-        let missing = self.state().held.is_none();
-        match kept.login().filter(|record| provider.owns(record)) {
-            Some(record) if changed || missing => {
-                // A token that no header can carry is no token.
-                let _ = self.hold(&record);
-            }
-            Some(_) => {}
-            None => self.state().held = None,
-        }
-    }
-
-    fn hold(&self, record: &Record) -> Result<(), Observed> {
-        let mut state = self.state();
-        state.held = match &record.access_token {
-            Some(token) => Some(held(&bearer(token), record.lifetime())?),
-            None => None,
-        };
-        Ok(())
-    }
-
-    /// Takes a login that was made since.
-    async fn widen(&self) {
-        let Source::Token { asked_of, vault } = &self.source else { return };
-        let now = vault.stamp().await;
-        if self.state().seen.as_ref() != Some(&now) {
-            self.read(asked_of, vault).await;
-            self.state().too_narrow = false;
-        }
-    }
-
-    /// The next login is to ask for these too.
-    async fn note_wanted(&self, vault: &Vault, wanted: Vec<String>) {
-        self.state().too_narrow = true;
-        let Ok(_lease) = vault.lease(LEASED_WITHIN).await else { return };
-        let Some(mut record) = vault.load().await.0.login() else { return };
-        let news: Vec<_> = wanted.into_iter().filter(|scope| !record.wanted.contains(scope)).collect();
-        if news.is_empty() {
-            return;
-        }
-        record.wanted.extend(news);
-        if vault.save(&record).await.is_ok() {
-            self.state().seen = Some(vault.stamp().await);
-        }
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn bearer(token: &str) -> String {
-    format!("Bearer {token}")
 }
 
 fn held(shown: &str, lifetime: Lifetime) -> Result<Held, Observed> {
