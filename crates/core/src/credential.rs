@@ -32,9 +32,10 @@ impl Lifetime {
     /// its way meanwhile still has to arrive.
     pub const AHEAD: Duration = Duration::from_secs(60);
 
-    /// Whether it has to be replaced now. A token without an end is good until a server refuses it.
+    /// Whether it has to be replaced now. A token without an end is good until a server refuses it, and so is one that
+    /// is said to be good for no time at all: replacing it for every request would bring no better one.
     pub fn due(&self, now: Wall) -> Due {
-        let Some(lasts) = self.lasts else { return Due::NotYet };
+        let Some(lasts) = self.lasts.filter(|lasts| !lasts.is_zero()) else { return Due::NotYet };
         let age = now.since_epoch().saturating_sub(self.received.since_epoch());
         let ahead = (lasts / 10).min(Self::AHEAD);
         if age >= lasts {
@@ -110,6 +111,12 @@ mod tests {
     fn without_an_end_nothing_is_due_and_a_clock_set_back_makes_nothing_old() {
         assert_eq!(Lifetime { received: at(0), lasts: None }.due(at(u64::MAX)), Due::NotYet);
         assert_eq!(hour().due(at(0)), Due::NotYet);
+    }
+
+    #[test]
+    fn a_token_that_is_said_to_last_no_time_is_good_until_it_is_refused() {
+        let none = Lifetime { received: at(1000), lasts: Some(Duration::ZERO) };
+        assert_eq!((none.due(at(1000)), none.due(at(9999))), (Due::NotYet, Due::NotYet));
     }
 
     /// B09

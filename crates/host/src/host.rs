@@ -490,13 +490,14 @@ impl Host {
     }
 
     /// Ends all servers in parallel, each in order (calls in flight may finish for a while, then its link
-    /// is closed), and flushes the store. Returns when nothing is left behind.
+    /// is closed), waits for logins that are being renewed, and flushes the store. Returns when nothing is left behind.
     pub async fn shutdown(&self) {
         let entries =
             std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
         futures_util::future::join_all(entries.iter().map(|entry| entry.end())).await;
         self.inner.leaving.close();
         self.inner.leaving.wait().await;
+        self.inner.logins.settled().await;
         let store = Arc::clone(&self.inner.store);
         let inner = Arc::clone(&self.inner);
         let flush = move || {

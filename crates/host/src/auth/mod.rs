@@ -31,9 +31,11 @@ use crate::transport::{BoxFuture, Renewed, expand};
 use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime};
 use gripfast_core::failure::Observed;
+use gripfast_core::time::Mono;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
+use tokio_util::task::TaskTracker;
 use vault::{Stamp, Vault};
 
 /// The credential of one server.
@@ -43,6 +45,8 @@ pub(crate) struct Credential {
     state: Mutex<State>,
     /// One renewal at a time, however many links ask for it.
     flight: Arc<tokio::sync::Mutex<()>>,
+    /// The renewals of all credentials that are under way.
+    under_way: TaskTracker,
 }
 
 /// The right to renew, which goes along with the renewal.
@@ -75,6 +79,8 @@ struct State {
     dead: Option<Stamp>,
     /// A server has asked for more than what is held allows: somebody may log in anew while it is in use.
     too_narrow: bool,
+    /// Until then nothing is done ahead of time: it has failed a moment ago.
+    pause: Option<Mono>,
 }
 
 struct Held {
@@ -91,6 +97,8 @@ struct Refused {
 
 /// How long another process may take over its own renewal.
 const LEASED_WITHIN: Duration = Duration::from_secs(20);
+/// How soon a renewal ahead of time is tried again. The time ahead is a minute at the most.
+const AHEAD_AGAIN: Duration = Duration::from_secs(5);
 /// How often a login that was made elsewhere is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -113,7 +121,8 @@ impl Credential {
                 Source::Token { vault: Vault::of(logins, name, url.source()), asked_of: Box::new(asked_of) }
             }
         };
-        Some(Self { source, clock, state: Mutex::default(), flight: Arc::default() })
+        let under_way = logins.under_way.clone();
+        Some(Self { source, clock, state: Mutex::default(), flight: Arc::default(), under_way })
     }
 
     /// A link is about to be made: what the config refers to may have changed.
@@ -140,19 +149,14 @@ impl Credential {
         state.too_narrow || state.held.as_ref().is_some_and(is_due)
     }
 
-    /// Replaces a token that is about to end, or that allows too little.
+    /// Replaces a token that has ended, or that allows too little, and begins to replace one that is about to end.
     pub(crate) async fn freshen(self: &Arc<Self>) -> Result<(), Observed> {
         if self.state().too_narrow {
             self.widen().await;
         }
         let due = self.state().held.as_ref().map(|held| held.lifetime.due(self.clock.now().wall));
         match (due, &self.source) {
-            (Some(Due::Soon), Source::Token { .. }) => {
-                // Who finds it in the making shows what is there: it is good for a while.
-                if let Ok(flight) = Arc::clone(&self.flight).try_lock_owned() {
-                    let _ = self.replaced(flight, None).await;
-                }
-            }
+            (Some(Due::Soon), Source::Token { .. }) => self.replace_ahead(),
             (Some(Due::Over), Source::Token { .. }) => {
                 let flight = Arc::clone(&self.flight).lock_owned().await;
                 let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Over;
@@ -165,6 +169,18 @@ impl Credential {
             (Some(Due::NotYet | Due::Soon | Due::Over) | None, _) => {}
         }
         Ok(())
+    }
+
+    /// Begins to replace what is good for a while: nobody waits for it, however slow an authorization server is.
+    fn replace_ahead(self: &Arc<Self>) {
+        let now = self.clock.mono();
+        if self.state().pause.is_some_and(|until| now < until) {
+            return;
+        }
+        let Ok(flight) = Arc::clone(&self.flight).try_lock_owned() else { return };
+        // For the case that it fails: what succeeds is not due again.
+        self.state().pause = Some(now + AHEAD_AGAIN);
+        drop(self.replaced(flight, None));
     }
 
     /// A server refused a request that showed this.
@@ -222,7 +238,7 @@ impl Credential {
         refused: Option<Refused>,
     ) -> BoxFuture<'static, Result<Renewed, Observed>> {
         let credential = Arc::clone(self);
-        let replacing = tokio::spawn(async move {
+        let replacing = self.under_way.spawn(async move {
             let replaced = credential.replace(refused).await;
             drop(flight);
             replaced

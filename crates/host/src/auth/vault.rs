@@ -14,12 +14,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use tokio_util::task::TaskTracker;
 
 /// The logins of a state directory, or of this process.
 #[derive(Clone)]
 pub struct Logins {
     place: Place,
     leases: Arc<dyn Leases>,
+    /// The renewals that hosts with these logins are about.
+    pub(super) under_way: TaskTracker,
 }
 
 #[derive(Clone)]
@@ -41,14 +44,15 @@ impl Logins {
     /// Those in this state directory, sealed with a key of this kind. Without a directory they end with the process.
     #[must_use]
     pub fn of(state_dir: Option<&Path>, key: LoginKey) -> Self {
-        match state_dir {
+        let (place, leases): (_, Arc<dyn Leases>) = match state_dir {
             Some(state_dir) => {
                 let directory = state_dir.join("logins");
-                let leases = Arc::new(FileLeases { directory: directory.clone() });
-                Self { place: Place::Disk { key: KeyPlace::new(directory.clone(), key), directory }, leases }
+                let leases = FileLeases { directory: directory.clone() };
+                (Place::Disk { key: KeyPlace::new(directory.clone(), key), directory }, Arc::new(leases))
             }
-            None => Self { place: Place::Memory(Arc::default()), leases: Arc::new(Alone) },
-        }
+            None => (Place::Memory(Arc::default()), Arc::new(Alone)),
+        };
+        Self { place, leases, under_way: TaskTracker::new() }
     }
 
     /// The same, with leases of the program's own in the place of locks on files.
@@ -56,7 +60,17 @@ impl Logins {
     pub fn leased_by(self, leases: Arc<dyn Leases>) -> Self {
         Self { leases, ..self }
     }
+
+    /// Waits, for a while, until no renewal is under way: a refresh token that was sent is spent, and only the answer
+    /// has the next one.
+    pub(crate) async fn settled(&self) {
+        self.under_way.close();
+        let _ = tokio::time::timeout(SETTLED_WITHIN, self.under_way.wait()).await;
+    }
 }
+
+/// A shutdown waits no longer for an authorization server than for calls.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Secrets are not shown, and neither is how many there are.
 impl std::fmt::Debug for Logins {
@@ -117,7 +131,7 @@ impl Vault {
     pub(crate) fn of(logins: &Logins, name: &str, address: &str) -> Self {
         let digest = Sha256::digest(address.as_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let Logins { place, leases } = logins.clone();
+        let Logins { place, leases, .. } = logins.clone();
         Self { place, login: format!("{name}-{digest}"), leases }
     }
 

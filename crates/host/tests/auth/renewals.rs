@@ -92,11 +92,7 @@ async fn e02_a_refresh_that_fails_for_now_is_tried_again_and_costs_no_login() {
 
 /// Waits until a refresh token was exchanged, gives up whatever the host waits with, and lets the answer go.
 async fn give_up_while_a_refresh_is_on_its_way(stage: &Stage, host: &Host) {
-    let deadline = Instant::now() + STUCK;
-    while stage.authority.counts().refreshes == 0 {
-        assert!(Instant::now() < deadline, "it never refreshed");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_refreshed(stage).await;
     host.reconnect(NAME).unwrap();
     stage.authority.hold_answers(false);
 }
@@ -214,9 +210,78 @@ async fn b09_an_authorization_server_that_forgot_the_client_needs_whoever_regist
 async fn e04_a_token_is_replaced_ahead_of_its_end_and_no_request_is_refused_for_it() {
     let stage = Stage::logged_in(Manners::default()).await;
     let refused = stage.authority.counts().refused;
-    // As if the login was nearly an hour ago.
-    std::fs::write(stage.kept(), stage.authority.unsealed_login(3570)).unwrap();
-    call(&stage.host()).await.unwrap();
+    about_to_end(&stage);
+    let host = stage.host();
+    call(&host).await.unwrap();
+    until_refreshed(&stage).await;
+    call(&host).await.unwrap();
     let counts = stage.authority.counts();
     assert_eq!((counts.refreshes, counts.refused), (1, refused));
+}
+
+/// B08, C03
+#[tokio::test]
+async fn e04_an_authorization_server_that_does_not_answer_holds_up_no_call_while_the_token_is_good() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    about_to_end(&stage);
+    stage.authority.hold_answers(true);
+    let host = stage.host();
+    for _ in 0..3 {
+        call(&host).await.unwrap();
+    }
+    until_refreshed(&stage).await;
+    let counts = stage.authority.counts();
+    assert_eq!((counts.shown_refresh_tokens, counts.calls), (1, 3), "it is asked once, and nobody waits");
+    stage.authority.hold_answers(false);
+}
+
+#[tokio::test]
+async fn e04_a_renewal_ahead_of_time_that_fails_is_not_tried_again_with_every_request() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    about_to_end(&stage);
+    stage.authority.fail_refreshes(usize::MAX);
+    let host = stage.host();
+    call(&host).await.unwrap();
+    eventually(|| stage.authority.counts().failed_refreshes > 0, "it never tried").await;
+    let begun = Instant::now();
+    for _ in 0..50 {
+        call(&host).await.unwrap();
+    }
+    let most = 2 + usize::try_from(begun.elapsed().as_secs() / 5).unwrap();
+    assert!(stage.authority.counts().failed_refreshes <= most);
+}
+
+/// E02
+#[tokio::test]
+async fn e02_a_shutdown_waits_for_a_refresh_that_is_on_its_way() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    about_to_end(&stage);
+    stage.authority.hold_answers(true);
+    let host = stage.host();
+    call(&host).await.unwrap();
+    until_refreshed(&stage).await;
+    let before = std::fs::read(stage.kept()).unwrap();
+    let mut leaving = std::pin::pin!(host.shutdown());
+    let early = tokio::time::timeout(Duration::from_secs(1), leaving.as_mut()).await;
+    assert!(early.is_err(), "it left without the answer");
+    stage.authority.hold_answers(false);
+    leaving.await;
+    assert_ne!(std::fs::read(stage.kept()).unwrap(), before, "the new tokens are kept");
+}
+
+/// As if the login was nearly an hour ago.
+fn about_to_end(stage: &Stage) {
+    std::fs::write(stage.kept(), stage.authority.unsealed_login(3545)).unwrap();
+}
+
+async fn until_refreshed(stage: &Stage) {
+    eventually(|| stage.authority.counts().refreshes > 0, "it never refreshed").await;
+}
+
+async fn eventually(is_so: impl Fn() -> bool, otherwise: &str) {
+    let deadline = Instant::now() + STUCK;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
