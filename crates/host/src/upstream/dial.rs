@@ -23,7 +23,7 @@ use gripfast_wire::{Era, Outcome, ProtocolVersion, RawValue, codes};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -318,6 +318,7 @@ impl Upstream {
             since,
             context,
             calls: Vec::new(),
+            told_as: OnceLock::new(),
             level: SessionLevel::default(),
             answers,
             underway,

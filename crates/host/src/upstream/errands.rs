@@ -3,7 +3,7 @@
 
 use super::answer::Answer;
 use super::exchange::judge;
-use super::wishes::Told;
+use super::wishes::{SessionNumber, Told};
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Reply, Trouble};
 use futures_util::future::join_all;
@@ -91,26 +91,26 @@ impl Upstream {
     }
 
     /// Runs the errands of one session. Ends by being aborted, with the session.
-    pub(super) async fn run_errands(self: Arc<Self>, live: Arc<Live>) {
+    pub(super) async fn run_errands(self: Arc<Self>, live: Arc<Live>, session: SessionNumber) {
         let mut stream: Option<Stream> = None;
         loop {
             let due = self.wishes.due.notified();
             tokio::pin!(due);
             // Before looking: what is wished for after the look is not missed.
             due.as_mut().enable();
-            while let Some(errand) = self.wishes.next(self.clock.mono(), live.epoch) {
+            while let Some(errand) = self.wishes.next(self.clock.mono(), session) {
                 let (ended, told) = self.run(&live, &mut stream, errand).await;
-                let tasks = self.wishes.ended(self.clock.mono(), live.epoch, ended, told);
+                let tasks = self.wishes.ended(self.clock.mono(), session, ended, told);
                 self.look_at(&live, tasks).await;
             }
-            if let Some(restored) = self.wishes.take_restored() {
+            if let Some(restored) = self.wishes.take_restored(session) {
                 let missing = match restored {
                     Restored::Nothing | Restored::Everything => Vec::new(),
                     Restored::Partly { missing } => missing,
                 };
                 self.observer.tell(self.clock.now(), Event::SessionRestored { missing });
             }
-            let wake = self.wishes.wake_at();
+            let wake = self.wishes.wake_at(session);
             let again = async {
                 match wake {
                     Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
@@ -122,7 +122,7 @@ impl Upstream {
                 () = again => {}
                 end = end_of(&mut stream) => {
                     stream = None;
-                    self.wishes.stream_ended(self.clock.mono(), live.epoch);
+                    self.wishes.stream_ended(self.clock.mono(), session);
                     // The stream's end may be the server's end: ask, before anybody calls.
                     self.look_into(&live, end);
                 }
@@ -264,7 +264,7 @@ impl Upstream {
             sent: Arc::default(),
             listener: None,
         };
-        let acknowledged = self.wishes.opening(id);
+        let acknowledged = self.wishes.opening(*live.told_as.get()?, id);
         let live = Arc::clone(live);
         let task = tokio::spawn(async move { live.link.request(&live.session, request).await });
         Some((Stream(task), acknowledged))

@@ -63,6 +63,7 @@ impl Upstream {
             let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
                 // The link went between admission and now; nothing was sent.
                 drop(ticket);
+                self.in_passing(&patience).await.map_err(|error| after_an_attempt(error, attempted))?;
                 continue;
             };
             self.tell_level(&live, order.log_level, patience.deadline).await;
@@ -206,6 +207,16 @@ impl Upstream {
                 }
             }
         }
+    }
+
+    /// The link went the moment somebody was admitted to it. Whoever has it replaced gets a turn, and the caller's time
+    /// goes on.
+    pub(super) async fn in_passing(&self, patience: &Patience<'_>) -> Result<(), CallError> {
+        if self.clock.mono() >= patience.deadline {
+            return Err(self.waited_in_vain(WaitFor::Link, patience.deadline));
+        }
+        tokio::task::yield_now().await;
+        Ok(())
     }
 
     async fn send(

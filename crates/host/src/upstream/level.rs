@@ -71,7 +71,9 @@ impl Upstream {
         match tokio::time::timeout_at(self.clock.instant(deadline), telling).await {
             Ok(Ok(answer)) if matches!(Message::parse(&answer), Ok(Message::Response(_))) => {
                 claim.kept();
-                self.wishes.level_told(live.epoch, level.name());
+                if let Some(session) = live.told_as.get() {
+                    self.wishes.level_told(*session, level.name());
+                }
             }
             // It had its time: the next caller is not to wait for it again in this session.
             Err(_) => claim.kept(),

@@ -76,7 +76,7 @@ impl Upstream {
                     self.said_to_client(bytes);
                 }
                 if !self.earshot.takes(&notification.method, bytes) {
-                    self.followed(&notification, bytes);
+                    self.followed(epoch, &notification, bytes);
                 }
             }
             Ok(Message::Request(request)) => {
@@ -90,7 +90,7 @@ impl Upstream {
     }
 
     /// What tells of what somebody follows, or of what will be told of it.
-    fn followed(&self, notification: &Notification<'_>, bytes: &[u8]) {
+    fn followed(&self, epoch: Epoch, notification: &Notification<'_>, bytes: &[u8]) {
         let Some(params) = notification.params else { return };
         match &*notification.method {
             subscriptions::UPDATED => {
@@ -105,7 +105,10 @@ impl Upstream {
                 {
                     let uris = granted.uris.into_iter().map(Subject::Resource);
                     let tasks = granted.tasks.into_iter().map(Subject::Task);
-                    self.wishes.acknowledged(id, uris.chain(tasks).collect());
+                    let live = self.live().filter(|live| live.epoch == epoch);
+                    if let Some(session) = live.as_ref().and_then(|live| live.told_as.get()) {
+                        self.wishes.acknowledged(*session, id, uris.chain(tasks).collect());
+                    }
                 }
             }
             tasks::MODERN_STATUS => {

@@ -51,7 +51,7 @@ use gripfast_core::time::{Mono, Now};
 use gripfast_wire::era::RequestContext;
 use gripfast_wire::{Era, Object, RawValue, tasks};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -127,6 +127,8 @@ pub(crate) struct Live {
     context: RequestContext,
     /// What came of the calls that every session begins with, by their tools.
     calls: Vec<(String, standing::Verdict)>,
+    /// Its number among those that are told of wishes, once it is.
+    told_as: OnceLock<wishes::SessionNumber>,
     /// Which log messages a legacy server was asked for.
     level: level::SessionLevel,
     /// The way of our answers to its questions.

@@ -339,8 +339,10 @@ impl Owner {
         let present = Arc::downgrade(&live.underway);
         self.calls.retain(|calls| calls.strong_count() > 0 && !calls.ptr_eq(&present));
         self.calls.push(present);
-        self.upstream.wishes.begin_session(live.epoch, self.upstream.offers(&live), live.calls.clone());
-        let errands = tokio::spawn(Arc::clone(&self.upstream).run_errands(live));
+        let wishes = &self.upstream.wishes;
+        let session = wishes.begin_session(self.upstream.offers(&live), live.calls.clone());
+        let _ = live.told_as.set(session);
+        let errands = tokio::spawn(Arc::clone(&self.upstream).run_errands(live, session));
         if let Some(old) = self.errands.replace(errands.abort_handle()) {
             old.abort();
         }
@@ -366,9 +368,10 @@ impl Owner {
             errands.abort();
         }
         self.inbox = None;
-        let live = self.upstream.set_live(None);
-        self.upstream.wishes.end_session();
-        if let Some(live) = live {
+        if let Some(live) = self.upstream.set_live(None) {
+            if let Some(session) = live.told_as.get() {
+                self.upstream.wishes.end_session(*session);
+            }
             self.closing.close(Arc::clone(&live.link), Some(Arc::clone(&live.session)), manner);
         }
     }
@@ -390,6 +393,8 @@ impl Drop for Owner {
             errands.abort();
         }
         self.upstream.set_live(None);
+        // Whoever would be admitted to it now finds nothing, and nobody would ever make another.
+        self.upstream.ask(Ask::Stop);
     }
 }
 

@@ -20,18 +20,27 @@ pub(crate) struct Wishes {
     table: Mutex<Table>,
     /// Wakes whoever runs errands: there may be another one.
     pub(super) due: Notify,
+    /// Wakes whoever waits for a session.
+    begun: Notify,
 }
+
+/// Which of all the sessions that were ever told of these wishes. Epochs do not tell: those of an instance that is
+/// still leaving and of the one in its place begin with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SessionNumber(Epoch);
 
 #[derive(Default)]
 struct Table {
     standing: Standing,
+    /// The number of the last session that began.
+    last_session: Epoch,
     /// Who hears of changes.
     ears: BTreeMap<Subject, Vec<Ear>>,
     ears_made: u64,
     /// Who waits for the server to know. They are let go with the session.
     waiting: BTreeMap<Subject, Vec<oneshot::Sender<Told>>>,
-    /// The stream that is being opened, and who waits for its acknowledgement.
-    opening: Option<(u64, oneshot::Sender<Vec<Subject>>)>,
+    /// The stream that is being opened, in which session and by which request, and who waits for its acknowledgement.
+    opening: Option<(SessionNumber, u64, oneshot::Sender<Vec<Subject>>)>,
 }
 
 struct Ear {
@@ -76,20 +85,29 @@ impl Wishes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin_session(&self, epoch: Epoch, offers: Offers, calls: Vec<(String, Verdict)>) {
+    /// A new session, in the place of whichever there was.
+    pub(super) fn begin_session(&self, offers: Offers, calls: Vec<(String, Verdict)>) -> SessionNumber {
         let mut table = self.lock();
-        table.standing.begin_session(epoch, offers, calls);
+        table.last_session = table.last_session.next();
+        let number = table.last_session;
+        table.standing.begin_session(number, offers, calls);
         table.let_go();
+        drop(table);
+        self.begun.notify_waiters();
+        SessionNumber(number)
     }
 
-    pub(super) fn end_session(&self) {
+    /// A session is over. If there is another one already, that goes on.
+    pub(super) fn end_session(&self, session: SessionNumber) {
         let mut table = self.lock();
-        table.standing.end_session();
-        table.let_go();
+        if table.is_present(session) {
+            table.standing.end_session();
+            table.let_go();
+        }
     }
 
-    pub(super) fn next(&self, now: Mono, epoch: Epoch) -> Option<Errand> {
-        self.lock().standing.next(now, epoch)
+    pub(super) fn next(&self, now: Mono, session: SessionNumber) -> Option<Errand> {
+        self.lock().standing.next(now, session.0)
     }
 
     /// The log level that every session is to have.
@@ -97,21 +115,23 @@ impl Wishes {
         self.lock().standing.level().map(str::to_owned)
     }
 
-    pub(super) fn level_told(&self, epoch: Epoch, level: &str) {
-        self.lock().standing.level_told(epoch, level);
+    pub(super) fn level_told(&self, session: SessionNumber, level: &str) {
+        self.lock().standing.level_told(session.0, level);
     }
 
     pub(super) fn restored(&self) -> Option<Restored> {
         self.lock().standing.restored()
     }
 
-    /// The same, once for each session that had something to be told.
-    pub(super) fn take_restored(&self) -> Option<Restored> {
-        self.lock().standing.take_restored()
+    /// The same of this session, once if it had something to be told.
+    pub(super) fn take_restored(&self, session: SessionNumber) -> Option<Restored> {
+        let mut table = self.lock();
+        if table.is_present(session) { table.standing.take_restored() } else { None }
     }
 
-    pub(super) fn wake_at(&self) -> Option<Mono> {
-        self.lock().standing.wake_at()
+    pub(super) fn wake_at(&self, session: SessionNumber) -> Option<Mono> {
+        let table = self.lock();
+        table.standing.wake_at().filter(|_| table.is_present(session))
     }
 
     /// An errand ended, with this for each that it was about. Whoever waits is told, and whoever may have missed the
@@ -119,12 +139,15 @@ impl Wishes {
     pub(super) fn ended(
         &self,
         now: Mono,
-        epoch: Epoch,
+        session: SessionNumber,
         ended: Ended,
         told: Vec<(Subject, Told)>,
     ) -> Vec<String> {
         let mut table = self.lock();
-        let missed = table.standing.ended(now, epoch, ended);
+        if !table.is_present(session) {
+            return Vec::new();
+        }
+        let missed = table.standing.ended(now, session.0, ended);
         let waiting: Vec<_> = told
             .into_iter()
             .filter_map(|(about, told)| Some((table.waiting.remove(&about)?, told)))
@@ -150,24 +173,27 @@ impl Wishes {
         tasks
     }
 
-    pub(super) fn stream_ended(&self, now: Mono, epoch: Epoch) {
-        self.lock().standing.stream_ended(now, epoch);
+    pub(super) fn stream_ended(&self, now: Mono, session: SessionNumber) {
+        self.lock().standing.stream_ended(now, session.0);
     }
 
     /// The stream of request `id` is being opened; answers with what will be granted.
-    pub(super) fn opening(&self, id: u64) -> oneshot::Receiver<Vec<Subject>> {
+    pub(super) fn opening(&self, session: SessionNumber, id: u64) -> oneshot::Receiver<Vec<Subject>> {
         let (granted, acknowledged) = oneshot::channel();
-        self.lock().opening = Some((id, granted));
+        let mut table = self.lock();
+        if table.is_present(session) {
+            table.opening = Some((session, id, granted));
+        }
         acknowledged
     }
 
     /// The stream of request `id` is open.
-    pub(super) fn acknowledged(&self, id: u64, subjects: Vec<Subject>) {
+    pub(super) fn acknowledged(&self, session: SessionNumber, id: u64, subjects: Vec<Subject>) {
         let opening = {
             let mut table = self.lock();
-            table.opening.take_if(|(opening, _)| *opening == id)
+            table.opening.take_if(|(of, opening, _)| (*of, *opening) == (session, id))
         };
-        if let Some((_, granted)) = opening {
+        if let Some((_, _, granted)) = opening {
             let _ = granted.send(subjects);
         }
     }
@@ -226,6 +252,10 @@ impl Wishes {
 }
 
 impl Table {
+    fn is_present(&self, session: SessionNumber) -> bool {
+        self.standing.has_session() && self.last_session == session.0
+    }
+
     fn ears_of(&self, subject: &Subject) -> Vec<Arc<dyn Listener>> {
         self.ears.get(subject).into_iter().flatten().map(|ear| Arc::clone(&ear.listener)).collect()
     }
@@ -279,13 +309,25 @@ impl Upstream {
         let mut patience = Patience::new(self, deadline);
         let limit = self.clock.mono() + self.settings().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
+        let out_of_time = |fate| {
+            let failure = Failure::TimedOut(self.settings().supervision.timeouts.call);
+            CallError::from_failure(&self.name, &failure, fate)
+        };
         loop {
+            // Registered before asking: what comes in between is not missed.
+            let (begun, changed) = (self.wishes.begun.notified(), self.changed.notified());
+            tokio::pin!(begun, changed);
+            begun.as_mut().enable();
+            changed.as_mut().enable();
             let ticket = self.admitted(&mut patience, || ()).await?;
             patience.admitted();
             let epoch = ticket.epoch();
             // What is asked for is asked once for everybody, outside of anybody's slot.
             drop(ticket);
-            let Some(live) = self.live().filter(|live| live.epoch == epoch) else { continue };
+            let Some(live) = self.live().filter(|live| live.epoch == epoch) else {
+                self.in_passing(&patience).await?;
+                continue;
+            };
             let can = match following.subject {
                 Subject::Resource(_) => live.server.capabilities.resources_subscribe,
                 Subject::Task(_) => live.session.era == Era::Modern && live.server.has_tasks(),
@@ -295,7 +337,16 @@ impl Upstream {
             }
             let told = match self.wishes.place(&following.subject) {
                 Place::Known => return Ok(Followed::Following(following)),
-                Place::NoSession => continue,
+                Place::NoSession => {
+                    // The link is up, and its session about to begin; or both have just ended.
+                    tokio::select! {
+                        () = begun => continue,
+                        () = changed => continue,
+                        () = tokio::time::sleep_until(self.clock.instant(limit)) => {
+                            return Err(out_of_time(Fate::NotSent));
+                        }
+                    }
+                }
                 Place::Waiting(told) => told,
             };
             match tokio::time::timeout_at(self.clock.instant(limit), told).await {
@@ -306,11 +357,52 @@ impl Upstream {
                 }
                 // Its session is over; the next one will be told.
                 Ok(Err(_)) => {}
-                Err(_) => {
-                    let failure = Failure::TimedOut(self.settings().supervision.timeouts.call);
-                    return Err(CallError::from_failure(&self.name, &failure, Fate::Unknown));
-                }
+                Err(_) => return Err(out_of_time(Fate::Unknown)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gripfast_core::standing::Way;
+
+    const OFFERS: Offers = Offers { level: true, follow: Way::Each };
+
+    struct Deaf;
+
+    impl Listener for Deaf {
+        fn said(&self, _message: &[u8]) {}
+    }
+
+    fn noon() -> Mono {
+        Mono::at(std::time::Duration::from_secs(1000))
+    }
+
+    #[test]
+    fn d04_what_an_instance_that_leaves_does_and_says_is_nothing_to_the_session_of_the_next() {
+        let wishes = Wishes::default();
+        let news = Subject::Resource("x://news".to_owned());
+        wishes.add(&news, Arc::new(Deaf)).unwrap();
+        let old = wishes.begin_session(OFFERS, Vec::new());
+        let errand = wishes.next(noon(), old).unwrap();
+        assert_eq!(errand, Errand::Follow { begin: vec![news.clone()], end: Vec::new() });
+        let new = wishes.begin_session(OFFERS, Vec::new());
+        assert_ne!(old, new);
+        assert_eq!(wishes.next(noon(), old), None, "its errands are of no use any more");
+        let mut told = match wishes.place(&news) {
+            Place::Waiting(told) => told,
+            Place::Known | Place::NoSession => panic!("the new session was told nothing yet"),
+        };
+        let done = || Ended::Followed(vec![(news.clone(), Verdict::Done)]);
+        wishes.ended(noon(), old, done(), vec![(news.clone(), Told::Done)]);
+        assert!(told.try_recv().is_err(), "the old server knows, which helps nobody");
+        wishes.end_session(old);
+        assert_eq!(wishes.next(noon(), new), Some(errand), "the session goes on");
+        wishes.ended(noon(), new, done(), vec![(news.clone(), Told::Done)]);
+        assert!(matches!(told.try_recv(), Ok(Told::Done)));
+        wishes.end_session(new);
+        assert!(matches!(wishes.place(&news), Place::NoSession));
     }
 }

@@ -287,6 +287,38 @@ async fn a_client_with_an_instance_of_its_own_follows_there_and_keeps_it_for_tha
     assert_eq!(server.received(UNSUBSCRIBE), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn d04_what_a_client_follows_is_not_lost_with_an_instance_that_leaves_while_the_next_is_in_use() {
+    let mut spec = spec();
+    spec.isolation = Isolation::PerClient;
+    let (host, server) = host_with_spec(LinkKind::Process, spec).await;
+    let ada = Client::one(ClientKey::new("ada"));
+    let (_mine, ear) = follows(&host, &ada, "mem://a").await;
+    let calls = |key: &'static str| {
+        let (host, client) = (host.clone(), Some(ada.clone()));
+        let params = raw(json!({ "name": "act", "arguments": { "key": key } }));
+        async move {
+            let options = CallOptions { client, ..CallOptions::default() };
+            host.request_with("it", "tools/call", Some(params), options).await
+        }
+    };
+    server.next_acts([Act::Hang]);
+    let long = tokio::spawn(calls("long"));
+    settle().await;
+    host.stop("it").unwrap();
+    host.start_again("it").unwrap();
+    calls("short").await.unwrap();
+    settle().await;
+    assert_ne!(server.served_on("long"), server.served_on("short"), "both are there");
+    assert_eq!(ear.heard(), ["mem://a"], "it is followed at the new one");
+    long.await.unwrap().unwrap_err();
+    settle().await;
+    // The old one has left.
+    let (_more, _) = follows(&host, &ada, "mem://b").await;
+    let told = server.asked(SUBSCRIBE).into_iter().map(|params| params["uri"].clone());
+    assert_eq!(told.collect::<Vec<_>>(), ["mem://a", "mem://a", "mem://b"]);
+}
+
 /// The status of each task that it has heard of since it was last asked.
 fn statuses(ear: &Ear) -> Vec<Value> {
     let heard = std::mem::take(&mut *ear.0.lock().unwrap());
