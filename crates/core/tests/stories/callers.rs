@@ -156,6 +156,25 @@ fn c06_calls_run_side_by_side_up_to_the_limit_then_queue_then_are_refused() {
     world.end(second, CallEnd::Answered);
 }
 
+/// C04
+#[test]
+fn c06_who_waits_for_a_slot_of_a_link_that_goes_is_told_to_wait_for_the_next_link() {
+    let spec = SupervisionSpec { max_in_flight: 1, ..SupervisionSpec::default() };
+    let mut world = World::ready_with(LinkKind::Remote, spec);
+    let _first = world.go();
+    let queue = [world.wait(), world.wait()];
+    assert_eq!(world.machine.take_stranded(), 0);
+    world.link_down(killed());
+    assert_eq!((world.machine.take_stranded(), world.machine.take_stranded()), (2, 0), "said once");
+    for place in queue {
+        let Admission::Wait(place) = world.readmit(place) else { panic!("there is no link") };
+        assert_eq!(place.wait_for, WaitFor::Link);
+    }
+    assert_eq!(world.status().waiting, 2);
+    world.link_down(refused());
+    assert_eq!(world.machine.take_stranded(), 0, "there is nothing else to tell them");
+}
+
 #[test]
 fn c08_a_cancelled_call_never_triggers_a_reconnect_or_a_probe() {
     let mut world = World::ready(LinkKind::Remote);

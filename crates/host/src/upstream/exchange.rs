@@ -59,7 +59,7 @@ impl Upstream {
         loop {
             let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
             let ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
-            patience.admitted();
+            patience.has_link();
             let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
                 // The link went between admission and now; nothing was sent.
                 drop(ticket);
@@ -553,12 +553,15 @@ impl<'a> Patience<'a> {
                 let since = *self.held_since.get_or_insert(self.upstream.clock.mono());
                 self.deadline.min(since + limits.reconnect_wait.saturating_sub(self.held))
             }
-            WaitFor::Slot => self.deadline,
+            WaitFor::Slot => {
+                self.has_link();
+                self.deadline
+            }
         }
     }
 
-    /// It goes: the time of its attempt is not that of its waiting.
-    pub(super) fn admitted(&mut self) {
+    /// There is a link: from now on its time is not spent on waiting for one.
+    pub(super) fn has_link(&mut self) {
         if let Some(since) = self.held_since.take() {
             self.held += self.since(since);
         }

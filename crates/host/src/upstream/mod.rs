@@ -353,7 +353,7 @@ impl Upstream {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Now) -> T) -> T {
         let now = self.clock.now();
         let mut events: Vec<Event> = Vec::new();
-        let (result, owner_is_due, callers_due) = {
+        let (result, owner_is_due, callers_due, stranded) = {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
             let result = act(&mut machine, now);
             while let Some(event) = machine.poll_event() {
@@ -363,7 +363,8 @@ impl Upstream {
             // A timer that fires too early costs nothing: the owner looks and sets it anew. So calls, which
             // only ever move it later, need not wake the owner.
             let too_late = due < self.armed.load(Ordering::Acquire);
-            (result, machine.has_actions() || too_late, machine.can_be_answered())
+            let stranded = machine.take_stranded();
+            (result, machine.has_actions() || too_late, machine.can_be_answered(), stranded)
         };
         let events_told = !events.is_empty();
         if events_told {
@@ -381,7 +382,7 @@ impl Upstream {
         }
         // What changed for everybody wakes them together. Otherwise one is woken, and wakes the next.
         let together = if events_told { callers_due } else { callers_due.min(1) };
-        for _ in 0..together {
+        for _ in 0..together.max(stranded) {
             self.turnstile.notify_one();
         }
         result

@@ -320,7 +320,7 @@ impl Upstream {
             begun.as_mut().enable();
             changed.as_mut().enable();
             let ticket = self.admitted(&mut patience, || ()).await?;
-            patience.admitted();
+            patience.has_link();
             let epoch = ticket.epoch();
             // What is asked for is asked once for everybody, outside of anybody's slot.
             drop(ticket);

@@ -339,6 +339,30 @@ async fn c06_calls_run_side_by_side_queue_in_order_and_overflow_is_refused() {
     assert_eq!(server.most_in_flight(), 2);
 }
 
+/// C06
+#[tokio::test(start_paused = true)]
+async fn c04_who_queues_when_the_link_goes_is_held_no_longer_than_those_who_come_later() {
+    let mut narrow = spec();
+    narrow.supervision.max_in_flight = 1;
+    let (host, server) = host_with_spec(LinkKind::Remote, narrow).await;
+    server.next_acts([Act::Hang]);
+    let calls = ["first", "queued", "queued too"].map(|key| {
+        let host = host.clone();
+        tokio::spawn(async move { call(&host, "act", key).await.unwrap_err() })
+    });
+    settle().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lost = Instant::now();
+    server.go_away().await;
+    let [first, queued, too] = calls;
+    assert_eq!(first.await.unwrap().code.word(), "outcome_unknown");
+    for call in [queued, too] {
+        let error = call.await.unwrap();
+        assert_eq!((error.code.word(), error.outcome.word()), ("reconnecting", "not_sent"), "{error}");
+        assert_eq!(lost.elapsed().as_secs(), 15, "the time in the queue is not that of waiting for a link");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn c07_a_dropped_future_frees_its_slot_tells_the_server_and_affects_nobody() {
     let mut narrow = spec();

@@ -120,7 +120,7 @@ impl Upstream {
             }),
             Verdict::Wait(wait_for) => {
                 self.waiting += 1;
-                Admission::Wait(Place { wait_for })
+                Admission::Wait(self.place(wait_for))
             }
             Verdict::Refuse(refusal) => Admission::Refuse(refusal),
         };
@@ -129,17 +129,15 @@ impl Upstream {
     }
 
     /// A waiting caller asks again.
-    pub fn readmit(&mut self, now: Now, mut place: Place) -> Admission {
+    pub fn readmit(&mut self, now: Now, place: Place) -> Admission {
         self.look(now);
+        self.give_up_place(place);
         let admission = match self.verdict(now.mono, self.has_free_slot()) {
             Verdict::Go { trial } => {
                 self.waiting -= 1;
                 Admission::Go(self.issue(now.mono, trial))
             }
-            Verdict::Wait(wait_for) => {
-                place.wait_for = wait_for;
-                Admission::Wait(place)
-            }
+            Verdict::Wait(wait_for) => Admission::Wait(self.place(wait_for)),
             Verdict::Refuse(refusal) => {
                 self.waiting -= 1;
                 Admission::Refuse(refusal)
@@ -151,9 +149,31 @@ impl Upstream {
 
     /// A waiting caller gives up.
     pub fn leave(&mut self, now: Now, place: Place) {
-        let Place { wait_for: _ } = place;
+        self.give_up_place(place);
         self.waiting -= 1;
         self.used_at = now.mono;
+    }
+
+    fn place(&mut self, wait_for: WaitFor) -> Place {
+        self.queued += u32::from(wait_for == WaitFor::Slot);
+        Place { wait_for }
+    }
+
+    fn give_up_place(&mut self, Place { wait_for }: Place) {
+        self.queued -= u32::from(wait_for == WaitFor::Slot);
+    }
+
+    /// How many of those who wait are to ask again because there is no link any more on which they could have a slot:
+    /// waiting for the next link is another wait, with another end. Said once for each link that goes.
+    pub fn take_stranded(&mut self) -> u32 {
+        if std::mem::take(&mut self.strands) { self.waiting } else { 0 }
+    }
+
+    /// A link that nobody may use any more has no slots.
+    pub(super) fn look_for_stranded(&mut self) {
+        let has_slots = matches!(&self.link, Link::Ready(ready) if ready.suspect.is_none());
+        let had_slots = std::mem::replace(&mut self.has_slots, has_slots);
+        self.strands |= had_slots && !has_slots && self.queued > 0;
     }
 
     /// How many of those who wait would get an answer now. It is enough to wake one of them, who then makes room for the

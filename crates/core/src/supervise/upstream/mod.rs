@@ -80,6 +80,12 @@ pub struct Upstream {
     next_call: u64,
     in_flight: u32,
     waiting: u32,
+    /// Those of them who wait for a slot.
+    queued: u32,
+    /// Whether they had a link to wait for a slot of, when that was last looked at.
+    has_slots: bool,
+    /// They have it no more, and were not told so yet.
+    strands: bool,
     holders: u32,
     used_at: Mono,
 
@@ -132,6 +138,9 @@ impl Upstream {
             next_call: 0,
             in_flight: 0,
             waiting: 0,
+            queued: 0,
+            has_slots: false,
+            strands: false,
             holders: 0,
             used_at: now.mono,
             ever_up: false,

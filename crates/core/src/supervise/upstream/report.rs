@@ -52,8 +52,9 @@ impl Upstream {
         }
     }
 
-    /// Tells once when the visible state has changed.
+    /// Tells once what has changed: the visible state, and that there are no slots to wait for.
     pub(super) fn show(&mut self, now: Mono) {
+        self.look_for_stranded();
         let state = self.state(now);
         // Each attempt of a server that was never up is another start; told once, that is an outage.
         let same_outage = self.shown == State::Reconnecting && state == State::Starting;
