@@ -248,12 +248,10 @@ impl Upstream {
     ) -> Result<Reply, Box<Trouble>> {
         let mut now = begun;
         let limits = self.settings().supervision.timeouts;
-        let answer = live.link.request(&live.session, request);
-        tokio::pin!(answer);
-        loop {
+        let mut answer = live.link.request(&live.session, request);
+        let observed = loop {
             if watch.is_over() {
-                let observed = Observed::Closed("the server was stopped".to_owned());
-                return Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into());
+                break Observed::Closed("the server was stopped".to_owned());
             }
             // Time that somebody else spends over a question is not the server's.
             let end = deadline + watch.spent_on_questions();
@@ -262,8 +260,7 @@ impl Upstream {
             let silent = silent_at.is_some_and(|at| at <= now);
             if silent || end <= now {
                 let waited = if silent { limits.progress } else { now - begun };
-                let observed = Observed::Silence(waited);
-                return Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into());
+                break Observed::Silence(waited);
             }
             let due = silent_at.map_or(end, |at| at.min(end));
             tokio::select! {
@@ -276,7 +273,10 @@ impl Upstream {
                 () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.is_asking() => {}
             }
             now = self.clock.mono();
-        }
+        };
+        // Withdrawn first: until then it may still be begun.
+        drop(answer);
+        Err(Evidence { during: During::Call, sent: mark.sent(), observed }.into())
     }
 
     fn outgoing(
