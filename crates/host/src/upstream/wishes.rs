@@ -229,6 +229,7 @@ impl Wishes {
             ears.retain(|ear| ear.number != number);
             if ears.is_empty() {
                 table.ears.remove(subject);
+                table.waiting.remove(subject);
             }
         }
         drop(table);
@@ -244,7 +245,10 @@ impl Wishes {
             return Place::Known;
         }
         let (tell, told) = oneshot::channel();
-        table.waiting.entry(subject.clone()).or_default().push(tell);
+        let waiting = table.waiting.entry(subject.clone()).or_default();
+        // Whoever lost interest meanwhile takes no room.
+        waiting.retain(|waiter| !waiter.is_closed());
+        waiting.push(tell);
         drop(table);
         self.due.notify_waiters();
         Place::Waiting(told)
@@ -378,6 +382,23 @@ mod tests {
 
     fn noon() -> Mono {
         Mono::at(std::time::Duration::from_secs(1000))
+    }
+
+    #[test]
+    fn who_loses_interest_before_the_server_was_told_leaves_nothing_behind() {
+        let wishes = Wishes::default();
+        wishes.begin_session(OFFERS, Vec::new());
+        let news = Subject::Resource("x://news".to_owned());
+        let stays = wishes.add(&news, Arc::new(Deaf)).unwrap();
+        for _ in 0..3 {
+            let leaves = wishes.add(&news, Arc::new(Deaf)).unwrap();
+            drop(wishes.place(&news));
+            wishes.remove(&news, leaves);
+        }
+        assert!(wishes.lock().waiting[&news].len() <= 1);
+        wishes.remove(&news, stays);
+        let table = wishes.lock();
+        assert!(table.waiting.is_empty() && table.ears.is_empty());
     }
 
     #[test]
