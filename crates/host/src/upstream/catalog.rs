@@ -328,7 +328,12 @@ impl Upstream {
             sent: Arc::default(),
             listener: None,
         };
-        let within = self.settings().supervision.timeouts.connect;
+        let rules = self.settings().supervision.clone();
+        let within = match during {
+            // A server that pauses has as long as the config gives it; whoever asks may give up sooner.
+            During::Probe => rules.timeouts.connect.max(rules.keepalive.timeout),
+            During::Handshake | During::Call => rules.timeouts.connect,
+        };
         match tokio::time::timeout(within, live.link.request(&live.session, request)).await {
             Ok(reply) => reply.map(|reply| reply.message),
             Err(_) => Err(Evidence::sent(during, Observed::Silence(within)).into()),

@@ -11,6 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
+async fn d05_a_server_that_pauses_has_the_whole_keepalive_timeout_however_short_a_dial_may_be() {
+    let mut spec = spec();
+    spec.supervision.timeouts.connect = Duration::from_secs(1);
+    spec.supervision.keepalive.timeout = Duration::from_secs(30);
+    let (host, server) = host_with_spec(LinkKind::Remote, spec).await;
+    server.answer_probes_within(Duration::from_secs(10));
+    while server.received("ping") < 3 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((server.dials(), host.status_of("it").unwrap().supervision.state), (1, State::Ready));
+}
+
+#[tokio::test(start_paused = true)]
 async fn b01_days_of_trouble_do_not_lose_it_and_only_stop_holds_it() {
     let (host, server) = host_with(LinkKind::Process).await;
     for _ in 0..3 {

@@ -72,6 +72,8 @@ struct Life {
     handshake_hangs: bool,
     knows_ping: bool,
     answers_probes: bool,
+    /// How long it takes to answer one.
+    answers_probes_within: Duration,
     takes_answers: bool,
     takes_levels: bool,
     /// Whether it gives out ids of sessions, and wants to see them.
@@ -123,6 +125,7 @@ impl Server {
             handshake_hangs: false,
             knows_ping: true,
             answers_probes: true,
+            answers_probes_within: Duration::ZERO,
             takes_answers: true,
             takes_levels: true,
             has_sessions: true,
@@ -279,6 +282,10 @@ impl Server {
 
     pub(crate) fn stop_answering_probes(&self) {
         self.life(|life| life.answers_probes = false);
+    }
+
+    pub(crate) fn answer_probes_within(&self, within: Duration) {
+        self.life(|life| life.answers_probes_within = within);
     }
 
     pub(crate) fn answer_probes(&self) {
@@ -559,6 +566,10 @@ impl Server {
         let is_probe = request.during == During::Probe;
         if is_probe && !self.life(|life| life.answers_probes) {
             std::future::pending::<()>().await;
+        }
+        let pause = self.life(|life| life.answers_probes_within);
+        if is_probe && !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
         match request.method.as_str() {
             "server/discover" if modern => Ok(result(
