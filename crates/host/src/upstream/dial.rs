@@ -131,6 +131,14 @@ enum Miss {
     Away(Evidence),
 }
 
+impl Miss {
+    fn evidence(&self) -> &Evidence {
+        match self {
+            Self::AnotherEra(evidence) | Self::Away(evidence) => evidence,
+        }
+    }
+}
+
 /// An open link on its way through the handshake.
 struct Opened {
     route: Route,
@@ -283,7 +291,13 @@ impl Upstream {
             }
         }
         let marked = self.settings().marked().await?;
-        match self.greet(&*live.link, step).await {
+        let mut greeted = self.greet(&*live.link, step).await.map_err(|miss| classify(miss.evidence()));
+        // Its server may have been started anew with the session and the credential forgotten.
+        if let Err(Failure::CredentialRefused(said)) = &greeted {
+            self.mend_credential(said).await?;
+            greeted = self.greet(&*live.link, step).await.map_err(|miss| classify(miss.evidence()));
+        }
+        match greeted {
             Ok((session, server)) => {
                 let (link, underway) = (Arc::clone(&live.link), Arc::clone(&live.underway));
                 let (session, server) = (Arc::new(session), Arc::new(server));
@@ -292,7 +306,7 @@ impl Upstream {
                 self.pins.go_on_from(live.epoch, epoch);
                 Ok(renewed)
             }
-            Err(Miss::AnotherEra(evidence) | Miss::Away(evidence)) => Err(classify(&evidence)),
+            Err(failure) => Err(failure),
         }
     }
 

@@ -1,11 +1,53 @@
 //! Sessions and liveness.
 
+use crate::meddled::{Fate, Meddled, Meddler};
 use crate::world::*;
-use gripfast::transport::Route;
-use gripfast::{Host, State};
+use gripfast::transport::{Dialer, Outgoing, Renewed, Route};
+use gripfast::{Host, SpawnOptions, State};
+use gripfast_core::failure::{Evidence, HttpAnswer, Observed};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+
+/// A server that was started anew, with other keys.
+#[derive(Default)]
+struct OtherKeys {
+    refuses: AtomicBool,
+    renewals: AtomicU32,
+}
+
+impl Meddler for OtherKeys {
+    fn meddle(&self, request: &Outgoing) -> Option<Fate> {
+        if request.method != "initialize" || !self.refuses.load(Ordering::Relaxed) {
+            return None;
+        }
+        let answer = HttpAnswer { status: 401, ..HttpAnswer::default() };
+        let evidence = Evidence::sent(request.during, Observed::Http(answer));
+        Some(Box::pin(std::future::ready(Err(evidence.into()))))
+    }
+
+    fn renew(&self) -> Renewed {
+        self.refuses.store(false, Ordering::Relaxed);
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        Renewed::Replaced
+    }
+}
+
+/// E03
+#[tokio::test(start_paused = true)]
+async fn e01_a_session_and_a_credential_that_are_forgotten_together_are_both_renewed() {
+    let (host, server, keys) =
+        (Host::builder().build(), Server::new(LinkKind::Remote), Arc::new(OtherKeys::default()));
+    let dialer: Arc<dyn Dialer> = Arc::new(Meddled(server.clone(), Arc::clone(&keys)));
+    host.spawn_with("it", spec(), SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() }).unwrap();
+    until(&host, State::Ready).await;
+    server.forget_session();
+    keys.refuses.store(true, Ordering::Relaxed);
+    call(&host, "act", "x").await.unwrap();
+    assert_eq!((keys.renewals.load(Ordering::Relaxed), server.dials(), server.executed("x")), (1, 1, 1));
+}
 
 #[tokio::test(start_paused = true)]
 async fn d01_a_tool_error_that_speaks_of_sessions_is_not_an_expired_one() {
