@@ -81,16 +81,20 @@ struct Board {
     /// What the instance said last, all of it, if it has said anything.
     said: Option<Arc<Catalog>>,
     judged: Judged,
+    /// How often something was held up against the pins.
+    screenings: u64,
 }
 
 impl Board {
     fn new(mode: PinMode, shelf: Shelf) -> Self {
-        Self { mode, shelf, said: None, judged: Judged::default() }
+        Self { mode, shelf, said: None, judged: Judged::default(), screenings: 0 }
     }
 }
 
 /// What clients are shown of what a server said, and what is to be told about it.
 pub(crate) struct Screened {
+    /// The later of two has the higher number, and is the one that counts.
+    pub(crate) number: u64,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) events: Vec<Event>,
     /// Why somebody has to look, if somebody has to.
@@ -115,7 +119,7 @@ impl Pinboard {
         if board.shelf.is_the_same(&shelf) {
             board.mode = mode;
         } else {
-            *board = Board::new(mode, shelf);
+            *board = Board { screenings: board.screenings, ..Board::new(mode, shelf) };
             *self.approved.known() = Known::default();
             self.holds_any.store(false, Ordering::Release);
         }
@@ -178,12 +182,14 @@ impl Pinboard {
     }
 
     fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
-        let Board { mode, shelf, judged, said: _ } = board;
+        board.screenings += 1;
+        let Board { mode, shelf, judged, screenings: number, said: _ } = board;
+        let number = *number;
         let Known { pins, .. } = &mut *self.approved.known();
         if *mode == PinMode::Off {
             *judged = Judged::default();
             self.holds_any.store(false, Ordering::Release);
-            return Screened { catalog: said, events: Vec::new(), cause: None };
+            return Screened { number, catalog: said, events: Vec::new(), cause: None };
         }
         if let Some(stored) = shelf.pins() {
             pins.adopt(stored);
@@ -214,7 +220,7 @@ impl Pinboard {
             let tools: Vec<&str> = judged.quarantined.iter().map(|changed| changed.tool.as_str()).collect();
             format!("changed since they were approved: {}", text::names(&tools))
         });
-        Screened { catalog, events, cause }
+        Screened { number, catalog, events, cause }
     }
 
     /// Whether this tool is held back, as far as this process knows.

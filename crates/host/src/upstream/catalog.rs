@@ -34,6 +34,8 @@ pub(crate) struct Listing {
     pub(crate) param_headers: Arc<BTreeMap<String, ParamHeaders>>,
     /// For how long its lists are good.
     pub(crate) said: SaidOfLists,
+    /// The number of the screening that the catalog comes from.
+    screened: u64,
 }
 
 /// Where a listing comes from.
@@ -52,7 +54,18 @@ impl Listing {
     pub(crate) fn stored(catalog: Option<Arc<Catalog>>, era: Era) -> Self {
         let origin = if catalog.is_some() { Origin::Stored } else { Origin::Nothing };
         let catalog = catalog.unwrap_or_default();
-        Self { catalog, origin, era, param_headers: Arc::default(), said: SaidOfLists::default() }
+        let (param_headers, said) = Default::default();
+        Self { catalog, origin, era, param_headers, said, screened: 0 }
+    }
+
+    /// Takes what came of screening it, unless a later screening was taken already: of two that run side by side, the
+    /// one that began with older tools or pins may be through last. Answers whether it was taken.
+    fn take_screened(&mut self, number: u64, catalog: Arc<Catalog>) -> bool {
+        let is_later = number > self.screened;
+        if is_later {
+            (self.screened, self.catalog) = (number, catalog);
+        }
+        is_later
     }
 }
 
@@ -105,6 +118,7 @@ impl Upstream {
             era: live.session.era,
             param_headers: Arc::new(param_headers),
             said,
+            screened: 0,
         })
     }
 
@@ -154,11 +168,14 @@ impl Upstream {
         // a menu that was made before for the present one. A server that has come back as it was is not worth a
         // new menu, for which the calls to all servers would wait.
         self.listing.send_modify(|known| {
-            if known.era == listing.era && known.catalog.reads_like(&listing.catalog) {
-                listing.catalog = Arc::clone(&known.catalog);
-                *known = listing;
-            } else {
-                *known = listing;
+            // Somebody approved something since, and has screened this listing again.
+            let later =
+                (known.screened > screened.number).then(|| (known.screened, Arc::clone(&known.catalog)));
+            let (number, catalog) = later.unwrap_or((screened.number, listing.catalog));
+            let reads_alike = known.era == listing.era && known.catalog.reads_like(&catalog);
+            let catalog = if reads_alike { Arc::clone(&known.catalog) } else { catalog };
+            *known = Listing { catalog, screened: number, ..listing };
+            if !reads_alike {
                 self.bell.ring();
             }
         });
@@ -167,10 +184,14 @@ impl Upstream {
     /// Somebody may have approved something, here or in another process.
     pub(crate) fn screen_again(&self) {
         let Some(screened) = self.pins.screen_again() else { return };
-        if !self.role.is_own() && !self.listing.borrow().catalog.diff(&screened.catalog).is_empty() {
-            self.listing.send_modify(|known| {
-                known.catalog = screened.catalog;
-                self.bell.ring();
+        if !self.role.is_own() {
+            self.listing.send_if_modified(|known| {
+                let differs = !known.catalog.diff(&screened.catalog).is_empty();
+                let taken = known.take_screened(screened.number, screened.catalog);
+                if differs && taken {
+                    self.bell.ring();
+                }
+                differs && taken
             });
         }
         self.tell_about_pins(screened.events, screened.cause);
@@ -426,6 +447,21 @@ mod tests {
         let said = RpcError { code, message: "the database is starting".to_owned() };
         let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
         (classify(&trouble.evidence), trouble)
+    }
+
+    #[test]
+    fn b05_an_older_screening_that_is_through_late_does_not_put_old_tools_over_new_ones() {
+        let catalog = |key: &str| {
+            let raw = RawValue::from_string("{}".to_owned()).unwrap();
+            let tool = Item { key: key.to_owned(), hints: ToolHints::default(), raw };
+            Arc::new(Catalog { tools: vec![tool], ..Catalog::default() })
+        };
+        let mut listing = Listing::stored(Some(catalog("stored")), Era::Legacy);
+        assert!(listing.take_screened(2, catalog("new")));
+        assert!(!listing.take_screened(1, catalog("old")), "begun before, through after");
+        assert_eq!(listing.catalog.tools[0].key, "new");
+        assert!(listing.take_screened(3, catalog("approved")));
+        assert_eq!(listing.catalog.tools[0].key, "approved");
     }
 
     #[test]
