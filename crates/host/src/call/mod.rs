@@ -19,7 +19,7 @@ use crate::transport::Listener;
 use crate::upstream::{Answer, Order, Origin, Upstream};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
-use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::isolation::Caller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
@@ -176,13 +176,22 @@ impl Host {
         let (client, shared) = (options.client.clone(), options.shared);
         let principal = client.as_ref().map(Client::principal);
         self.permit(entry, principal, method, params.as_deref())?;
-        let resolved = self.resolve(entry, method, params, tool, options)?;
+        let mut resolved = self.resolve(entry, method, params, tool, options)?;
         let cacheable = self.cacheable(entry, &resolved, principal);
         // Held until there is an answer: whoever asks the same meanwhile waits for it.
         let mut _flight = None;
         if let Some(request) = &cacheable {
-            match self.recall(request, resolved.order.deadline).await {
+            // Waiting for somebody else's answer is part of the call.
+            let limit = resolved.upstream.settings().supervision.timeouts.call;
+            let ours = self.now() + limit;
+            let deadline = resolved.order.deadline.map_or(ours, |theirs| theirs.min(ours));
+            resolved.order.deadline = Some(deadline);
+            match self.recall(request, deadline).await {
                 Recalled::Answer(answer) => return Ok(answer),
+                Recalled::Nothing(_) if self.now() >= deadline => {
+                    let failure = Failure::TimedOut(limit);
+                    return Err(CallError::from_failure(&entry.name, &failure, Fate::NotSent));
+                }
                 Recalled::Nothing(made_for_all) => _flight = made_for_all,
             }
         }

@@ -1,5 +1,5 @@
 //! Answers that were given before. What is found costs nothing and goes nowhere; what is made meanwhile by
-//! somebody else is waited for, within the caller's own time.
+//! somebody else is waited for, within the call's own time.
 
 use super::Resolved;
 use crate::cache::{Flight, Looked, Request};
@@ -62,19 +62,14 @@ impl Host {
     }
 
     /// Looks for an answer, and waits for one that is being made, as long as the caller does.
-    pub(super) async fn recall(&self, request: &Request, deadline: Option<Mono>) -> Recalled<'_> {
+    pub(super) async fn recall(&self, request: &Request, deadline: Mono) -> Recalled<'_> {
         let cache = self.cache();
         match cache.look(request) {
             Looked::Answer(answer) => return Recalled::Answer(answer),
             Looked::Missing { expected: false } => return Recalled::Nothing(None),
             Looked::Missing { expected: true } => {}
         }
-        let patience = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(self.clock().instant(deadline)).await,
-                None => std::future::pending().await,
-            }
-        };
+        let patience = tokio::time::sleep_until(self.clock().instant(deadline));
         let flight = tokio::select! {
             flight = cache.fly(request) => flight,
             () = patience => None,

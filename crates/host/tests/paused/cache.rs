@@ -36,6 +36,25 @@ async fn reads(host: &Host, name: &str) -> Value {
     serde_json::from_str(result.get()).unwrap()
 }
 
+/// C03
+#[tokio::test(start_paused = true)]
+async fn g04_waiting_for_an_answer_that_is_being_made_for_somebody_else_is_part_of_the_call() {
+    let server = Server::new(LinkKind::Process);
+    let host = host(&server).await;
+    server.always(Act::Hang);
+    let leader = tokio::spawn({
+        let host = host.clone();
+        async move { calls(&host, "ann", "read", "x").await }
+    });
+    settle().await;
+    let begun = tokio::time::Instant::now();
+    let error = calls(&host, "ann", "read", "x").await.unwrap_err();
+    assert_eq!((error.code, error.outcome.word()), (Code::Timeout, "not_sent"), "{error}");
+    assert_eq!(begun.elapsed(), Duration::from_secs(300));
+    assert_eq!(leader.await.unwrap().unwrap_err().code, Code::Timeout);
+    assert_eq!(server.executed("x"), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn g04_what_the_operator_vouches_for_is_given_again_if_the_tool_changes_nothing() {
     let server = Server::new(LinkKind::Process);
