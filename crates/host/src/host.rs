@@ -325,10 +325,11 @@ impl Host {
     }
 
     fn ask(&self, server: &str, ask: Ask) -> Result<(), CallError> {
+        self.entry(server)?.instances()?.ask(ask);
+        // Afterwards: an answer that came in between would be given again by a server that is stopped.
         if matches!(ask, Ask::Stop | Ask::Reload) {
             self.inner.cache.forget_server(server);
         }
-        self.entry(server)?.instances()?.ask(ask);
         Ok(())
     }
 
