@@ -4,6 +4,7 @@
 use super::good_for::SaidOfLists;
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Route, Trouble};
+use futures_util::FutureExt;
 use gripfast_core::cache::Freshness;
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
@@ -19,6 +20,7 @@ use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::{List, Page, Tool};
 use gripfast_wire::{Era, Outcome, RawValue, codes};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -84,6 +86,17 @@ impl Upstream {
     /// of its own it has only what its tools say, and which of their arguments it wants in headers.
     pub(super) fn has_to_list(&self, live: &Live) -> bool {
         !self.role.is_own() || self.pins.looks() || wants_headers(live)
+    }
+
+    /// Lists it, or says why not, in the time of a call: each page has a limit of its own, and there may be many.
+    pub(super) async fn list_in_time(&self, live: &Live) -> Result<Listing, Failure> {
+        let within = self.settings().supervision.timeouts.call;
+        let listed = tokio::time::timeout(within, self.list(live));
+        match AssertUnwindSafe(listed).catch_unwind().await {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(_)) => Err(Failure::TimedOut(within)),
+            Err(_) => Err(Failure::Nonsense("its lists could not be read to their end".to_owned())),
+        }
     }
 
     /// Lists everything over `live`, or the tools if that is all that has to be known.

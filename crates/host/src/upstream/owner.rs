@@ -161,7 +161,8 @@ impl Owner {
                     self.upstream.ask(Ask::CauseChanged);
                 }
                 Some(report) = self.tasks.join_next() => {
-                    // A task that was aborted or panicked has no report; the machine's own limits cover it.
+                    // A task that was aborted or panicked has no report. A listing always has one; for the others the
+                    // machine has a limit of its own.
                     if let Ok(report) = report {
                         self.take(report);
                     }
@@ -236,7 +237,7 @@ impl Owner {
                         self.tasks.spawn(async move {
                             // Those who waited for the link have been woken, and go first.
                             tokio::task::yield_now().await;
-                            Report::Listed { epoch, outcome: upstream.list(&live).await }
+                            Report::Listed { epoch, outcome: upstream.list_in_time(&live).await }
                         });
                     }
                     Some(_) => self.upstream.tell(Input::CatalogKnown { epoch }),

@@ -11,6 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
+async fn b05_a_listing_that_does_not_end_is_given_up_after_the_time_of_a_call() {
+    let mut spec = spec();
+    spec.supervision.timeouts.connect = Duration::from_secs(60);
+    spec.supervision.timeouts.call = Duration::from_secs(10);
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote));
+    server.list_within(Some(Duration::from_secs(50)));
+    let begun = tokio::time::Instant::now();
+    add(&host, "it", spec, &server);
+    until(&host, State::Degraded).await;
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    server.list_within(Some(Duration::ZERO));
+    until(&host, State::Ready).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn d05_a_server_that_pauses_has_the_whole_keepalive_timeout_however_short_a_dial_may_be() {
     let mut spec = spec();
     spec.supervision.timeouts.connect = Duration::from_secs(1);
