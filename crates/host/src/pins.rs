@@ -135,8 +135,9 @@ impl Pinboard {
         self.compared_on.store(epoch.number(), Ordering::Release);
     }
 
-    /// The server of the link of epoch `old` has forgotten its session and nothing else: what was compared there holds
-    /// for `new` until the listing that follows. Waiting for that would double the time of every forgotten session.
+    /// The server of the link of epoch `old` has forgotten its session: what was compared there holds for `new` until the
+    /// listing that follows. Waiting for that would double the time of every forgotten session. A remote server that
+    /// was deployed anew looks the same; a tool that it has changed may be called once more before it is held back.
     pub(crate) fn go_on_from(&self, old: Epoch, new: Epoch) {
         let (old, new) = (old.number(), new.number());
         let _ = self.compared_on.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);

@@ -138,7 +138,8 @@ impl Upstream {
     }
 
     /// A server may have come back as another one, so a tool is called only after what the tools say on this link
-    /// was held up against what was approved, however long ago the caller asked. A server that cannot list them at
+    /// was held up against what was approved, however long ago the caller asked. A session that is renewed on its link
+    /// goes on with what was compared in the one before, until it is listed. A server that cannot list them at
     /// present is called all the same: callers see its tools as they were approved.
     async fn still_approved(&self, tool: &str, epoch: Epoch, deadline: Mono) -> Result<(), CallError> {
         if self.pins.are_behind(epoch) {
@@ -203,7 +204,7 @@ impl Upstream {
             tokio::select! {
                 () = turn => {}
                 () = tokio::time::sleep_until(self.clock.instant(until)) => {
-                    return Err(self.waited_in_vain(wait_for, until));
+                    return Err(self.waited_in_vain(wait_for, patience.spent()));
                 }
             }
         }
@@ -213,7 +214,7 @@ impl Upstream {
     /// goes on.
     pub(super) async fn in_passing(&self, patience: &Patience<'_>) -> Result<(), CallError> {
         if self.clock.mono() >= patience.deadline {
-            return Err(self.waited_in_vain(WaitFor::Link, patience.deadline));
+            return Err(self.waited_in_vain(WaitFor::Link, patience.spent()));
         }
         tokio::task::yield_now().await;
         Ok(())
@@ -405,7 +406,7 @@ impl Upstream {
         error.retry_after(refusal.retry_after)
     }
 
-    fn waited_in_vain(&self, wait_for: WaitFor, until: Mono) -> CallError {
+    fn waited_in_vain(&self, wait_for: WaitFor, waited: Duration) -> CallError {
         let name = &*self.name;
         let status = self.with(|machine, now| machine.status(now));
         match wait_for {
@@ -423,13 +424,13 @@ impl Upstream {
                 .hint(format!("`gripfast status {name}` shows the last error"))
             }
             WaitFor::Slot => {
-                let waited = text::duration(self.clock.mono() - until);
+                let waited = text::duration(waited);
                 CallError::new(
                     Code::Overloaded,
                     name,
                     Fate::NotSent,
                     format!(
-                        "upstream `{name}` is busy with {} calls; no slot came free ({waited} over)",
+                        "upstream `{name}` is busy with {} calls; none ended within {waited}, so the call was not sent",
                         status.in_flight
                     ),
                 )
