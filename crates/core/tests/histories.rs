@@ -183,7 +183,7 @@ impl History {
             Step::SecondUp => match world.second() {
                 Some((_, Role::Spare)) => world.spare_up(),
                 Some((_, Role::Replacement)) => {
-                    let ready = world.machine.ready_epoch().is_some();
+                    let ready = world.machine.ready_epoch().is_some() || world.is_renewing();
                     let taken = world.take_over();
                     assert!(ready || !taken, "only a working link is replaced");
                     self.replaced += usize::from(taken);

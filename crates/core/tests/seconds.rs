@@ -6,7 +6,9 @@ use common::*;
 use gripfast_core::event::{Event, ReplaceCause};
 use gripfast_core::supervise::spec::{KeepaliveSpec, RecycleSpec, SupervisionSpec};
 use gripfast_core::supervise::status::{SpareState, State};
-use gripfast_core::supervise::upstream::{Action, Ask, CallEnd, Input, LinkKind, ProbeAnswer, Role};
+use gripfast_core::supervise::upstream::{
+    Action, Admission, Ask, CallEnd, Input, LinkKind, ProbeAnswer, Role,
+};
 
 /// Without probes, which nobody answers here.
 fn quiet() -> SupervisionSpec {
@@ -257,4 +259,21 @@ fn a_child_that_grows_too_large_is_replaced_and_its_memory_is_only_looked_at_whe
     let mut plain = World::ready_with(LinkKind::Process, quiet());
     plain.pass(60 * MIN);
     assert!(!plain.actions.iter().any(|action| matches!(action, Action::Measure { .. })));
+}
+
+#[test]
+fn a_replacement_that_is_ready_while_the_session_is_renewed_takes_over_and_nobody_waits() {
+    let mut world = World::ready(LinkKind::Remote);
+    let straggler = world.go();
+    world.ask(Ask::Reload);
+    world.fail_call(expired());
+    let (renewed, place) = (world.epoch(), world.wait());
+    assert!(world.is_renewing() && world.take_over());
+    assert!(matches!(world.readmit(place), Admission::Go(_)));
+    assert!(!world.status().replacing);
+    let (actions, epoch) = (world.actions.len(), world.epoch());
+    world.tell(Input::RenewalEnded { epoch: renewed, failure: Some(refused()) });
+    assert_eq!((world.actions.len(), world.epoch()), (actions, epoch), "that is of no interest any more");
+    world.end(straggler, CallEnd::Answered);
+    assert!(matches!(world.actions.last(), Some(Action::HangUpRetired { .. })), "the old link is let go");
 }

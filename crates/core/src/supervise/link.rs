@@ -18,8 +18,8 @@ pub(super) enum Link {
     Connecting { epoch: Epoch, give_up_at: Mono, blocked: Option<BlockCause>, parked: bool },
     /// Usable.
     Ready(Ready),
-    /// The link is fine; its session or credential is being replaced.
-    Renewing { epoch: Epoch, renewal: Renewal, probe: Probe, give_up_at: Mono },
+    /// The link is fine; its session or credential is being replaced, which is that `of` the epoch before.
+    Renewing { epoch: Epoch, of: Epoch, renewal: Renewal, probe: Probe, give_up_at: Mono },
     /// Away; the next attempt has a time.
     Waiting { until: Mono },
     /// Away for long, or too often: it tries itself slowly.

@@ -123,6 +123,15 @@ impl World {
             .expect("something was dialed")
     }
 
+    /// Whether a session or credential is being replaced.
+    pub(crate) fn is_renewing(&self) -> bool {
+        let renewal = self.actions.iter().rev().find_map(|action| match action {
+            Action::Renew { epoch, .. } => Some(*epoch),
+            _ => None,
+        });
+        renewal.is_some_and(|epoch| self.machine.awaits(epoch))
+    }
+
     /// The newest second link and what it is for.
     pub(crate) fn second(&self) -> Option<(SecondId, Role)> {
         self.actions.iter().rev().find_map(|action| match action {

@@ -35,8 +35,7 @@ impl Upstream {
         match &self.link {
             Link::Connecting { epoch: dialed, .. } if *dialed == epoch => self.away(now, failure),
             Link::Ready(ready) if ready.epoch == epoch => self.lose_link(now, failure),
-            // The link under a renewal is the one of the epoch before.
-            Link::Renewing { .. } if epoch.next() == self.epoch => self.lose_link(now, failure),
+            Link::Renewing { of, .. } if *of == epoch => self.lose_link(now, failure),
             Link::Draining { .. } if epoch == self.epoch => self.finish_drain(),
             // News of a link that is not the present one.
             Link::Dormant

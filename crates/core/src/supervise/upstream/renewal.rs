@@ -60,10 +60,10 @@ impl Upstream {
     /// Session or credential was refused on the present link: replace it once for everybody.
     fn renew(&mut self, now: Mono, renewal: Renewal) {
         let Link::Ready(ready) = &self.link else { return };
-        let probe = ready.keepalive.probe();
+        let (of, probe) = (ready.epoch, ready.keepalive.probe());
         self.epoch = self.epoch.next();
         let give_up_at = now + self.spec.timeouts.connect;
-        self.link = Link::Renewing { epoch: self.epoch, renewal, probe, give_up_at };
+        self.link = Link::Renewing { epoch: self.epoch, of, renewal, probe, give_up_at };
         self.actions.push_back(Action::Renew { epoch: self.epoch, renewal });
     }
 

@@ -99,11 +99,21 @@ impl Upstream {
             self.second.state,
             Second::Making { id: made, role: Role::Replacement, .. } if made == id
         );
-        let Link::Ready(ready) = &self.link else { return None };
+        let old = match &self.link {
+            Link::Ready(ready) => ready.epoch,
+            // Its session is being renewed meanwhile, for which nobody has to wait any more.
+            Link::Renewing { of, .. } => *of,
+            Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => return None,
+        };
         if !made {
             return None;
         }
-        let old = ready.epoch;
         self.second.state = Second::None;
         self.retire(now.mono, old);
         self.epoch = self.epoch.next();
