@@ -321,7 +321,7 @@ impl Upstream {
     fn report(self: &Arc<Self>, live: &Arc<Live>, failure: &Failure) {
         match failure {
             Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_) | Failure::Busy { .. } => {}
-            Failure::Unreachable(_) | Failure::SessionExpired(_) | Failure::CredentialRefused(_) => {
+            Failure::Unreachable(_) | Failure::SessionExpired(_) => {
                 let answer = ProbeAnswer::Failed(failure.clone());
                 self.tell(Input::ProbeEnded { epoch: live.epoch, answer });
             }
@@ -329,6 +329,8 @@ impl Upstream {
             | Failure::TimedOut(_)
             | Failure::ServerFault(_)
             | Failure::Nonsense(_)
+            // Renewed for one thing that is refused whatever it shows, a session would never come to rest.
+            | Failure::CredentialRefused(_)
             | Failure::Blocked(_) => {
                 let (upstream, live) = (Arc::clone(self), Arc::clone(live));
                 tokio::spawn(async move { upstream.look_after(&live).await });

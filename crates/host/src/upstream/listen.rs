@@ -34,13 +34,16 @@ impl Upstream {
                 | Failure::BeyondScope(_)
                 | Failure::Nonsense(_)
                 | Failure::Busy { .. } => {}
-                failure @ (Failure::Unreachable(_)
-                | Failure::SessionExpired(_)
-                | Failure::CredentialRefused(_)) => {
+                failure @ (Failure::Unreachable(_) | Failure::SessionExpired(_)) => {
                     self.tell(Input::ProbeEnded { epoch, answer: ProbeAnswer::Failed(failure) });
                 }
-                // Gateways cut idle streams; that costs the link only if the server is gone too.
-                Failure::Lost(_) | Failure::TimedOut(_) | Failure::ServerFault(_) | Failure::Blocked(_) => {
+                // Gateways cut idle streams, and some servers let nobody in there; that costs the link, or the
+                // credential, only if the server says the same to a probe.
+                Failure::Lost(_)
+                | Failure::TimedOut(_)
+                | Failure::ServerFault(_)
+                | Failure::CredentialRefused(_)
+                | Failure::Blocked(_) => {
                     let Some(live) = self.live().filter(|live| live.epoch == epoch) else { return };
                     let upstream = Arc::clone(self);
                     tokio::spawn(async move { upstream.look_after(&live).await });

@@ -1,14 +1,18 @@
 //! Resources that somebody follows: asked for once, told to everybody who follows and to nobody else, and
 //! put back whenever the server has a new session.
 
+use crate::meddled::{Fate, Meddled, Meddler};
 use crate::world::*;
 use gripfast::config::Isolation;
-use gripfast::transport::{HttpAnswer, Listener};
+use gripfast::transport::{Dialer, HttpAnswer, Listener, Outgoing, Renewed};
 use gripfast::{
-    CallOptions, Client, ClientKey, Code, Host, State, SubscribeOptions, Subscribed, Subscription,
+    CallOptions, Client, ClientKey, Code, Host, SpawnOptions, State, SubscribeOptions, Subscribed,
+    Subscription,
 };
+use gripfast_core::failure::{Evidence, Observed};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -179,6 +183,49 @@ async fn a_subscription_that_met_a_bad_moment_is_asked_for_again() {
     call(&host, "act", "").await.unwrap();
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!((server.received(SUBSCRIBE), a.heard()), (4, vec!["mem://a".to_owned()]));
+}
+
+/// A server that lets nobody subscribe, whatever they show, once it was told so.
+#[derive(Default)]
+struct NoSubscribers {
+    refuses: AtomicBool,
+    renewals: AtomicU32,
+}
+
+impl Meddler for NoSubscribers {
+    fn meddle(&self, request: &Outgoing) -> Option<Fate> {
+        if request.method != SUBSCRIBE || !self.refuses.load(Ordering::Relaxed) {
+            return None;
+        }
+        let answer = HttpAnswer { status: 401, ..HttpAnswer::default() };
+        let evidence = Evidence::sent(request.during, Observed::Http(answer));
+        Some(Box::pin(std::future::ready(Err(evidence.into()))))
+    }
+
+    fn renew(&self) -> Renewed {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        Renewed::Replaced
+    }
+}
+
+/// B09
+#[tokio::test(start_paused = true)]
+async fn e01_a_subscription_that_is_refused_whatever_is_shown_costs_no_credential_and_no_session() {
+    let (host, server, manners) =
+        (Host::builder().build(), Server::new(LinkKind::Remote), Arc::new(NoSubscribers::default()));
+    let dialer: Arc<dyn Dialer> = Arc::new(Meddled(server.clone(), Arc::clone(&manners)));
+    host.spawn_with("it", spec(), SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() }).unwrap();
+    until(&host, State::Ready).await;
+    let (_kept, a) = subscribe(&host, "mem://a").await;
+    manners.refuses.store(true, Ordering::Relaxed);
+    server.forget_session();
+    call(&host, "act", "").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((manners.renewals.load(Ordering::Relaxed), server.received("initialize")), (0, 2));
+    assert_eq!(host.status_of("it").unwrap().supervision.state, State::Ready);
+    manners.refuses.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(a.heard(), ["mem://a"], "it was tried again");
 }
 
 #[tokio::test(start_paused = true)]
