@@ -69,7 +69,7 @@ pub(crate) struct AnswerCache {
 
 struct Kept {
     cache: Cache<Answer>,
-    /// As many as there are servers.
+    /// As many as there ever were servers.
     by_server: BTreeMap<String, Server>,
 }
 

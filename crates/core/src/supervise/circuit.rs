@@ -100,7 +100,7 @@ impl Circuit {
         matches!(self.position, Position::OnTrial { trial, .. } if trial == call)
     }
 
-    /// A call failed in a way that counts. `trial` says whether it held the trial's place.
+    /// A call failed in a way that counts; it may have held the trial's place.
     /// Answers whether this opened the circuit.
     pub fn failed(&mut self, now: Mono, call: u64) -> bool {
         match self.position {

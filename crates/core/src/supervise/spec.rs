@@ -124,7 +124,7 @@ impl Default for RestartSpec {
 pub struct TimeoutSpec {
     /// Dialing or spawning, with the handshake.
     pub connect: Duration,
-    /// One call, from being written to being answered. The absolute cap: progress does not extend it.
+    /// One call, with all its waits and attempts. The absolute cap: progress does not extend it.
     pub call: Duration,
     /// Silence between two progress notifications of one call; counts from the first one.
     pub progress: Duration,

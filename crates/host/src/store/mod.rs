@@ -1,5 +1,5 @@
-//! What outlives a run: catalogs, verdicts about eras and about the separation of clients; later tokens, pins, budgets. One small trait, so
-//! that a directory on disk, memory and a shared engine look alike.
+//! What outlives a run: catalogs, pins, verdicts about eras and about the separation of clients. One small trait, so that
+//! a directory on disk, memory and a shared engine look alike.
 //!
 //! A store that cannot be used is said aloud and done without; it never stops anything.
 

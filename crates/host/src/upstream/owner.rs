@@ -59,7 +59,8 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Gives it up. Ends when nothing of it is left.
+    /// Gives it up. Ends when its task is over and the link that it was opening is closed. A child that is being started
+    /// at that moment, and a link that was opened and is being listed, are not waited for.
     pub(super) fn give_up(self) -> impl Future<Output = ()> + Send + 'static {
         self.task.abort();
         async move {
