@@ -37,7 +37,7 @@ impl<'a> Said<'a> {
 
     /// The digest of the arguments, as they are spelled.
     pub(crate) fn digest(&self) -> Option<Digest> {
-        let made = || self.arguments().map(|arguments| Digest::of(arguments.get().as_bytes()));
+        let made = || Some(Digest::of(self.members()?.spelling("arguments")?.as_bytes()));
         *self.digest.get_or_init(made)
     }
 }

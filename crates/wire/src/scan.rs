@@ -62,10 +62,16 @@ pub(crate) fn each_known_member<'a>(
         if rest.starts_with('}') {
             return Some(());
         }
-        let (key, behind) = rest.split_at_checked(length_of(rest))?;
+        let quoted = end_of_text(rest.as_bytes(), 0);
+        let (key, behind) = rest.split_at_checked(quoted.end)?;
+        let key = if quoted.has_escapes {
+            raw::unquoted(key)?
+        } else {
+            key.strip_prefix('"')?.strip_suffix('"')?.into()
+        };
         rest = behind.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
         let (value, behind) = rest.split_at_checked(length_of(rest))?;
-        member(raw::unquoted(key)?, value);
+        member(key, value);
         rest = behind.trim_ascii_start();
         rest = rest.strip_prefix(',').unwrap_or(rest);
     }
@@ -77,7 +83,7 @@ fn length_of(text: &str) -> usize {
     let (mut at, mut depth) = (0, 0);
     while let Some(byte) = bytes.get(at) {
         match byte {
-            b'"' => at = end_of_text(bytes, at),
+            b'"' => at = end_of_text(bytes, at).end,
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
             // What is around the value ends with it.
             b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return at,
@@ -94,17 +100,29 @@ fn length_of(text: &str) -> usize {
     bytes.len()
 }
 
-/// Where the text ends whose opening quote is at `from`.
-fn end_of_text(bytes: &[u8], from: usize) -> usize {
-    let mut at = from + 1;
-    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if bytes[at] == b'"' {
-            return at + 1;
+/// What is to be known of a quoted text.
+struct Quoted {
+    /// Where it ends, behind its closing quote.
+    end: usize,
+    has_escapes: bool,
+}
+
+/// The text whose opening quote is at `from`.
+fn end_of_text(bytes: &[u8], from: usize) -> Quoted {
+    /// Most texts are over before it pays to search for their end.
+    const NEAR: usize = 16;
+    let (mut at, mut has_escapes) = (from + 1, false);
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let (near, far) = rest.split_at(rest.len().min(NEAR));
+        let found = near.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+        let found = found.or_else(|| Some(near.len() + memchr::memchr2(b'"', b'\\', far)?));
+        match found {
+            None => return Quoted { end: bytes.len(), has_escapes },
+            Some(found) if rest[found] == b'"' => return Quoted { end: at + found + 1, has_escapes },
+            Some(found) => (at, has_escapes) = (at + found + 2, true),
         }
-        at += 2;
     }
-    bytes.len()
 }
 
 /// Calls `member` for each member that is whole, of an object that may break off anywhere. Answers with the key

@@ -469,8 +469,8 @@ fn deciding<'a>(params: Option<&'a RawValue>, name: &'static str) -> Result<(Obj
     let missing = || Fault::invalid(format!("`params` needs `{name}`"));
     let params = params.ok_or_else(missing)?;
     let object = Object::parse(params).map_err(|error| Fault::invalid(error.to_string()))?;
-    let value = object.get_deciding(name).map_err(|error| Fault::invalid(error.to_string()))?;
-    let text = value.and_then(|_| object.text(name)).ok_or_else(missing)?.into_owned();
+    let text = object.text_deciding(name).map_err(|error| Fault::invalid(error.to_string()))?;
+    let text = text.ok_or_else(missing)?.into_owned();
     Ok((object, text))
 }
 

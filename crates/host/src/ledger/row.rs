@@ -38,9 +38,12 @@ impl<'w> OpenRow<'w> {
         if let Some(digest) = said.digest() {
             entry.digest(digest);
         }
-        match (writer.keeps(), said.arguments()) {
-            (Keeps::Arguments, Some(arguments)) => entry.arguments(arguments),
-            (Keeps::Nothing | Keeps::Digest, _) | (Keeps::Arguments, None) => {}
+        let arguments = match writer.keeps() {
+            Keeps::Arguments => said.arguments(),
+            Keeps::Nothing | Keeps::Digest => None,
+        };
+        if let Some(arguments) = arguments {
+            entry.arguments(arguments);
         }
         let open = Open { entry, begun, fate: None, seat: None, attempts: 0, replays: 0 };
         Self(Some((writer, Mutex::new(open))))

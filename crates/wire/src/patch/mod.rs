@@ -77,7 +77,8 @@ impl<'a> Object<'a> {
         self.spelling(key).is_some()
     }
 
-    fn spelling(&self, key: &str) -> Option<&'a str> {
+    /// How the value of `key` is spelled, for those who need not know what it is.
+    pub fn spelling(&self, key: &str) -> Option<&'a str> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
@@ -85,9 +86,18 @@ impl<'a> Object<'a> {
     /// such as `Name` next to `name`, because a server that ignores letter case would act on the one we did
     /// not look at.
     pub fn get_deciding(&self, key: &'static str) -> Result<Option<&'a RawValue>, NotAnObject> {
+        self.has_no_look_alike(key).map(|()| self.get(key))
+    }
+
+    /// The decoded text of a key that something is decided on, when it is a string.
+    pub fn text_deciding(&self, key: &'static str) -> Result<Option<Cow<'a, str>>, NotAnObject> {
+        self.has_no_look_alike(key).map(|()| self.text(key))
+    }
+
+    fn has_no_look_alike(&self, key: &'static str) -> Result<(), NotAnObject> {
         match self.members.iter().find(|(name, _)| looks_like(name, key)) {
             Some((name, _)) => Err(NotAnObject::LookAlikeKey(name.to_string(), key)),
-            None => Ok(self.get(key)),
+            None => Ok(()),
         }
     }
 
@@ -371,6 +381,7 @@ mod tests {
             [r#"{"taskId":1,"taskid":2}"#, r#"{"TASKID":2}"#, r#"{"ta\u017fkId":1}"#, r#"{"tas\u212aId":1}"#]
         {
             assert!(look(evil).is_err(), "{evil}");
+            assert!(Object::parse_slice(evil.as_bytes()).unwrap().text_deciding("taskId").is_err(), "{evil}");
         }
     }
 
