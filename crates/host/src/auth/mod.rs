@@ -32,6 +32,7 @@ use ::http::HeaderValue;
 use gripfast_core::credential::{Due, Lifetime};
 use gripfast_core::failure::Observed;
 use gripfast_core::time::Mono;
+use record::Record;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
@@ -73,6 +74,10 @@ struct State {
     held: Option<Held>,
     /// What the vault looked like when it was last read; `None` before that.
     seen: Option<Option<Stamp>>,
+    /// Whom it is for.
+    resource: Option<String>,
+    /// A login that could not be written to the vault: only this process has it.
+    unsaved: Option<Unsaved>,
     /// What a server has refused last.
     refused: Option<Refused>,
     /// What the vault looked like when its refresh token was refused for good.
@@ -86,6 +91,12 @@ struct State {
 struct Held {
     shown: HeaderValue,
     lifetime: Lifetime,
+}
+
+struct Unsaved {
+    record: Record,
+    /// What the vault looked like then. Who has written since knows better: a login, a logout, another process.
+    over: Option<Stamp>,
 }
 
 #[derive(Clone)]

@@ -71,7 +71,12 @@ impl<'a> Provider<'a> {
 
     /// Whether the record is about the server at this address: a variable in the address may have changed.
     pub(super) fn owns(&self, record: &Record) -> bool {
-        record.resource == self.url.as_str()
+        self.is_at(&record.resource)
+    }
+
+    /// Whether this is the address of the server.
+    pub(super) fn is_at(&self, resource: &str) -> bool {
+        resource == self.url.as_str()
     }
 
     /// Whether tokens are to be had without a person.

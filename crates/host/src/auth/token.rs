@@ -2,8 +2,8 @@
 
 use super::oauth::{Provider, Trouble};
 use super::record::Record;
-use super::vault::{Kept, Vault};
-use super::{Asked, Credential, LEASED_WITHIN, Refused, Source, held, unavailable};
+use super::vault::{Kept, Stamp, Vault};
+use super::{Asked, Credential, LEASED_WITHIN, Refused, Source, Unsaved, held, unavailable};
 use crate::transport::Renewed;
 use gripfast_core::credential::adopts;
 use gripfast_core::failure::Observed;
@@ -19,7 +19,7 @@ impl Credential {
         let lease = vault.lease(LEASED_WITHIN).await;
         let _lease =
             lease.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
-        let (kept, stamp) = vault.load().await;
+        let (kept, stamp) = self.load(vault).await;
         self.state().seen = Some(stamp.clone());
         let provider = Provider::of(asked_of).await.map_err(Observed::BadConfig)?;
         let (stored, unread) = match kept {
@@ -54,11 +54,7 @@ impl Credential {
         match outcome {
             Ok(mut record) => {
                 record.received_at = self.clock.now().wall.since_epoch().as_secs();
-                // Good for this process at least; the next one will need a login if it cannot be kept.
-                if let Err(error) = vault.save(&record).await {
-                    tracing::warn!(%error, "the renewed login could not be kept");
-                }
-                self.state().seen = Some(vault.stamp().await);
+                self.keep(vault, &record).await;
                 self.hold(&record)?;
                 Ok(Renewed::Replaced)
             }
@@ -71,6 +67,36 @@ impl Credential {
         }
     }
 
+    /// What the vault holds, or would if it could be written: then it is tried again. To be called by whoever has the
+    /// lease.
+    async fn load(&self, vault: &Vault) -> (Kept, Option<Stamp>) {
+        let (kept, stamp) = vault.load().await;
+        let Some(unsaved) = self.unsaved_over(stamp.as_ref()) else { return (kept, stamp) };
+        let stamp = self.keep(vault, &unsaved).await;
+        (Kept::Login(unsaved), stamp)
+    }
+
+    /// The login that could not be written, unless somebody else has written since.
+    fn unsaved_over(&self, stamp: Option<&Stamp>) -> Option<Record> {
+        let mut state = self.state();
+        state.unsaved.take_if(|unsaved| unsaved.over.as_ref() != stamp);
+        state.unsaved.as_ref().map(|unsaved| unsaved.record.clone())
+    }
+
+    /// Writes a login to the vault. One that cannot be written stays with this process: its refresh token may be the only
+    /// one that is good.
+    async fn keep(&self, vault: &Vault, record: &Record) -> Option<Stamp> {
+        let saved = vault.save(record).await;
+        if let Err(error) = &saved {
+            tracing::warn!(%error, "a renewed login cannot be written; this process goes on with it, and tries again");
+        }
+        let stamp = vault.stamp().await;
+        let mut state = self.state();
+        state.seen = Some(stamp.clone());
+        state.unsaved = saved.is_err().then(|| Unsaved { record: record.clone(), over: stamp.clone() });
+        stamp
+    }
+
     /// Takes what the vault holds.
     pub(super) async fn read(&self, asked_of: &Asked, vault: &Vault) {
         let (mut kept, mut stamp) = vault.load().await;
@@ -80,9 +106,12 @@ impl Credential {
             }
             (kept, stamp) = vault.load().await;
         }
+        let Ok(provider) = Provider::of(asked_of).await else { return };
+        if self.unsaved_over(stamp.as_ref()).is_some() {
+            return self.hold_on(&provider);
+        }
         let changed = self.state().seen.as_ref() != Some(&stamp);
         self.state().seen = Some(stamp);
-        let Ok(provider) = Provider::of(asked_of).await else { return };
         // Its key may have come back since.
         let missing = self.state().held.is_none();
         match kept.login().filter(|record| provider.owns(record)) {
@@ -95,8 +124,17 @@ impl Credential {
         }
     }
 
+    /// Stays with what is held, which is newer than what the vault has, if it is for this address.
+    fn hold_on(&self, provider: &Provider<'_>) {
+        let mut state = self.state();
+        if !state.resource.as_deref().is_some_and(|resource| provider.is_at(resource)) {
+            state.held = None;
+        }
+    }
+
     fn hold(&self, record: &Record) -> Result<(), Observed> {
         let mut state = self.state();
+        state.resource = Some(record.resource.clone());
         state.held = match &record.access_token {
             Some(token) => Some(held(&bearer(token), record.lifetime())?),
             None => None,

@@ -269,6 +269,33 @@ async fn e02_a_shutdown_waits_for_a_refresh_that_is_on_its_way() {
     assert_ne!(std::fs::read(stage.kept()).unwrap(), before, "the new tokens are kept");
 }
 
+/// E02
+#[tokio::test]
+async fn e02_a_rotated_refresh_token_that_cannot_be_written_is_used_and_written_when_it_can_be() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    // Nothing can be sealed while there is no taking turns about the key.
+    let turns = stage.kept().with_file_name("key.lock");
+    std::fs::remove_file(&turns).unwrap();
+    std::fs::create_dir(&turns).unwrap();
+    for _ in 0..2 {
+        stage.authority.end_tokens();
+        call(&host).await.unwrap();
+    }
+    host.reconnect(NAME).unwrap();
+    call(&host).await.unwrap();
+    std::fs::remove_dir(&turns).unwrap();
+    stage.authority.end_tokens();
+    call(&host).await.unwrap();
+    call(&stage.host()).await.unwrap();
+    let counts = stage.authority.counts();
+    assert_eq!(
+        (counts.refreshes, counts.thefts),
+        (3, 0),
+        "no token is spent twice, and the last one is kept"
+    );
+}
+
 /// As if the login was nearly an hour ago.
 fn about_to_end(stage: &Stage) {
     std::fs::write(stage.kept(), stage.authority.unsealed_login(3545)).unwrap();
