@@ -2,9 +2,9 @@
 
 use super::private;
 use crate::transport::BoxFuture;
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Gives one of all who share a login the right to replace it.
@@ -55,7 +55,9 @@ impl Leases for FileLeases {
     fn acquire(&self, login: &str, within: Duration) -> BoxFuture<'_, io::Result<Lease>> {
         let path = self.directory.join(format!("{login}.lock"));
         Box::pin(async move {
-            let file = private::blocking(move || private::open(&path)).await??;
+            let Some(file) = private::blocking(move || lock_at(&path)).await?? else {
+                return Ok(Lease(None));
+            };
             let trying = async {
                 loop {
                     match file.try_lock() {
@@ -71,6 +73,19 @@ impl Leases for FileLeases {
             }
             Ok(Lease::of(file))
         })
+    }
+}
+
+/// The file to lock. There is none where nothing can be written: then a login can be used, and nobody takes turns.
+fn lock_at(path: &Path) -> io::Result<Option<File>> {
+    private::open(path).map(Some).or_else(|error| without_writing(path, error))
+}
+
+/// Somebody else may be able to write there, and has made the file then: it can be locked all the same.
+fn without_writing(path: &Path, error: io::Error) -> io::Result<Option<File>> {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Ok(File::open(path).ok()),
+        _ => Err(error),
     }
 }
 
@@ -97,5 +112,20 @@ mod tests {
         other.acquire("wiki", Duration::from_secs(1)).await.unwrap();
         drop(first);
         other.acquire("notes", Duration::from_secs(1)).await.unwrap();
+    }
+
+    #[test]
+    fn e02_where_nothing_can_be_written_a_lock_that_is_there_is_taken_and_one_that_is_not_is_done_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let (there, missing) = (dir.path().join("notes.lock"), dir.path().join("wiki.lock"));
+        std::fs::write(&there, "").unwrap();
+        for kind in [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied] {
+            let found = without_writing(&there, kind.into()).unwrap().expect("it is there");
+            found.try_lock().unwrap();
+            assert!(without_writing(&missing, kind.into()).unwrap().is_none());
+        }
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::Other] {
+            assert!(without_writing(&there, kind.into()).is_err(), "this passes: {kind}");
+        }
     }
 }

@@ -16,12 +16,17 @@ impl Credential {
         vault: &Vault,
         refused: Option<Refused>,
     ) -> Result<Renewed, Observed> {
-        let lease = vault.lease(LEASED_WITHIN).await;
-        let _lease =
-            lease.map_err(|error| unavailable(&format!("the stored login cannot be locked: {error}")))?;
+        let provider = Provider::of(asked_of).await.map_err(Observed::BadConfig)?;
+        let _lease = match vault.lease(LEASED_WITHIN).await {
+            Ok(lease) => Some(lease),
+            // Its tokens cost no other process theirs.
+            Err(_) if provider.by_itself() => None,
+            Err(error) => {
+                return Err(unavailable(&format!("the stored login cannot be locked: {error}")));
+            }
+        };
         let (kept, stamp) = self.load(vault).await;
         self.state().seen = Some(stamp.clone());
-        let provider = Provider::of(asked_of).await.map_err(Observed::BadConfig)?;
         let (stored, unread) = match kept {
             Kept::Nothing => (None, Trouble::NeedsPerson("nobody has logged in".to_owned())),
             Kept::Lost(why) => (None, Trouble::NeedsPerson(why)),

@@ -18,6 +18,21 @@ async fn e04_a_client_with_a_secret_of_its_own_gets_its_tokens_again_and_again()
     }
 }
 
+/// A state directory that cannot be written is done without.
+#[tokio::test]
+async fn e04_a_client_with_a_secret_of_its_own_needs_no_place_to_keep_its_tokens() {
+    let stage = Stage::with(Manners::default()).await;
+    stage.keep_nothing();
+    let host = stage.host_of(robot(&stage, ROBOT_SECRET));
+    for tokens in 1..=3 {
+        call(&host).await.unwrap();
+        host.reconnect(NAME).unwrap();
+        call(&host).await.unwrap();
+        assert_eq!(stage.authority.counts().by_secret, tokens, "a new link needs no new token");
+        stage.authority.end_tokens();
+    }
+}
+
 #[tokio::test]
 async fn e04_a_bearer_token_in_a_file_is_read_again_when_it_is_refused() {
     // Anybody's token will do for whoever finds it in a file.

@@ -66,6 +66,11 @@ impl Stage {
         host
     }
 
+    /// From now on no login can be kept, whoever asks for it: there is a file where their directory should be.
+    pub(crate) fn keep_nothing(&self) {
+        std::fs::write(self.state.path().join("logins"), "").unwrap();
+    }
+
     /// Everything that is kept about logins.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let logins = std::fs::read_dir(self.state.path().join("logins")).unwrap();
