@@ -112,7 +112,8 @@ impl Credential {
             (kept, stamp) = vault.load().await;
         }
         let Ok(provider) = Provider::of(asked_of).await else { return };
-        if self.unsaved_over(stamp.as_ref()).is_some() {
+        // It is looked at again when it can be opened.
+        if matches!(kept, Kept::Away(_)) || self.unsaved_over(stamp.as_ref()).is_some() {
             return self.hold_on(&provider);
         }
         let changed = self.state().seen.as_ref() != Some(&stamp);
@@ -129,7 +130,8 @@ impl Credential {
         }
     }
 
-    /// Stays with what is held, which is newer than what the vault has, if it is for this address.
+    /// Stays with what is held, which is newer than what the vault has or all that is to be had, if it is for this
+    /// address.
     fn hold_on(&self, provider: &Provider<'_>) {
         let mut state = self.state();
         if !state.resource.as_deref().is_some_and(|resource| provider.is_at(resource)) {

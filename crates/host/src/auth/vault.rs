@@ -148,7 +148,7 @@ impl Vault {
             }
         };
         let read = private::blocking(move || (stamp_of(&file), std::fs::read(&file))).await;
-        let Ok((stamp, read)) = read else { return (Kept::Nothing, None) };
+        let (stamp, read) = read.unwrap_or_else(|error| (None, Err(error)));
         let kept = match read {
             Ok(bytes) => self.understand(&bytes, key).await,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::Nothing,

@@ -296,6 +296,19 @@ async fn e02_a_rotated_refresh_token_that_cannot_be_written_is_used_and_written_
     );
 }
 
+/// E02
+#[tokio::test]
+async fn e02_a_login_that_cannot_be_opened_for_now_costs_no_token_that_is_held() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    let refused = stage.authority.counts().refused;
+    std::fs::write(stage.kept().with_file_name("key"), "this is no key").unwrap();
+    host.reconnect(NAME).unwrap();
+    call(&host).await.unwrap();
+    let counts = stage.authority.counts();
+    assert_eq!((counts.refused, counts.refreshes), (refused, 0));
+}
+
 /// As if the login was nearly an hour ago.
 fn about_to_end(stage: &Stage) {
     std::fs::write(stage.kept(), stage.authority.unsealed_login(3545)).unwrap();
