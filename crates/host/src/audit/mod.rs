@@ -48,8 +48,8 @@ impl AuditKeeps {
 pub struct AuditOptions {
     /// What is kept of a request.
     pub keeps: AuditKeeps,
-    /// Bytes that the logs of all processes in one state directory take at the most. The oldest file is thrown
-    /// away when they are full.
+    /// Bytes that the logs of all processes in one state directory take at the most. The oldest file that
+    /// nobody writes to is thrown away when they are full.
     pub size: u64,
     /// Whether requests are refused while they cannot be written down.
     pub fail_closed: bool,

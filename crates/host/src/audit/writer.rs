@@ -6,7 +6,7 @@
 
 use super::{AuditKeeps, AuditStatus};
 use crate::private;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -273,11 +273,14 @@ impl Files {
         );
         let path = self.directory.join(name);
         let file = private::options().create_new(true).append(true).open(&path)?;
+        // Tells other processes that it is written to. Where there are no locks it goes without.
+        let _ = file.try_lock();
         self.make_room(&path)?;
         Ok((path, file, 0))
     }
 
-    /// Throws the oldest files away until there is room for one more part.
+    /// Throws the oldest files away until there is room for one more part. Those that another process writes to stay,
+    /// however old: one that has little to say keeps its file for long.
     fn make_room(&self, current: &Path) -> io::Result<()> {
         let mut files: Vec<(PathBuf, u64)> = Vec::new();
         for file in fs::read_dir(&self.directory)? {
@@ -294,12 +297,20 @@ impl Files {
             if total <= room {
                 break;
             }
+            if is_written_to(&path) {
+                continue;
+            }
             // Another process may have been faster.
             let _ = fs::remove_file(path);
             total -= size;
         }
         Ok(())
     }
+}
+
+fn is_written_to(path: &Path) -> bool {
+    let locked = File::open(path).map(|file| file.try_lock());
+    matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
@@ -312,6 +323,25 @@ mod tests {
 
     fn kept(directory: &Path) -> u64 {
         fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn g05_a_busy_process_does_not_throw_away_what_a_quiet_one_is_writing_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let [mut quiet, mut busy] = [(); 2].map(|()| files(directory.path(), 8_000));
+        quiet.append(0, b"first\n").unwrap();
+        for number in 1..400 {
+            busy.append(number, &[b'x'; 100]).unwrap();
+        }
+        quiet.append(400, b"second\n").unwrap();
+        let (path, ..) = quiet.current.as_ref().unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "first\nsecond\n");
+        drop(quiet);
+        for number in 400..800 {
+            busy.append(number, &[b'x'; 100]).unwrap();
+        }
+        let oldest = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).min();
+        assert!(oldest.unwrap().to_str().unwrap() > "0000000000399", "what nobody writes to makes room");
     }
 
     #[test]
