@@ -227,7 +227,13 @@ async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>, hear
     loop {
         match lines.next().await {
             Line::Whole(line) | Line::TooLong { beginning: line, .. } => ring.push(&line),
-            Line::End => return,
+            Line::End { rest } => {
+                // Last words often have no line break.
+                if !rest.is_empty() {
+                    ring.push(&rest);
+                }
+                return;
+            }
         }
     }
 }
@@ -338,7 +344,8 @@ impl Reader {
                     Addressee::Nobody => self.skip(&beginning).await,
                     Addressee::Unknown => return Some(self.max_message),
                 },
-                Line::End => return None,
+                // Half a message is worth nothing.
+                Line::End { .. } => return None,
             }
         }
     }
@@ -390,8 +397,14 @@ struct Lines<R> {
 
 enum Line {
     Whole(Vec<u8>),
-    TooLong { beginning: Vec<u8>, end: Vec<u8> },
-    End,
+    TooLong {
+        beginning: Vec<u8>,
+        end: Vec<u8>,
+    },
+    /// The end, and what there is of a line before it: no more than the beginning of one that is too long.
+    End {
+        rest: Vec<u8>,
+    },
 }
 
 /// What is kept of both ends of an overlong line.
@@ -410,8 +423,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         loop {
             let chunk = match self.reader.fill_buf().await {
                 Ok(chunk) if !chunk.is_empty() => chunk,
-                // The end, with or without half a line before it, which is worth nothing.
-                Ok(_) | Err(_) => return Line::End,
+                Ok(_) | Err(_) => return Line::End { rest: line },
             };
             self.heard.again();
             let (taken, complete) = match memchr::memchr(b'\n', chunk) {
@@ -453,6 +465,17 @@ fn last(bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// F03
+    #[tokio::test]
+    async fn f03_last_words_without_a_line_break_are_kept() {
+        let ring = Arc::new(StderrRing::default());
+        keep_stderr(b"starting\nno API key".as_slice(), Arc::clone(&ring), Arc::default()).await;
+        assert_eq!(ring.last(5), ["starting", "no API key"]);
+        let endless = [b'x'; 3 * StderrRing::LINE_BYTES];
+        keep_stderr(endless.as_slice(), Arc::clone(&ring), Arc::default()).await;
+        assert_eq!(ring.last(1)[0].len(), StderrRing::LINE_BYTES);
+    }
 
     #[cfg(unix)]
     #[tokio::test]
@@ -507,13 +530,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g07_an_overlong_line_is_cut_and_half_a_line_at_the_end_is_dropped() {
+    async fn g07_an_overlong_line_is_cut_and_half_a_line_at_the_end_is_told_from_a_line() {
         let text = [b"short\n".as_slice(), &vec![b'x'; 5000], b"\nnext\nhalf"].concat();
         let mut lines = Lines::new(text.as_slice(), StderrRing::LINE_BYTES, Arc::default());
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"short"));
         let Line::TooLong { beginning, end } = lines.next().await else { panic!("it is too long") };
         assert_eq!((beginning.len(), end.len()), (StderrRing::LINE_BYTES, KEPT_END));
         assert!(matches!(lines.next().await, Line::Whole(line) if line == b"next"));
-        assert!(matches!(lines.next().await, Line::End));
+        assert!(matches!(lines.next().await, Line::End { rest } if rest == b"half"));
     }
 }
