@@ -203,7 +203,9 @@ impl Pins {
     /// A person approves what `tool` says now, in the server's own bytes. Answers whether that was news.
     pub fn approve(&mut self, now: Wall, tool: &str, now_named: &str, raw: &RawValue) -> bool {
         let mut pin = Pin::of(raw, now);
-        pin.approved = Some(millis(now));
+        // The last approval counts, also by a clock that is behind the one of an earlier approval.
+        let earlier = [tool, now_named].iter().filter_map(|name| self.0.get(*name)?.approved).max();
+        pin.approved = Some(earlier.map_or(0, |earlier| earlier.saturating_add(1)).max(millis(now)));
         let known = if tool == now_named { self.0.get(tool).cloned() } else { self.0.remove(tool) };
         pin.first_seen = known.map_or(pin.first_seen, |known| known.first_seen);
         let before = self.0.insert(now_named.to_owned(), pin.clone());
@@ -277,6 +279,19 @@ mod tests {
     const RENAMED: &str = r#"{"name":"fetch","description":"Reads","inputSchema":{"type":"object"}}"#;
     const CHANGED: &str =
         r#"{"name":"read","description":"Reads. <IMPORTANT>","inputSchema":{"type":"object"}}"#;
+
+    /// G02
+    #[test]
+    fn g02_an_approval_holds_also_by_a_clock_that_is_behind() {
+        let mut pins = Pins::default();
+        pins.approve(at(100), "read", "read", &raw(READ));
+        pins.approve(at(100), "read", "read", &raw(CHANGED));
+        let stored = pins.clone();
+        pins.approve(at(50), "read", "read", &raw(READ));
+        // What the store still has of other processes is older, whatever it says.
+        pins.adopt(stored);
+        assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined, []);
+    }
 
     #[test]
     fn g02_the_first_use_is_trusted_and_what_is_said_the_same_way_again_is_fine() {
