@@ -61,7 +61,10 @@ pub struct Call<'a> {
 /// Calls that were reserved and have to be settled.
 #[derive(Debug)]
 #[must_use = "a reservation that is never settled counts as a call in flight for ever"]
-pub struct Reservation(Vec<(Key, Mono)>);
+pub struct Reservation {
+    generation: u64,
+    made: Vec<(Key, Mono)>,
+}
 
 /// A budget that is spent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +114,8 @@ pub enum Spending {
 pub struct Budgets {
     specs: Vec<BudgetSpec>,
     counters: BTreeMap<Key, Counter>,
+    /// How often they were replaced by others.
+    generation: u64,
 }
 
 /// The number of the budget, and what it tells apart.
@@ -140,7 +145,12 @@ impl Budgets {
 
     /// Budgets that nothing was spent of.
     pub fn new(specs: Vec<BudgetSpec>) -> Self {
-        Self { specs, counters: BTreeMap::new() }
+        Self { specs, counters: BTreeMap::new(), generation: 0 }
+    }
+
+    /// Replaces all budgets. What was spent is forgotten, and calls under way count nowhere any more.
+    pub fn replace(&mut self, specs: Vec<BudgetSpec>) {
+        *self = Self { generation: self.generation + 1, ..Self::new(specs) };
     }
 
     /// Reserves a call in every budget that it concerns, or in none.
@@ -171,12 +181,16 @@ impl Budgets {
                 counter.calls.push_back(now);
             }
         }
-        Ok(Reservation(keys.into_iter().map(|key| (key, now)).collect()))
+        let made = keys.into_iter().map(|key| (key, now)).collect();
+        Ok(Reservation { generation: self.generation, made })
     }
 
     /// A reserved call has ended.
     pub fn settle(&mut self, reservation: Reservation, spending: Spending) {
-        for (key, made_at) in reservation.0 {
+        if reservation.generation != self.generation {
+            return;
+        }
+        for (key, made_at) in reservation.made {
             let Some(counter) = self.counters.get_mut(&key) else { continue };
             counter.in_flight = counter.in_flight.saturating_sub(1);
             let at = counter.calls.iter().rposition(|at| *at == made_at);
@@ -389,6 +403,19 @@ mod tests {
             assert_eq!(budgets.reserve(at(1), by("a")).unwrap_err().budget, "narrow");
         }
         assert_eq!(budgets.usage(at(1)).iter().map(|spent| spent.calls).collect::<Vec<_>>(), [1, 1]);
+    }
+
+    #[test]
+    fn g03_a_call_that_was_under_way_when_budgets_were_replaced_makes_no_room_in_the_new_ones() {
+        let one_at_a_time = || vec![spec(None, Some(1))];
+        let mut budgets = Budgets::new(one_at_a_time());
+        let old = budgets.reserve(at(0), by("a")).unwrap();
+        budgets.replace(one_at_a_time());
+        let present = budgets.reserve(at(1), by("a")).unwrap();
+        budgets.settle(old, Spending::Spent);
+        assert!(budgets.reserve(at(2), by("a")).is_err());
+        budgets.settle(present, Spending::Spent);
+        assert!(budgets.reserve(at(2), by("a")).is_ok());
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Host {
     pub fn set_budgets(&self, specs: Vec<BudgetSpec>) {
         let purse = self.purse();
         let has_any = !specs.is_empty();
-        *purse.lock() = Budgets::new(specs);
+        purse.lock().replace(specs);
         purse.has_any.store(has_any, Ordering::Release);
     }
 }
