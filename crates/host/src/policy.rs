@@ -111,6 +111,16 @@ impl Audience {
         &self.places
     }
 
+    /// Whether the same lists, and not those of another config in the same places, are about both.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let of_same_config = match (&self.all, &other.all) {
+            (Some(these), Some(those)) => Arc::ptr_eq(these, those),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        of_same_config && self.places == other.places
+    }
+
     fn lists(&self) -> impl Iterator<Item = (Whose<'_>, &Policy)> {
         let all = self.all.as_deref();
         self.places.iter().filter_map(move |at| {

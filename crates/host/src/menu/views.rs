@@ -19,6 +19,8 @@ pub(super) struct Views(Mutex<BTreeMap<Vec<usize>, View>>);
 struct View {
     /// The revision of the menu that it was cut out of.
     of: u64,
+    /// Whose it is. A view that was cut while the lists were replaced is not one of the new lists.
+    audience: Audience,
     served: Arc<Served>,
 }
 
@@ -42,7 +44,7 @@ impl Host {
 impl Kitchen {
     fn view(&self, menu: &Served, audience: &Audience) -> Arc<Served> {
         let mut views = self.views.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = views.get(audience.places());
+        let before = views.get(audience.places()).filter(|view| view.audience.is(audience));
         if let Some(view) = before.filter(|view| view.of == menu.revision) {
             return Arc::clone(&view.served);
         }
@@ -57,7 +59,8 @@ impl Kitchen {
         if views.len() >= Views::MOST && !views.contains_key(audience.places()) {
             views.pop_first();
         }
-        views.insert(audience.places().to_vec(), View { of: menu.revision, served: Arc::clone(&served) });
+        let view = View { of: menu.revision, audience: audience.clone(), served: Arc::clone(&served) };
+        views.insert(audience.places().to_vec(), view);
         served
     }
 
@@ -76,4 +79,25 @@ fn cut(menu: &Served, audience: &Audience) -> Served {
         };
         audience.sees(&subject(server, kind, &item.key, item.hints))
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{ClientLists, ClientPolicy, Policy};
+
+    fn audience() -> Audience {
+        let policies = vec![ClientPolicy { clients: "*".to_owned(), policy: Policy::default() }];
+        Arc::new(ClientLists::new(policies)).concerning(Some(&Principal::local()))
+    }
+
+    /// G01
+    #[test]
+    fn g01_a_view_that_was_cut_by_replaced_lists_is_not_one_of_the_new_lists() {
+        let (kitchen, menu) = (Kitchen::default(), Served::default());
+        let (old, new) = (audience(), audience());
+        let cut = kitchen.view(&menu, &old);
+        assert!(Arc::ptr_eq(&cut, &kitchen.view(&menu, &old)));
+        assert!(!Arc::ptr_eq(&cut, &kitchen.view(&menu, &new)));
+    }
 }
