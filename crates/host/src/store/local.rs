@@ -3,6 +3,7 @@
 
 use super::queue::{Queue, Task};
 use super::{Keep, Store};
+use crate::private;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -59,17 +60,8 @@ impl LocalStore {
         let path = directory.join(Self::FILE);
         let (reader, moved) = match connect(&path) {
             Ok(connection) => (connection, None),
-            Err(error) if is_corrupt(&error) => {
-                let aside =
-                    directory.join(format!("{}.corrupt-{:x}", Self::FILE, crate::clock::unique_number()));
-                let moved = std::fs::rename(&path, &aside).is_ok().then_some(aside);
-                for leftover in ["state.db-wal", "state.db-shm"] {
-                    let _ = std::fs::remove_file(directory.join(leftover));
-                }
-                let connection =
-                    connect(&path).map_err(|source| CannotStore::Database { path: path.clone(), source })?;
-                (connection, moved)
-            }
+            Err(error) if is_corrupt(&error) => begin_anew(directory, &path)
+                .map_err(|source| CannotStore::Database { path: path.clone(), source })?,
             Err(source) => return Err(CannotStore::Database { path, source }),
         };
         let writing = connect(&path).map_err(|source| CannotStore::Database { path, source })?;
@@ -170,6 +162,8 @@ fn retain(connection: &Connection, space: &str, keep: &Keep) -> Result<(), rusql
 }
 
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    // Ours alone from the beginning. It is there already, or will not be made by SQLite either.
+    let _ = private::options().create_new(true).append(true).open(path);
     let connection = Connection::open(path)?;
     keep_private(path);
     connection.busy_timeout(LocalStore::BUSY_FOR)?;
@@ -181,6 +175,23 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
          ) WITHOUT ROWID",
     )?;
     Ok(connection)
+}
+
+/// Moves a file aside that was found to be corrupt. Another process may have found the same, and be at work in a new file
+/// already: they take turns, and look again.
+fn begin_anew(directory: &Path, path: &Path) -> Result<(Connection, Option<PathBuf>), rusqlite::Error> {
+    let turn = private::options().create(true).append(true).open(directory.join("state.db.turn"));
+    let _turn = turn.and_then(|turn| turn.lock().map(|()| turn));
+    match connect(path) {
+        Err(error) if is_corrupt(&error) => {}
+        looked_at => return looked_at.map(|connection| (connection, None)),
+    }
+    let aside = directory.join(format!("{}.corrupt-{:x}", LocalStore::FILE, crate::clock::unique_number()));
+    let moved = std::fs::rename(path, &aside).is_ok().then_some(aside);
+    for leftover in ["state.db-wal", "state.db-shm"] {
+        let _ = std::fs::remove_file(directory.join(leftover));
+    }
+    Ok((connect(path)?, moved))
 }
 
 fn is_corrupt(error: &rusqlite::Error) -> bool {
@@ -270,6 +281,20 @@ mod tests {
         store.put("a", "b", b"c".to_vec());
         store.flush();
         assert_eq!(store.get("a", "b"), Some(b"c".to_vec()));
+    }
+
+    #[test]
+    fn a_corrupt_store_that_another_process_has_replaced_meanwhile_is_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LocalStore::FILE);
+        std::fs::write(&path, vec![b'x'; 8192]).unwrap();
+        let (store, _) = LocalStore::open(directory.path()).unwrap();
+        store.put("a", "b", b"c".to_vec());
+        store.flush();
+        let (late, moved) = begin_anew(directory.path(), &path).unwrap();
+        assert_eq!(moved, None);
+        let kept: Vec<u8> = late.query_row("SELECT value FROM entry", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, b"c");
     }
 
     #[test]
