@@ -110,9 +110,9 @@ impl Conversation {
         });
     }
 
-    /// There is no room for a message, which was not looked into.
-    pub(super) async fn turn_away(&self, overload: &Overload) {
-        self.refuse(None, &overload.fault(), AnswerTo::Channel).await;
+    /// A message cannot be taken, and was not looked into.
+    pub(super) async fn turn_away(&self, fault: &Fault) {
+        self.refuse(None, fault, AnswerTo::Channel).await;
     }
 
     /// Waits for the answers that are still due, for a while. Subscriptions have an answer when we leave, and none

@@ -1,17 +1,23 @@
 //! The gateway as a stdio server: one message a line in, one message a line out, and nothing else.
 
 use super::Gateway;
+use super::ask::Fault;
 use super::body::{LARGEST, Received};
 use super::conversation::{Conversation, DRAIN_FOR};
 use crate::shares::Peer;
 use bytes::Bytes;
+use gripfast::wire::codes;
 use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+};
 use tokio::sync::mpsc;
 
 /// Messages that may wait for a client that does not read.
 const QUEUED: usize = 1024;
+/// What is kept in memory of a line that is skipped.
+const SKIPPED_AT_ONCE: u64 = 64 << 10;
 
 pub(super) async fn serve(
     gateway: &Arc<Gateway>,
@@ -23,22 +29,20 @@ pub(super) async fn serve(
     let mut conversation = Conversation::new(Arc::clone(gateway), out, &Peer::default());
     let mut input = BufReader::new(input);
     loop {
-        let mut line = Vec::new();
-        let mut limited = (&mut input).take(LARGEST as u64 + 1);
-        let read = tokio::select! {
-            read = limited.read_until(b'\n', &mut line) => read?,
-            () = gateway.leaving.cancelled() => 0,
+        let line = tokio::select! {
+            line = next_line(&mut input) => line?,
+            () = gateway.leaving.cancelled() => None,
         };
-        if read == 0 {
-            break;
-        }
-        if line.len() > LARGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is over the limit of 16 MiB"));
-        }
-        if !line.trim_ascii().is_empty() {
-            match Received::here(&gateway.bodies, Bytes::from(line)) {
+        match line {
+            None => break,
+            Some(Line::Whole(line)) if line.trim_ascii().is_empty() => {}
+            Some(Line::Whole(line)) => match Received::here(&gateway.bodies, Bytes::from(line)) {
                 Ok(message) => conversation.take(&message).await,
-                Err(overload) => conversation.turn_away(&overload).await,
+                Err(overload) => conversation.turn_away(&overload.fault()).await,
+            },
+            Some(Line::TooLong) => {
+                let text = "the message is over the limit of 16 MiB, and was not read";
+                conversation.turn_away(&Fault::new(codes::INVALID_REQUEST, text)).await;
             }
         }
     }
@@ -54,6 +58,32 @@ pub(super) async fn serve(
     }
 }
 
+/// A line of what a client says.
+enum Line {
+    Whole(Vec<u8>),
+    /// It was over the limit, and nothing of it was kept.
+    TooLong,
+}
+
+/// The next line; `None` at the end of input.
+async fn next_line(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    let read = (&mut *input).take(LARGEST as u64 + 1).read_until(b'\n', &mut line).await?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if line.len() <= LARGEST {
+        return Ok(Some(Line::Whole(line)));
+    }
+    while !line.ends_with(b"\n") {
+        line = Vec::new();
+        if (&mut *input).take(SKIPPED_AT_ONCE).read_until(b'\n', &mut line).await? == 0 {
+            break;
+        }
+    }
+    Ok(Some(Line::TooLong))
+}
+
 async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> io::Result<()> {
     while let Some(message) = queue.recv().await {
         // A server's own line breaks can only stand between tokens.
@@ -64,4 +94,25 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<By
         output.flush().await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_over_the_limit_is_skipped_and_the_next_one_is_whole() {
+        let largest = [vec![b'x'; LARGEST - 1], b"\n".to_vec()].concat();
+        let (over, far_over) = ([b"y", &*largest].concat(), vec![b'y'; LARGEST * 2]);
+        let said = [&*largest, &*over, b"next\n", &*far_over].concat();
+        let mut input = BufReader::new(&*said);
+        let mut heard = Vec::new();
+        while let Some(line) = next_line(&mut input).await.unwrap() {
+            heard.push(match line {
+                Line::Whole(line) => Some(line.len()),
+                Line::TooLong => None,
+            });
+        }
+        assert_eq!(heard, [Some(LARGEST), None, Some(5), None]);
+    }
 }

@@ -168,6 +168,30 @@ async fn bad_lines_are_answered_and_do_no_harm() {
 }
 
 #[tokio::test]
+async fn a_line_over_the_limit_is_answered_and_ends_nothing() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let mut slow = call("demo__sleep", json!({ "ms": 1000 }));
+    slow["_meta"] = json!({ "progressToken": "mine" });
+    pipe.says(&request("slow", "tools/call", &slow).to_string()).await;
+    assert_eq!(pipe.hears().await["params"]["progressToken"], "mine");
+    pipe.says(&"x".repeat(17 << 20)).await;
+    let (mut refused, mut answered) = (None, None);
+    while refused.is_none() || answered.is_none() {
+        let message = pipe.hears().await;
+        match message["id"].as_str() {
+            Some("slow") => answered = Some(text_of(&message)),
+            Some(_) | None if message["error"].is_object() => refused = Some(message),
+            Some(_) | None => {}
+        }
+    }
+    let refused = refused.unwrap();
+    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!(-32600), &Value::Null), "{refused}");
+    assert_eq!(answered.as_deref(), Some("slept 1000 ms"));
+    pipe.ends().await;
+}
+
+#[tokio::test]
 async fn progress_and_cancelling_work_on_a_pipe() {
     let mut pipe = Pipe::open();
     pipe.shakes_hands().await;
