@@ -32,6 +32,8 @@ pub(super) async fn serve(
         let line = tokio::select! {
             line = next_line(&mut input) => line?,
             () = gateway.leaving.cancelled() => None,
+            // Nobody would hear what comes of it: what is under way ends with the conversation.
+            written = &mut writer => return written.unwrap_or_else(|error| Err(io::Error::other(error))),
         };
         match line {
             None => break,

@@ -289,6 +289,20 @@ async fn answers_that_are_due_when_we_are_told_to_stop_still_come() {
 }
 
 #[tokio::test]
+async fn once_nobody_reads_what_is_written_it_ends_and_takes_its_servers_along() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    pipe.asks(&request(1, "tools/list", &json!({}))).await;
+    let server = pipe.server();
+    drop(pipe.output);
+    // Its answer is the first that cannot be written. Stdin stays open.
+    pipe.input.write_all(format!("{}\n", request(2, "ping", &json!({}))).as_bytes()).await.unwrap();
+    assert!(!within("the end", pipe.process.wait()).await.unwrap().success());
+    until("the server is gone", || !is_alive(server)).await;
+    drop(pipe.input);
+}
+
+#[tokio::test]
 async fn a_stream_that_a_client_listens_to_does_not_keep_us() {
     let mut pipe = Pipe::open();
     let listen =
