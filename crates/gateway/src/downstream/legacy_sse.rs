@@ -42,14 +42,15 @@ struct Shared {
     shares: Shares,
 }
 
-/// Clients at a time.
-const MOST: usize = 1000;
+/// Streams at a time, of one client and of all.
+const MOST_EACH: usize = 1000;
+const MOST: usize = 2000;
 /// Messages that may wait for a client that does not read, and messages of a client that wait for us.
 const QUEUED: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
-    let shared = Shared { gateway, clients: Arc::default(), shares: Shares::new(MOST, MOST) };
+    let shared = Shared { gateway, clients: Arc::default(), shares: Shares::new(MOST_EACH, MOST) };
     Router::new().route("/sse", get(open)).route("/message", post(take)).with_state(shared)
 }
 
@@ -150,5 +151,33 @@ struct Farewell {
 impl Drop for Farewell {
     fn drop(&mut self) {
         self.clients.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Seal, Terms};
+    use super::*;
+    use axum::body::Body;
+    use gripfast::Host;
+    use tower_service::Service;
+
+    #[tokio::test]
+    async fn one_client_cannot_have_all_the_streams() {
+        let gateway =
+            Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
+        let mut router = router(gateway);
+        let mut open = async |name: &str| {
+            let mut request = Request::builder().uri("/sse").body(Body::empty()).unwrap();
+            request.extensions_mut().insert(Peer::Is(Principal::named(name)));
+            router.call(request).await.unwrap()
+        };
+        let mut hers = Vec::new();
+        for _ in 0..MOST_EACH {
+            hers.push(open("alice").await);
+        }
+        assert!(hers.iter().all(|stream| stream.status() == StatusCode::OK));
+        assert_eq!(open("alice").await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(open("bob").await.status(), StatusCode::OK);
     }
 }
