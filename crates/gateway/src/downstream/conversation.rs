@@ -1,7 +1,7 @@
 //! A client on one channel that carries everything, in either era: stdio, and the old HTTP+SSE.
 
 use super::Gateway;
-use super::aside::Aside;
+use super::aside::{Aside, Way};
 use super::ask::Fault;
 use super::body::{Admitted, Received};
 use super::client::{Client, name_in};
@@ -419,8 +419,7 @@ impl Listener for ToChannel {
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
         // A question that does not fit is never answered, and so ends with its time.
-        self.questions.ask(self.client.abilities, &request, |question| {
-            let _ = self.out.try_send(question);
-        })
+        let way = self.out.downgrade();
+        self.questions.ask(self.client.abilities, &request, move |message| way.send(message))
     }
 }

@@ -554,7 +554,8 @@ impl Listener for LegacyEar {
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        self.questions.ask(self.client.abilities, &request, |question| self.outbox.push(question))
+        let outbox = Arc::clone(&self.outbox);
+        self.questions.ask(self.client.abilities, &request, move |message| outbox.push(message))
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::patch::Object;
-use gripfast::wire::{RawValue, RequestId, apps, codes};
+use gripfast::wire::{RawValue, RequestId, apps, codes, results};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
@@ -138,24 +138,26 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 const MOST_OPEN: usize = 100;
 
 impl Questions {
-    /// Asks the client by whatever way `send` is, or declines for it if it cannot be asked this.
+    /// Asks the client by whatever way `send` is, or declines for it if it cannot be asked this. A question that
+    /// nobody waits for any more is withdrawn by the same way.
     pub(crate) fn ask(
         self: &Arc<Self>,
         abilities: Abilities,
         request: &Bytes,
-        send: impl FnOnce(Bytes),
+        send: impl Fn(Bytes) + Send + Sync + 'static,
     ) -> Option<BoxFuture<'static, Vec<u8>>> {
         let Ok(Message::Request(asked)) = Message::parse(request) else { return None };
         if !abilities.allow(&asked) {
             return abilities.decline(&asked);
         }
-        let Question { to_client, answer } = self.put(request)?;
+        let send = Arc::new(send);
+        let Question { to_client, answer } = self.put(request, Arc::clone(&send) as _)?;
         send(to_client);
         Some(answer)
     }
 
     /// Puts a server's request to the client, under an id of ours.
-    fn put(self: &Arc<Self>, request: &[u8]) -> Option<Question> {
+    fn put(self: &Arc<Self>, request: &[u8], send: Arc<dyn Fn(Bytes) + Send + Sync>) -> Option<Question> {
         let Ok(Message::Request(asked)) = Message::parse(request) else { return None };
         let servers_id = asked.id.to_request_id();
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
@@ -169,7 +171,7 @@ impl Questions {
             }
             open.insert(our_id.clone(), tell);
         }
-        let closing = Closing { questions: Arc::clone(self), id: our_id };
+        let closing = Closing { questions: Arc::clone(self), id: our_id, send };
         let answer = Box::pin(async move {
             let _closing = closing;
             match tokio::time::timeout(ANSWER_WITHIN, answered).await {
@@ -197,15 +199,20 @@ impl Questions {
     }
 }
 
-/// A question whose call ended is not waited for any more.
+/// A question whose call or time ended is not waited for any more, and a person need not think about it.
 struct Closing {
     questions: Arc<Questions>,
     id: RequestId,
+    send: Arc<dyn Fn(Bytes) + Send + Sync>,
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.questions.lock().remove(&self.id);
+        let is_unanswered = self.questions.lock().remove(&self.id).is_some();
+        if is_unanswered {
+            let why = "nobody waits for the answer any more";
+            (self.send)(results::cancelled(self.id.as_id(), Some(why)).into());
+        }
     }
 }
 
@@ -239,10 +246,44 @@ mod tests {
         assert!(!allowed(abilities("{}"), FORM));
     }
 
+    fn put(questions: &Arc<Questions>) -> Question {
+        questions.put(FORM.as_bytes(), Arc::new(|_| {})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_question_is_withdrawn_when_nobody_waits_for_its_answer_and_only_then() {
+        let questions = Arc::new(Questions::default());
+        let ask = || {
+            let (say, said) = std::sync::mpsc::channel();
+            let answer = questions.ask(
+                abilities(r#"{"elicitation":{}}"#),
+                &Bytes::from_static(FORM.as_bytes()),
+                move |message| drop(say.send(message)),
+            );
+            (answer.unwrap(), said)
+        };
+        let (answer, said) = ask();
+        drop(answer);
+        let said: Vec<serde_json::Value> =
+            said.iter().map(|one| serde_json::from_slice(&one).unwrap()).collect();
+        assert_eq!(
+            (&said[0]["id"], &said[0]["method"]),
+            (&"gripfast-0".into(), &"elicitation/create".into())
+        );
+        assert_eq!(said[1]["method"], "notifications/cancelled");
+        assert_eq!((&said[1]["params"]["requestId"], said.len()), (&said[0]["id"], 2));
+        let (answer, said) = ask();
+        assert!(
+            questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-1","result":{}}"#))
+        );
+        answer.await;
+        assert_eq!(said.iter().count(), 1, "nothing but the question");
+    }
+
     #[tokio::test]
     async fn two_servers_that_count_alike_get_their_own_answers_under_their_own_ids() {
         let questions = Arc::new(Questions::default());
-        let (one, two) = (questions.put(FORM.as_bytes()).unwrap(), questions.put(FORM.as_bytes()).unwrap());
+        let (one, two) = (put(&questions), put(&questions));
         let id = |question: &Question| match Message::parse(&question.to_client) {
             Ok(Message::Request(request)) => request.id.as_raw().to_owned(),
             other => panic!("{other:?}"),
@@ -264,7 +305,7 @@ mod tests {
         assert!(
             !questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
         );
-        let question = questions.put(FORM.as_bytes()).unwrap();
+        let question = put(&questions);
         drop(question.answer);
         assert!(
             !questions.answered(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{}}"#))
