@@ -12,7 +12,7 @@ use super::presence;
 use super::questions::Abilities;
 use super::refusal::{self, Overload};
 use super::respond;
-use super::suspended::{Inputs, ModernEar, Step, Suspended};
+use super::suspended::{Inputs, ModernEar, NotGiven, Origin, Step, Suspended};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -99,7 +99,7 @@ pub(super) fn begin_or_resume(
     body: &Received,
     who: impl FnOnce(Abilities) -> gripfast::Client,
 ) -> Result<Suspended, NotBegun> {
-    match resumed(gateway, request.params, &body.peer.principal()).map_err(NotBegun::Fault)? {
+    match resumed(gateway, request, &body.peer.principal()).map_err(NotBegun::Fault)? {
         Some(call) => Ok(call),
         None => begin(gateway, request, body, who).map_err(NotBegun::NoRoom),
     }
@@ -117,23 +117,27 @@ fn begin(
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
     let of = (request.to_own(), admitted);
     let call = begin_call(gateway, Era::Modern, of, Arc::clone(&outbox), Arc::new(ear), client, None);
-    Ok(Suspended::new(outbox, inputs, call, body.peer.principal()))
+    let origin = Origin { principal: body.peer.principal(), asked: body.bytes.clone() };
+    Ok(Suspended::new(outbox, inputs, call, origin))
 }
 
 /// The call that this request brings input for. A state that is not ours is the server's own business.
 fn resumed(
     gateway: &Gateway,
-    params: Option<&RawValue>,
+    request: &Request<'_>,
     principal: &Principal,
 ) -> Result<Option<Suspended>, Fault> {
-    let params = params.and_then(|params| Object::parse(params).ok());
+    let params = request.params.and_then(|params| Object::parse(params).ok());
     let Some(params) = params else { return Ok(None) };
     let state = params.text("requestState");
     let Some(number) = state.and_then(|state| gateway.sessions.open_state(&state)) else { return Ok(None) };
-    let Some(call) = gateway.waiting.take(number, principal) else {
-        let text = "the call that waited for this input has ended; begin it again";
-        return Err(Fault::new(codes::INVALID_PARAMS, text));
-    };
+    let call = gateway.waiting.take(number, principal, request).map_err(|not_given| {
+        let text = match not_given {
+            NotGiven::Ended => "the call that waited for this input has ended; begin it again",
+            NotGiven::ForAnother => "this `requestState` is of another request; come back with the same one",
+        };
+        Fault::new(codes::INVALID_PARAMS, text)
+    })?;
     if let Some(responses) = params.object("inputResponses") {
         call.inputs.give(&responses);
     }
@@ -269,7 +273,8 @@ mod tests {
             Gateway::new(Host::builder().build(), Seal::of_this_process().unwrap(), &Terms::default());
         let outbox = Arc::new(Outbox::default());
         let working = Running::new(std::future::pending);
-        let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working, Principal::local());
+        let origin = Origin { principal: Principal::local(), asked: Bytes::new() };
+        let call = Suspended::new(Arc::clone(&outbox), Arc::default(), working, origin);
         let response = deliver(&gateway, RequestId::from(1), call).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut body = response.into_body();

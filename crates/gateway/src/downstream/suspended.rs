@@ -28,8 +28,44 @@ pub(crate) struct Suspended {
     /// As long as whoever waits for it drives it.
     call: Option<Running>,
     handle: AbortHandle,
+    origin: Origin,
+}
+
+/// What a call began with.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
     /// Whose it is.
-    principal: Principal,
+    pub(crate) principal: Principal,
+    /// The request.
+    pub(crate) asked: Bytes,
+}
+
+impl Origin {
+    /// Whether a request asks for the same, but for what it says about questions and about itself.
+    fn is_of(&self, request: &envelope::Request<'_>) -> bool {
+        let Ok(Message::Request(asked)) = Message::parse(&self.asked) else { return false };
+        asked.method == request.method && are_alike(asked.params, request.params)
+    }
+}
+
+/// Whether parameters mean the same. Whoever builds a request anew may put its members in another order.
+fn are_alike(one: Option<&RawValue>, other: Option<&RawValue>) -> bool {
+    let (one, other) =
+        (one.and_then(|raw| Object::parse(raw).ok()), other.and_then(|raw| Object::parse(raw).ok()));
+    let (one, other) = (lasting(one.as_ref()), lasting(other.as_ref()));
+    let same_value = |one: &RawValue, other: &RawValue| {
+        let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+        one.get() == other.get() || value(one).is_some_and(|value_of_one| Some(value_of_one) == value(other))
+    };
+    let same =
+        |(name, value): (&&str, &&RawValue)| other.get(*name).is_some_and(|other| same_value(value, other));
+    one.len() == other.len() && one.iter().all(same)
+}
+
+/// The parameters that a request has again when its client comes back.
+fn lasting<'a>(params: Option<&'a Object<'a>>) -> BTreeMap<&'a str, &'a RawValue> {
+    let differs = |name: &str| matches!(name, "_meta" | "inputResponses" | "requestState");
+    params.into_iter().flat_map(Object::iter).filter(|(name, _)| !differs(name)).collect()
 }
 
 impl Suspended {
@@ -37,9 +73,9 @@ impl Suspended {
         outbox: Arc<Outbox>,
         inputs: Arc<Inputs>,
         (call, handle): (Running, AbortHandle),
-        principal: Principal,
+        origin: Origin,
     ) -> Self {
-        Self { outbox, inputs, place: 0, call: Some(call), handle, principal }
+        Self { outbox, inputs, place: 0, call: Some(call), handle, origin }
     }
 
     /// Waits for `wanted`, and drives the call meanwhile unless it goes by itself.
@@ -256,10 +292,29 @@ impl Waiting {
         drop(oldest);
     }
 
-    /// Gives a call back to its client. Somebody else's is nobody's.
-    pub(crate) fn take(&self, number: u64, principal: &Principal) -> Option<Suspended> {
-        take(&self.0, |held| held.number == number && held.call.principal == *principal)
+    /// Gives a call back to its client, who comes back with the same request. Somebody else's is nobody's.
+    pub(crate) fn take(
+        &self,
+        number: u64,
+        principal: &Principal,
+        request: &envelope::Request<'_>,
+    ) -> Result<Suspended, NotGiven> {
+        let is_it = |held: &Held| held.number == number && held.call.origin.principal == *principal;
+        let origin = lock(&self.0).iter().find(|held| is_it(held)).map(|held| held.call.origin.clone());
+        if !origin.ok_or(NotGiven::Ended)?.is_of(request) {
+            return Err(NotGiven::ForAnother);
+        }
+        take(&self.0, is_it).ok_or(NotGiven::Ended)
     }
+}
+
+/// Why a call is not given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotGiven {
+    /// There is none, or not any more.
+    Ended,
+    /// It was begun by a request for something else, and waits on: what was approved is not what would be done.
+    ForAnother,
 }
 
 fn take(waiting: &Mutex<VecDeque<Held>>, is_it: impl Fn(&Held) -> bool) -> Option<Suspended> {
@@ -281,6 +336,38 @@ mod tests {
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
 
+    const ASKED: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"danger","arguments":{"a":1,"b":[2]},"_meta":{"v":1}}}"#;
+
+    fn request(message: &'static [u8]) -> envelope::Request<'static> {
+        match Message::parse(message) {
+            Ok(Message::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn given_back(waiting: &Waiting, number: u64) -> Result<Suspended, NotGiven> {
+        waiting.take(number, &Principal::local(), &request(ASKED))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_given_back_to_the_request_that_it_began_with_and_waits_on_for_it() {
+        let others: [&'static [u8]; 4] = [
+            br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"safe","arguments":{"a":1,"b":[2]}}}"#,
+            br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"danger","arguments":{"a":2,"b":[2]}}}"#,
+            br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"danger"}}"#,
+            br#"{"jsonrpc":"2.0","id":2,"method":"prompts/get","params":{"name":"danger","arguments":{"a":1,"b":[2]}}}"#,
+        ];
+        let waiting = Waiting::default();
+        waiting.hold(7, suspended().0);
+        for other in others {
+            let refused = waiting.take(7, &Principal::local(), &request(other)).err();
+            assert_eq!(refused, Some(NotGiven::ForAnother), "{}", String::from_utf8_lossy(other));
+        }
+        let again = br#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"requestState":"s","inputResponses":{},
+            "arguments":{ "b":[2], "a":1 },"name":"danger","_meta":{"v":2}}}"#;
+        assert!(waiting.take(7, &Principal::local(), &request(again)).is_ok());
+    }
+
     /// A call whose server has asked `ear`, and the answer that the server will get.
     fn suspended() -> (Suspended, Arc<Outbox>, BoxFuture<'static, Vec<u8>>) {
         suspended_of(Principal::local())
@@ -301,7 +388,8 @@ mod tests {
             let _end = end;
             std::future::pending::<()>().await;
         });
-        (Suspended::new(Arc::clone(&outbox), inputs, call, whose), outbox, answer)
+        let origin = Origin { principal: whose, asked: Bytes::from_static(ASKED) };
+        (Suspended::new(Arc::clone(&outbox), inputs, call, origin), outbox, answer)
     }
 
     #[tokio::test(start_paused = true)]
@@ -315,7 +403,7 @@ mod tests {
         assert_eq!(begun.elapsed(), ANSWER_WITHIN);
         assert_eq!(outbox.answer().await, None, "the call itself is cancelled");
         assert!(begun.elapsed() <= ANSWER_WITHIN + GRACE + Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert!(waiting.take(7, &Principal::local()).is_none());
+        assert!(given_back(&waiting, 7).is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -323,7 +411,7 @@ mod tests {
         let waiting = Waiting::default();
         let (call, outbox, _answer) = suspended();
         waiting.hold(7, call);
-        let call = waiting.take(7, &Principal::local()).unwrap();
+        let call = given_back(&waiting, 7).unwrap();
         tokio::time::sleep(ANSWER_WITHIN * 2).await;
         outbox.finish(Some(Bytes::from_static(b"answer")));
         assert_eq!(call.outbox.answer().await.unwrap(), "answer");
@@ -337,9 +425,7 @@ mod tests {
         for number in 1..=Waiting::MOST as u64 {
             waiting.hold(number, suspended().0);
         }
-        assert!(
-            waiting.take(0, &Principal::local()).is_none() && waiting.take(1, &Principal::local()).is_some()
-        );
+        assert!(given_back(&waiting, 0).is_err() && given_back(&waiting, 1).is_ok());
         assert_eq!(outbox.answer().await, None);
     }
 
@@ -384,7 +470,7 @@ mod tests {
                     } else {
                         let theirs = model.get(&number).is_some_and(|(owner, _)| *owner == who);
                         let expected = theirs.then(|| model.remove(&number)).flatten();
-                        let given = waiting.take(number, &principal(who));
+                        let given = waiting.take(number, &principal(who), &request(ASKED)).ok();
                         let same = match (&given, &expected) {
                             (Some(given), Some((_, outbox))) => Arc::ptr_eq(&given.outbox, outbox),
                             (None, None) => true,

@@ -135,6 +135,22 @@ async fn a_state_that_nobody_gave_out_begins_nothing() {
 }
 
 #[tokio::test]
+async fn a_state_counts_for_the_request_that_it_was_given_for() {
+    let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
+    let can = json!({ "elicitation": { "form": {} } });
+    let asked = modern_ask(&scene.http, 1, can.clone(), json!({})).await;
+    let state = &asked["result"]["requestState"];
+    let back = json!({ "inputResponses": { "input-1": yes() }, "requestState": state });
+    let mut other = call("demo__echo", json!({ "text": "harmless" }));
+    other.as_object_mut().unwrap().extend(back.as_object().unwrap().clone());
+    let refused = Modern::of(&scene.http).asks_as(can.clone(), "tools/call", other).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(demo.in_flight(), 1, "the call waits on");
+    let told = modern_ask(&scene.http, 2, can, back).await;
+    assert_eq!(told["result"]["content"][0]["text"], "the answer was yes", "{told}");
+}
+
+#[tokio::test]
 async fn a_modern_client_that_cannot_be_asked_is_declined_for() {
     let (demo, scene) = scene_of(EraChoice::Legacy, "legacy").await;
     let answer = modern_ask(&scene.http, 1, json!({}), json!({})).await;
