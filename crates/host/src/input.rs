@@ -7,7 +7,7 @@ use crate::upstream::Answer;
 use bytes::Bytes;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::patch::{Object, Patch, patch_payload};
-use gripfast_wire::{Outcome, RawValue, codes};
+use gripfast_wire::{Outcome, RawValue};
 
 /// How often a server may want more before whoever asks loses patience.
 pub const ROUNDS: usize = 8;
@@ -19,13 +19,10 @@ pub enum Collected {
     NothingWanted,
     /// All questions are answered: the server is to be asked again with these parameters.
     Retry(Box<RawValue>),
-    /// There is nobody to ask, or no answer was given.
-    Refused {
-        /// A JSON-RPC code for it.
-        code: i64,
-        /// Why.
-        text: String,
-    },
+    /// Whoever was asked refused to answer, in these words.
+    Refused(String),
+    /// It could not be asked, for this reason: there is nobody who can be asked this, or it is no question.
+    NotAsked(String),
 }
 
 /// Collects from `listener` what `answer` wants; the request had these `params`.
@@ -40,7 +37,7 @@ pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer
         for (key, request) in requests.iter() {
             match ask(listener, request).await {
                 Ok(response) => responses = responses.set_owned(key.to_owned(), response),
-                Err(refused) => return refused,
+                Err(without) => return without,
             }
         }
     }
@@ -50,33 +47,29 @@ pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer
     }
     match patch_payload(Some(params), &retry, &Patch::new()) {
         Ok(params) => Collected::Retry(params),
-        Err(error) => refused(codes::INVALID_PARAMS, error.to_string()),
+        Err(error) => Collected::NotAsked(error.to_string()),
     }
 }
 
 /// Puts one question.
 async fn ask(listener: &dyn Listener, request: &RawValue) -> Result<Box<RawValue>, Collected> {
-    let unclear = || refused(codes::INTERNAL_ERROR, "the server asks something that is no request");
+    let unclear = || Collected::NotAsked("the server asks something that is no request".to_owned());
     let request = Object::parse(request).map_err(|_| unclear())?;
     let method = request.text("method").ok_or_else(unclear)?;
     let params = request.get("params").map(in_old_words);
     let message = Bytes::from(envelope::request(0, &method, params.as_deref()));
     let Some(answer) = listener.asked(message) else {
         let text = format!("the server needs `{method}`, which this client does not have");
-        return Err(refused(codes::INTERNAL_ERROR, text));
+        return Err(Collected::NotAsked(text));
     };
     let response = answer.await;
     match Message::parse(&response) {
         Ok(Message::Response(response)) => match response.outcome {
             Outcome::Result(result) => Ok(result.to_owned()),
-            Outcome::Error(error) => Err(refused(error.code, error.message)),
+            Outcome::Error(error) => Err(Collected::Refused(error.message.into_owned())),
         },
         Ok(_) | Err(_) => Err(unclear()),
     }
-}
-
-fn refused(code: i64, text: impl Into<String>) -> Collected {
-    Collected::Refused { code, text: text.into() }
 }
 
 /// A URL question of the legacy era has an id of its own, which the modern one dropped.

@@ -130,7 +130,10 @@ async fn ask(host: &Host, args: &CallArgs, arguments: Option<Box<RawValue>>) -> 
         let answer = host.request_with(server, "tools/call", Some(params.clone()), options).await?;
         params = match input::collect(&*listener, &params, &answer).await {
             Collected::Retry(params) if rounds < input::ROUNDS => params,
-            Collected::NothingWanted | Collected::Retry(_) | Collected::Refused { .. } => return Ok(answer),
+            Collected::NothingWanted
+            | Collected::Retry(_)
+            | Collected::Refused(_)
+            | Collected::NotAsked(_) => return Ok(answer),
         };
         rounds += 1;
     }

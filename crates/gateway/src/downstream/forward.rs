@@ -6,9 +6,9 @@ use super::ask::{Asked, Fault, Told};
 use super::begun::Place;
 use super::pages::Visit;
 use gripfast::input::{self, Collected};
+use gripfast::wire::Era;
 use gripfast::wire::patch::NotAnObject;
-use gripfast::wire::{Era, codes};
-use gripfast::{Answer, CallError, CallOptions, RawValue};
+use gripfast::{Answer, CallError, CallOptions, Code, Fate, RawValue};
 use std::sync::Arc;
 
 /// What a server answered, on its way to the client.
@@ -95,7 +95,7 @@ impl Gateway {
             match Visit::read(&params) {
                 Visit::Unsaid => {}
                 Visit::Accepted(rest) => params = rest,
-                Visit::Declined(fault) => return Told::Fault(fault),
+                Visit::Declined => return Told::Failed(without_input(server, Code::Cancelled, NOT_VISITED)),
             }
         }
         let ear = self.ear_of(asked, server);
@@ -126,10 +126,17 @@ impl Gateway {
                     return Told::Answer(PassedOn::as_it_is(answer, server.to_owned()));
                 }
                 Collected::Retry(params) => params,
-                Collected::Refused { code, text } => return Told::Fault(Fault::new(code, text)),
+                Collected::Refused(why) => {
+                    let why = format!("the client refused to answer: {why}");
+                    return Told::Failed(without_input(server, Code::Cancelled, &why));
+                }
+                Collected::NotAsked(why) => {
+                    return Told::Failed(without_input(server, Code::InvalidRequest, &why));
+                }
             };
         }
-        Told::Fault(Fault::new(codes::INTERNAL_ERROR, "the server asks for input again and again"))
+        let why = format!("it still asks after {} rounds", input::ROUNDS);
+        Told::Failed(without_input(server, Code::UpstreamProtocol, &why))
     }
 
     /// One request to a server, and what came of it.
@@ -148,4 +155,14 @@ impl Gateway {
         span.sent(&outcome);
         outcome
     }
+}
+
+const NOT_VISITED: &str = "a page has to be visited, and the user declined";
+
+/// A server that wants input before it goes on, and did not get it.
+fn without_input(server: &str, code: Code, why: &str) -> CallError {
+    let text = format!(
+        "upstream `{server}` wants input before it goes on, and did not get it: {why}; nothing was done"
+    );
+    CallError::new(code, server, Fate::Refused, text)
 }

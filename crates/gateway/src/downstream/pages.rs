@@ -64,7 +64,7 @@ pub(super) enum Visit {
     /// The person goes there. The rest of the request is for the server, which knows nothing of our question.
     Accepted(Box<RawValue>),
     /// The person will not.
-    Declined(Fault),
+    Declined,
 }
 
 impl Visit {
@@ -85,8 +85,7 @@ impl Visit {
         if ours.all(|(_, answer)| accepts(answer)) {
             return Self::Accepted(Patch::new().remove("inputResponses").apply(&object));
         }
-        let text = "a page has to be visited before the server goes on, and the user declined";
-        Self::Declined(Fault::new(codes::INTERNAL_ERROR, text))
+        Self::Declined
     }
 }
 

@@ -47,7 +47,7 @@ fn passed_on(era: Era, method: &str, id: Id<'_>, passed_on: &PassedOn) -> Respon
         Outcome::Result(result) => match translate::result(era, method, result, passed_on) {
             Ok(Some(translated)) => Response { message: envelope::response(id, &translated), status: 200 },
             Ok(None) => Response { message: envelope::response(id, result), status: 200 },
-            Err(fault) => error(era, Some(id), &fault),
+            Err(failure) => failed(era, method, id, &failure),
         },
         Outcome::Error(said) => match translate::error(era, method, &said, passed_on) {
             Translated::Code(code) => {

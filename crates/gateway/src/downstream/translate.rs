@@ -1,7 +1,7 @@
 //! What a server said, in the words of the client's era. Only what the eras say differently is touched; everything
 //! else stays as the server wrote it.
 
-use super::ask::{Fault, raw};
+use super::ask::raw;
 use super::forward::{Output, PassedOn};
 use gripfast::wire::patch::{Object, Patch};
 use gripfast::wire::results::ResultType;
@@ -15,7 +15,7 @@ pub(super) fn result(
     method: &str,
     result: &RawValue,
     passed_on: &PassedOn,
-) -> Result<Option<Box<RawValue>>, Fault> {
+) -> Result<Option<Box<RawValue>>, Box<CallError>> {
     let has = passed_on.answer.members();
     let differs = match era {
         Era::Modern => !has.result_type || method == "resources/read",
@@ -29,13 +29,12 @@ pub(super) fn result(
         Era::Modern => renamed_task(&object, passed_on, with_modern_members(method, &object, passed_on)),
         Era::Legacy => {
             if has.input_required {
-                let text =
-                    "the server asks for input in a way that this client's protocol version does not have";
-                return Err(Fault::new(codes::INTERNAL_ERROR, text));
+                let text = "asks for input in a way that this client's protocol version does not have";
+                return Err(unspeakable(passed_on, Fate::Refused, text));
             }
             if matches!(ResultType::read(&object), ResultType::Other(kind) if kind == "task") {
-                let text = "the server began a task, which this client did not declare and cannot ask for";
-                return Err(Fault::new(codes::INTERNAL_ERROR, text));
+                let text = "began a task, which this client did not declare and cannot ask for";
+                return Err(unspeakable(passed_on, Fate::Unknown, text));
             }
             let patch = renamed_task(&object, passed_on, without_modern_members(&object));
             match object.get("structuredContent").filter(|content| is_wrapped(method, content, passed_on)) {
@@ -45,6 +44,12 @@ pub(super) fn result(
         }
     };
     Ok((!patch.is_empty()).then(|| patch.apply(&object)))
+}
+
+/// What a server did that there are no words for in the client's era.
+fn unspeakable(passed_on: &PassedOn, fate: Fate, what: &str) -> Box<CallError> {
+    let server = &passed_on.server;
+    Box::new(CallError::new(Code::UpstreamProtocol, server, fate, format!("upstream `{server}` {what}")))
 }
 
 /// How an error is put to a client of the other era.

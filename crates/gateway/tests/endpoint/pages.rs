@@ -72,7 +72,12 @@ async fn a_modern_client_is_asked_to_visit_the_page_that_a_legacy_server_refuses
         params
     };
     let declined = client.asks_as(visits(), "tools/call", retry("decline")).await;
-    assert_eq!(declined["error"]["code"], -32603, "{declined}");
+    let failure = &declined["result"]["_meta"]["gripfast/failure"];
+    assert_eq!(
+        (&failure["code"], &failure["outcome"]),
+        (&json!("cancelled"), &json!("refused")),
+        "{declined}"
+    );
     let again = client.asks_as(visits(), "tools/call", retry("accept")).await;
     assert_eq!(again["result"]["resultType"], "input_required", "the person was not there yet: {again}");
     client.calls("demo__finish", json!({ "id": "login" })).await;

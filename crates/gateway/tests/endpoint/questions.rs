@@ -239,13 +239,36 @@ async fn a_modern_server_that_asks_again_and_again_is_asked_eight_times_on_behal
         client.post(&json!({ "jsonrpc": "2.0", "id": id, "result": yes() })).await;
     }
     let answer = stream.message().await;
-    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(-32603)), "{answer}");
+    let failure = failure_of(&answer);
+    assert_eq!((&failure["code"], &failure["outcome"]), (&json!("upstream_protocol"), &json!("refused")));
     assert_eq!(script.count("tools/call"), 8);
     let last: Value = serde_json::from_str(&script.heard("tools/call")).unwrap();
     assert_eq!(
         (&last["params"]["requestState"], &last["params"]["inputResponses"]["q"]),
         (&json!("s"), &yes())
     );
+}
+
+/// The machine part of a failure that a model can read.
+fn failure_of(answer: &Value) -> &Value {
+    assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!("mine"), &json!(true)), "{answer}");
+    &answer["result"]["_meta"]["gripfast/failure"]
+}
+
+#[tokio::test]
+async fn c01_a_client_that_refuses_to_answer_gets_a_failure_that_a_model_can_read() {
+    let (_demo, scene) = scene_of(EraChoice::Modern, "modern").await;
+    let client = legacy_client(&scene.http, Some(CAN_BE_ASKED)).await;
+    let mut stream = client.begins("mine", "tools/call", ask()).await;
+    let id = question(&mut stream).await;
+    let error = json!({ "code": -1, "message": "User rejected" });
+    client.post(&json!({ "jsonrpc": "2.0", "id": id, "error": error })).await;
+    let answer = stream.message().await;
+    let failure = failure_of(&answer);
+    assert_eq!((&failure["code"], &failure["server"]), (&json!("cancelled"), &json!("demo")), "{answer}");
+    assert_eq!(failure["outcome"], "refused", "{answer}");
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("User rejected") && text.contains("nothing was done"), "{text}");
 }
 
 #[tokio::test]
