@@ -92,6 +92,11 @@ pub enum Event {
     /// It asked something, and it could not be known which client it meant: from now on each client that can
     /// be asked has an instance of its own.
     ClientsSeparated,
+    /// Which of its tools and prompts have names that an earlier server has too, and so go by others, has changed.
+    NamesGaveWay {
+        /// What they are called; empty when all have their own names again.
+        names: Vec<String>,
+    },
     /// Tools of it say something else than what was approved.
     ToolsChanged {
         /// Their names.
@@ -157,6 +162,7 @@ impl Event {
             Self::CatalogChanged { .. } => "catalog_changed",
             Self::CatalogFailed { .. } => "catalog_failed",
             Self::ClientsSeparated => "clients_separated",
+            Self::NamesGaveWay { .. } => "names_gave_way",
             Self::ToolsChanged { .. } => "tools_changed",
             Self::ToolsApproved { .. } => "tools_approved",
             Self::ToolsSuspicious { .. } => "tools_suspicious",
@@ -222,6 +228,10 @@ impl fmt::Display for Event {
             Self::ClientsSeparated => f.write_str(
                 "asks without telling which client it means; clients that can be asked have their own instance from now on",
             ),
+            Self::NamesGaveWay { names } if names.is_empty() => f.write_str("has all its names to itself again"),
+            Self::NamesGaveWay { names } => {
+                write!(f, "has names that an earlier server has too, and is called by others: {}", list(names))
+            }
             Self::ToolsChanged { tools, held: true } => {
                 write!(f, "says something else than what was approved about {}; not called until approved", list(tools))
             }

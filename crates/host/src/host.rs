@@ -408,7 +408,7 @@ impl Host {
 
     fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
         match &entry.kind {
-            EntryKind::Running(instances) => ServerStatus::of(instances, entry),
+            EntryKind::Running(instances) => ServerStatus::of(instances, entry, &self.menu().menu),
             EntryKind::Broken { cause } => {
                 ServerStatus::idle(&entry.name, State::ConfigError, Some(cause.clone()))
             }

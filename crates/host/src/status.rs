@@ -6,6 +6,7 @@ use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
 use crate::pins::PinCounts;
 use crate::transport::Route;
+use gripfast_core::catalog::merge::{Menu, Renamed};
 use gripfast_core::standing::Restored;
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
@@ -41,6 +42,8 @@ pub struct ServerStatus {
     pub restored: Option<Restored>,
     /// How many tools it offers, as far as they may be seen.
     pub tools: usize,
+    /// Its tools and prompts that go by another name, for an earlier server has theirs.
+    pub renamed: Vec<Renamed>,
     /// Its pinned tools.
     pub pins: PinCounts,
     /// How often its answers were given again.
@@ -84,7 +87,7 @@ impl ServerStatus {
     /// The stderr lines that status shows.
     const STDERR_LINES: usize = 20;
 
-    pub(crate) fn of(instances: &Instances, entry: &Entry) -> Self {
+    pub(crate) fn of(instances: &Instances, entry: &Entry, menu: &Menu) -> Self {
         let upstream = instances.base();
         let now = upstream.clock.now();
         let mut supervision = upstream.with(|machine, now| machine.status(now));
@@ -122,6 +125,7 @@ impl ServerStatus {
             restored: upstream.restored(),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,
+            renamed: menu.renamed.iter().filter(|one| one.server == entry.name).cloned().collect(),
             pins,
             cache: upstream.cache_use(),
             instances,
@@ -166,6 +170,7 @@ impl ServerStatus {
             restored: None,
             session_age: None,
             tools: 0,
+            renamed: Vec::new(),
             pins: PinCounts::default(),
             cache: CacheUse::default(),
             instances: OwnInstances::default(),

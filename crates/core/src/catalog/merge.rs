@@ -33,7 +33,8 @@ pub struct Menu {
     pub templates: PublicList,
     /// All prompts.
     pub prompts: PublicList,
-    /// Names that had to give way to another server's.
+    /// Names of tools and prompts that had to give way to another server's. URIs that two servers have name their
+    /// server as a rule, which is nothing to tell.
     pub renamed: Vec<Renamed>,
     /// Which of the sources has a URI that tools name and nobody lists: the first one that names it.
     linked: BTreeMap<String, usize>,
@@ -117,12 +118,11 @@ impl Menu {
             };
             let addressed =
                 |item: &Item| vec![item.key.clone(), names::shared_uri(&source.server, &item.key)];
-            let mut renamed = Vec::new();
-            menu.tools.add(at, source, &catalog.tools, named, &mut renamed);
-            menu.prompts.add(at, source, &catalog.prompts, named, &mut renamed);
-            menu.resources.add(at, source, &catalog.resources, addressed, &mut renamed);
-            menu.templates.add(at, source, &catalog.templates, addressed, &mut renamed);
-            menu.renamed.extend(renamed);
+            menu.tools.add(at, source, &catalog.tools, named, &mut menu.renamed);
+            menu.prompts.add(at, source, &catalog.prompts, named, &mut menu.renamed);
+            let mut addresses = Vec::new();
+            menu.resources.add(at, source, &catalog.resources, addressed, &mut addresses);
+            menu.templates.add(at, source, &catalog.templates, addressed, &mut addresses);
         }
         for (at, source) in sources.iter().enumerate() {
             let unlisted = source.linked.iter().filter(|uri| !menu.resources.by_name.contains_key(*uri));

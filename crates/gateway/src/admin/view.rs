@@ -189,6 +189,16 @@ pub(super) struct UpstreamView {
     /// Requests that were answered from the cache, and those that could have been.
     cache_hits: u64,
     cache_misses: u64,
+    /// Tools and prompts that go by another name, for an earlier server has theirs.
+    renamed: Vec<RenamedView>,
+}
+
+/// A name that had to give way.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Renamed")]
+struct RenamedView {
+    wanted: String,
+    public: String,
 }
 
 /// One upstream with its recent past.
@@ -312,6 +322,11 @@ impl From<&ServerStatus> for UpstreamView {
             changed: status.pins.changed,
             cache_hits: status.cache.hits,
             cache_misses: status.cache.misses,
+            renamed: status
+                .renamed
+                .iter()
+                .map(|one| RenamedView { wanted: one.wanted.clone(), public: one.public.clone() })
+                .collect(),
         }
     }
 }
@@ -360,6 +375,7 @@ impl From<&Event> for Facts {
             }
             Event::ToolsChanged { tools, .. }
             | Event::ToolsApproved { tools }
+            | Event::NamesGaveWay { names: tools }
             | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
             Event::JunkSkipped { lines, sample: _ } => Self { lines: Some(*lines), ..none },
             Event::SessionRenewed

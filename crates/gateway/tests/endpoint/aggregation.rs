@@ -4,6 +4,7 @@ use crate::client::{Legacy, Modern, call, names};
 use crate::scene::{PATIENCE, Scene, at, child, demo, demo_with, host_of};
 use gripfast::State;
 use gripfast_demo::Options;
+use http::Method;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -42,6 +43,14 @@ async fn where_unprefixed_names_collide_the_later_server_gets_its_prefix() {
     client.calls("counter", json!({})).await;
     client.calls("two__counter", json!({ "by": 5 })).await;
     assert_eq!((one.counter(), two.counter()), (1, 5));
+    let status = scene.http.send(Method::GET, "/api/v1/status", &[], "").await.message();
+    let upstreams = &status["upstreams"];
+    assert_eq!(upstreams[0]["renamed"], json!([]), "{status}");
+    assert_eq!(upstreams[1]["renamed"][0], json!({ "wanted": "echo", "public": "two__echo" }), "{status}");
+    let events = scene.host.status_of("two").unwrap().events;
+    let told = events.iter().find(|told| told.event.word() == "names_gave_way");
+    let text = told.unwrap_or_else(|| panic!("{events:?}")).event.to_string();
+    assert!(text.contains("two__echo"), "{text}");
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ pub use render::{Rendered, Served};
 
 use crate::host::{Entry, Host};
 use crate::upstream::Origin;
-use gripfast_core::catalog::merge::{Menu, Source};
+use gripfast_core::catalog::merge::{Menu, Renamed, Source};
+use gripfast_core::event::Event;
 use gripfast_wire::{Era, apps};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,17 +63,35 @@ impl Host {
         }
         let (sources, eras) = self.sources();
         let mut served = render::render(Menu::merge(sources), &eras);
-        match &*made {
+        let before = match &*made {
             Some((_, before)) if before.reads_like(&served) => {
                 let before = Arc::clone(before);
                 *made = Some((rung, Arc::clone(&before)));
-                before
+                return before;
             }
-            Some(_) | None => {
-                served.revision = self.kitchen().revisions.fetch_add(1, Ordering::Relaxed) + 1;
-                let served = Arc::new(served);
-                *made = Some((rung, Arc::clone(&served)));
-                served
+            before => before.as_ref().map(|(_, before)| Arc::clone(before)),
+        };
+        served.revision = self.kitchen().revisions.fetch_add(1, Ordering::Relaxed) + 1;
+        let served = Arc::new(served);
+        *made = Some((rung, Arc::clone(&served)));
+        drop(made);
+        self.tell_renamed(before.as_ref().map_or(&[], |before| &before.menu.renamed), &served.menu.renamed);
+        served
+    }
+
+    /// Tells of each server whose names that had to give way are others than before.
+    fn tell_renamed(&self, before: &[Renamed], after: &[Renamed]) {
+        if before == after {
+            return;
+        }
+        for entry in self.entries() {
+            let Ok(upstream) = entry.upstream() else { continue };
+            let of = |all: &[Renamed]| -> Vec<String> {
+                all.iter().filter(|one| one.server == entry.name).map(|one| one.public.clone()).collect()
+            };
+            let names = of(after);
+            if names != of(before) {
+                upstream.observer.tell(self.clock().now(), Event::NamesGaveWay { names });
             }
         }
     }

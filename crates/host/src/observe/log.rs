@@ -153,6 +153,10 @@ fn write(server: &str, line: &Line) {
         | Event::SpareUsed => {
             tracing::info!(server, repeated, "`{server}` {event}{again}");
         }
+        Event::NamesGaveWay { names } if names.is_empty() => {
+            tracing::info!(server, repeated, "`{server}` {event}{again}");
+        }
+        Event::NamesGaveWay { .. } => tracing::warn!(server, repeated, "`{server}` {event}{again}"),
         Event::SessionRestored { missing } if missing.is_empty() => {
             tracing::info!(server, repeated, "`{server}` {event}{again}");
         }

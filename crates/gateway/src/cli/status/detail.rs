@@ -49,6 +49,7 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
         known("protocol", &protocol(upstream)),
         upstream.session_age_ms.map(|age| ("session", session(upstream, age))),
         Some(("tools", upstream.tools_shown())),
+        known("renamed", &upstream.renamed_shown()),
         Some(("calls", calls(upstream))),
         known("instances", &instances(upstream)),
         Some(("circuit", circuit(upstream))),

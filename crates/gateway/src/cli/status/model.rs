@@ -98,6 +98,15 @@ pub(crate) struct Upstream {
     #[serde(default)]
     pub(super) instance_states: BTreeMap<String, u64>,
     pub(super) instance_cause: Option<String>,
+    #[serde(default)]
+    pub(super) renamed: Vec<Renamed>,
+}
+
+/// A name that had to give way to an earlier server's.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Renamed {
+    pub(super) wanted: String,
+    pub(super) public: String,
 }
 
 /// One server with its recent past.

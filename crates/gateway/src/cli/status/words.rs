@@ -108,8 +108,21 @@ impl Upstream {
             "needs_approval" => format!("run: gripfast pins diff {name}"),
             "stopped" => format!("run: gripfast start {name}"),
             "idle" => "starts on first use".to_owned(),
-            _ => self.cause.clone().unwrap_or_default(),
+            _ => self.cause.clone().or_else(|| self.renamed_shown()).unwrap_or_default(),
         }
+    }
+
+    /// Which names had to give way to an earlier server's: the first of them, and how many more.
+    pub(super) fn renamed_shown(&self) -> Option<String> {
+        let (first, more) = self.renamed.split_first()?;
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        Some(format!(
+            "`{}` is called `{}`{more}: an earlier server has that name",
+            first.wanted, first.public
+        ))
     }
 
     /// How many tools; with a star if that is what it offered when it was last seen.
@@ -169,6 +182,24 @@ mod tests {
             assert_ne!(upstream.glyph(), '?', "{state}");
             assert!(upstream.at_a_glance().contains(&state.replace('_', " ")), "{state}");
         }
+    }
+
+    #[test]
+    fn names_that_gave_way_are_worth_saying_where_nothing_is_wrong() {
+        let renamed = |names: &[&str]| {
+            let renamed = names
+                .iter()
+                .map(|name| serde_json::json!({ "wanted": name, "public": format!("b__{name}") }));
+            let fields =
+                serde_json::json!({ "name": "b", "state": "ready", "renamed": renamed.collect::<Vec<_>>() });
+            serde_json::from_value::<Upstream>(fields).unwrap().note()
+        };
+        assert_eq!(renamed(&[]), "");
+        assert_eq!(renamed(&["x"]), "`x` is called `b__x`: an earlier server has that name");
+        assert_eq!(
+            renamed(&["x", "y", "z"]),
+            "`x` is called `b__x`, and 2 more: an earlier server has that name"
+        );
     }
 
     #[test]
