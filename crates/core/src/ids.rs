@@ -49,6 +49,11 @@ impl ClientKey {
     pub fn new(key: impl Into<Arc<str>>) -> Self {
         Self(key.into())
     }
+
+    /// The key, which may be a secret: to be digested, and never shown.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Debug for ClientKey {

@@ -84,6 +84,8 @@ struct Server {
 pub(crate) struct Request {
     pub(crate) private: CacheKey,
     pub(crate) public: CacheKey,
+    /// Whether it is for a client's own instance, whose answers are that client's.
+    pub(crate) is_apart: bool,
     pub(crate) label: Label,
     pub(crate) source: Source,
     /// For how long after its time an answer may be given in place of a failure.

@@ -17,7 +17,8 @@ impl Entry {
         if upstream.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
     }
 
-    fn serves_apart(&self, client: &Client) -> bool {
+    /// Whether calls of `client` are for an instance of its own.
+    pub(super) fn serves_apart(&self, client: &Client) -> bool {
         self.instances().is_ok_and(|instances| instances.are_apart(client))
     }
 }

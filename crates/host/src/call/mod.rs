@@ -177,7 +177,7 @@ impl Host {
         let principal = client.as_ref().map(Client::principal);
         self.permit(entry, principal, method, params.as_deref())?;
         let mut resolved = self.resolve(entry, method, params, tool, options)?;
-        let cacheable = self.cacheable(entry, &resolved, principal);
+        let cacheable = self.cacheable(entry, &resolved, principal, client.as_ref().filter(|_| !shared));
         // Held until there is an answer: whoever asks the same meanwhile waits for it.
         let mut _flight = None;
         if let Some(request) = &cacheable {
@@ -197,8 +197,10 @@ impl Host {
         }
         let spend = self.reserve(principal, &entry.name, resolved.order.tool.as_deref())?;
         let begun = self.now();
+        let mut is_apart = false;
         let outcome = match entry.lease(client.as_ref().filter(|_| !shared)) {
             Ok(lease) => {
+                is_apart = !lease.is_shared();
                 let answer = lease.upstream().exchange(&resolved.order, row).await;
                 answer.map(|answer| if lease.is_shared() { answer } else { answer.by_own_instance() })
             }
@@ -207,7 +209,10 @@ impl Host {
         if let Some(spend) = spend {
             spend.settle(&outcome);
         }
-        if let (Some(request), Ok(answer)) = (&cacheable, &outcome) {
+        // Clients may be told apart from this very call on: then nobody else is given what came of it.
+        if let (Some(request), Ok(answer)) = (&cacheable, &outcome)
+            && request.is_apart == is_apart
+        {
             self.cache().keep(request, answer);
         }
         self.count(&resolved, begun, &outcome);

@@ -3,13 +3,14 @@
 
 use super::Resolved;
 use crate::cache::{Flight, Looked, Request};
-use crate::client::Principal;
+use crate::client::{Client, Principal};
 use crate::host::{Entry, Host};
 use crate::upstream::Answer;
 use gripfast_core::cache::{CacheCounts, CacheKey, Label, Source, Topic};
 use gripfast_core::time::Mono;
 use gripfast_wire::Era;
 use gripfast_wire::patch::Object;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// What came of looking.
@@ -21,12 +22,14 @@ pub(super) enum Recalled<'h> {
 }
 
 impl Host {
-    /// The request as the cache knows it, if its answer may be kept.
+    /// The request as the cache knows it, if its answer may be kept. What a client's own instance says is that
+    /// client's, also among others of the same principal.
     pub(super) fn cacheable(
         &self,
         entry: &Entry,
         resolved: &Resolved<'_>,
         principal: Option<&Principal>,
+        client: Option<&Client>,
     ) -> Option<Request> {
         let order = &resolved.order;
         let listing = resolved.upstream.listing.borrow().clone();
@@ -51,8 +54,15 @@ impl Host {
         let stale_for = if topic == Topic::Lists { entry.cache.stale_lists } else { Duration::ZERO };
         let params = order.params.as_deref().map(gripfast_wire::RawValue::get);
         let key = |principal| CacheKey::of(principal, &entry.name, &order.method, params);
+        let name = principal.map_or("", Principal::name);
+        let own = client.filter(|client| entry.serves_apart(client));
+        let whose = match own.and_then(|client| client.caller.key()) {
+            Some(client) => Cow::Owned(format!("{name}\0{}", client.as_str())),
+            None => Cow::Borrowed(name),
+        };
         Some(Request {
-            private: key(Some(principal.map_or("", Principal::name)))?,
+            private: key(Some(&*whose))?,
+            is_apart: own.is_some(),
             public: key(None)?,
             label: Label { server: entry.name.clone(), topic },
             source,

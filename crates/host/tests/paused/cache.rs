@@ -1,6 +1,7 @@
 //! Answers that are given again.
 
 use crate::world::*;
+use gripfast::config::{Isolation, ServerSpec};
 use gripfast::{
     Answer, CallError, CallOptions, Client, ClientKey, Code, Host, Outcome, Principal, State, ToolRule,
 };
@@ -76,6 +77,26 @@ async fn g04_what_the_operator_vouches_for_is_given_again_if_the_tool_changes_no
     assert_eq!(server.executed("read"), 3);
     let used = host.status_of("it").unwrap().cache;
     assert_eq!((used.hits, used.misses), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_what_a_clients_own_instance_said_is_given_to_that_client_only() {
+    let server = Server::new(LinkKind::Process);
+    let host = Host::builder().build();
+    let mut spec = ServerSpec { isolation: Isolation::PerClient, ..spec() };
+    spec.cache.tools = vec![("read".to_owned(), ToolRule::For(MINUTE))];
+    add(&host, "it", spec, &server);
+    until(&host, State::Ready).await;
+    let calls = async |name: &str| {
+        let client = Client::one(ClientKey::new(name));
+        let options = CallOptions { client: Some(client), ..CallOptions::default() };
+        let params = json!({ "name": "read", "arguments": { "key": "read" } });
+        host.request_with("it", "tools/call", Some(raw(params)), options).await.unwrap();
+        server.executed("read")
+    };
+    // On this machine they are one principal.
+    assert_eq!((calls("one").await, calls("one").await), (1, 1));
+    assert_eq!((calls("other").await, calls("other").await, calls("one").await), (2, 2, 2));
 }
 
 #[tokio::test(start_paused = true)]
