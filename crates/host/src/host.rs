@@ -33,7 +33,7 @@ use gripfast_core::supervise::upstream::Ask;
 use gripfast_core::time::Mono;
 use gripfast_wire::{Era, RawValue};
 use sha2::{Digest, Sha256};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     client_info: Arc<RawValue>,
     capabilities: Arc<RawValue>,
     pub(crate) entries: RwLock<Vec<Arc<Entry>>>,
+    /// Whose turn it is to replace one of them.
+    pub(crate) replacing: Mutex<()>,
     pub(crate) bell: Bell,
     kitchen: Kitchen,
     guard: Option<Guard>,

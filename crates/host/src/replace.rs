@@ -44,22 +44,29 @@ impl Host {
         spec: ServerSpec,
         options: SpawnOptions,
     ) -> Result<Replaced, CallError> {
-        let (replaced, ended) = {
-            let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
-            let Some(place) = entries.iter_mut().find(|entry| entry.name == server) else {
-                drop(entries);
-                return Err(self.unknown_server(server));
-            };
-            let (kind, replaced) = self.revised(place, &spec, options);
-            let ended = matches!(kind, EntryKind::Disabled).then(|| Arc::clone(place));
-            *place = Arc::new(self.entry_of(server, spec, kind));
-            (replaced, ended)
-        };
+        // One at a time. What is stored of a server is read meanwhile, which no call is to wait for.
+        let _turn = self.inner.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.entry(server)?;
+        let (kind, replaced) = self.revised(&known, &spec, options);
+        let revised = Arc::new(self.entry_of(server, spec, kind));
+        if !self.put_in_place(&known, &revised) {
+            // Somebody has removed it meanwhile, with what it had then.
+            if !matches!(known.kind, EntryKind::Running(_)) {
+                drop(self.ends(revised));
+            }
+            return Err(self.unknown_server(server));
+        }
         self.inner.bell.ring();
-        if let Some(ended) = ended {
-            drop(self.ends(ended));
+        if matches!(revised.kind, EntryKind::Disabled) {
+            drop(self.ends(known));
         }
         Ok(replaced)
+    }
+
+    fn put_in_place(&self, known: &Arc<Entry>, revised: &Arc<Entry>) -> bool {
+        let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let place = entries.iter_mut().find(|entry| Arc::ptr_eq(entry, known));
+        place.map(|place| *place = Arc::clone(revised)).is_some()
     }
 
     /// Puts the servers into this order, which decides who keeps a name that two of them want. Those that are

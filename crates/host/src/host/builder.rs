@@ -15,7 +15,7 @@ use crate::policy::{ClientLists, ClientPolicy, Guard, Verdict};
 use crate::store::{LocalStore, MemoryStore, Store};
 use gripfast_wire::RawValue;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use tokio_util::task::TaskTracker;
 
 /// Builds a [`Host`].
@@ -144,6 +144,7 @@ impl HostBuilder {
                 client_info: client_info.into(),
                 capabilities: capabilities.into(),
                 entries: RwLock::default(),
+                replacing: Mutex::default(),
                 bell: Bell::new(),
                 kitchen: Kitchen::default(),
                 guard: self.guard,

@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use gripfast::config::{Isolation, ServerSpec};
-use gripfast::store::{MemoryStore, Store};
+use gripfast::store::{Keep, MemoryStore, Store};
 use gripfast::transport::{Dialer, Listener};
 use gripfast::{
     CallOptions, Client, ClientKey, Code, Host, Lists, Replaced, SpawnOptions, State, SubscribeOptions,
@@ -10,8 +10,8 @@ use gripfast::{
 };
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Has `it` go by `spec`, which is served by `server`.
@@ -180,4 +180,51 @@ async fn what_a_changed_server_offers_is_known_at_the_next_start_also_if_it_is_t
     away.shut(refused());
     add(&again, "it", elsewhere(), &away);
     assert!(!again.known_catalog("it").unwrap().tools.is_empty());
+}
+
+/// A store that tries whether its host can be used while somebody reads from it.
+#[derive(Default)]
+struct Curious {
+    kept: MemoryStore,
+    host: OnceLock<Host>,
+    tried: AtomicUsize,
+    in_vain: AtomicUsize,
+}
+
+impl Store for Curious {
+    fn get(&self, space: &str, key: &str) -> Option<Vec<u8>> {
+        if let Some(host) = self.host.get().cloned() {
+            let (answer, answered) = std::sync::mpsc::channel();
+            std::thread::spawn(move || answer.send(host.names()));
+            self.tried.fetch_add(1, Ordering::Relaxed);
+            if answered.recv_timeout(Duration::from_secs(10)).is_err() {
+                self.in_vain.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.kept.get(space, key)
+    }
+
+    fn put(&self, space: &str, key: &str, value: Vec<u8>) {
+        self.kept.put(space, key, value);
+    }
+
+    fn retain(&self, space: &str, keep: Keep) {
+        self.kept.retain(space, keep);
+    }
+
+    fn flush(&self) {}
+}
+
+/// B08
+#[tokio::test(start_paused = true)]
+async fn b08_a_slow_disk_under_a_server_that_is_switched_on_delays_nobody() {
+    let store = Arc::new(Curious::default());
+    let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let host = Host::builder().store(shared).build();
+    let server = Server::new(LinkKind::Process);
+    add(&host, "it", ServerSpec { disabled: true, ..spec() }, &server);
+    assert!(store.host.set(host.clone()).is_ok());
+    assert_eq!(replace(&host, spec(), &server).await, Replaced::Presence);
+    assert!(store.tried.load(Ordering::Relaxed) > 0);
+    assert_eq!(store.in_vain.load(Ordering::Relaxed), 0);
 }
