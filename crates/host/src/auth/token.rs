@@ -93,7 +93,7 @@ impl Credential {
     async fn keep(&self, vault: &Vault, record: &Record) -> Option<Stamp> {
         let saved = vault.save(record).await;
         if let Err(error) = &saved {
-            tracing::warn!(%error, "a renewed login cannot be written; this process goes on with it, and tries again");
+            tracing::warn!(%error, "a login cannot be written; this process goes on with it, and tries again");
         }
         let stamp = vault.stamp().await;
         let mut state = self.state();
@@ -163,15 +163,13 @@ impl Credential {
     pub(super) async fn note_wanted(&self, vault: &Vault, wanted: Vec<String>) {
         self.state().too_narrow = true;
         let Ok(_lease) = vault.lease(LEASED_WITHIN).await else { return };
-        let Some(mut record) = vault.load().await.0.login() else { return };
+        let Some(mut record) = self.load(vault).await.0.login() else { return };
         let news: Vec<_> = wanted.into_iter().filter(|scope| !record.wanted.contains(scope)).collect();
         if news.is_empty() {
             return;
         }
         record.wanted.extend(news);
-        if vault.save(&record).await.is_ok() {
-            self.state().seen = Some(vault.stamp().await);
-        }
+        self.keep(vault, &record).await;
     }
 }
 
