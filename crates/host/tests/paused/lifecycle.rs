@@ -1,13 +1,16 @@
 //! Never lose a server.
 
+use crate::meddled::{Fate, Meddled, Meddler};
 use crate::world::*;
 use gripfast::config::ServerSpec;
 use gripfast::store::{MemoryStore, Store};
-use gripfast::{Event, Host, State};
+use gripfast::transport::{Dialer, Outgoing};
+use gripfast::{Event, Host, SpawnOptions, State};
 use gripfast_core::failure::Observed;
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::upstream::LinkKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
@@ -19,10 +22,34 @@ async fn b05_a_listing_that_does_not_end_is_given_up_after_the_time_of_a_call() 
     server.list_within(Some(Duration::from_secs(50)));
     let begun = tokio::time::Instant::now();
     add(&host, "it", spec, &server);
-    until(&host, State::Degraded).await;
-    assert_eq!(begun.elapsed().as_secs(), 10);
+    let given_up = tokio::time::timeout(Duration::from_secs(100), until(&host, State::Degraded)).await;
+    assert_eq!((given_up, begun.elapsed().as_secs()), (Ok(()), 10));
     server.list_within(Some(Duration::ZERO));
     until(&host, State::Ready).await;
+}
+
+/// A transport of the embedding program that has a bug, once.
+#[derive(Default)]
+struct PanicsOnce(AtomicBool);
+
+impl Meddler for PanicsOnce {
+    fn meddle(&self, request: &Outgoing) -> Option<Fate> {
+        let panics = request.method == "tools/list" && !self.0.swap(true, Ordering::Relaxed);
+        panics.then(|| -> Fate {
+            Box::pin(async { panic!("a list that cannot be read, as the test wants it") })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_a_listing_that_panics_is_a_listing_that_failed() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote));
+    let dialer: Arc<dyn Dialer> = Arc::new(Meddled(server, Arc::new(PanicsOnce::default())));
+    host.spawn_with("it", spec(), SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() }).unwrap();
+    for state in [State::Degraded, State::Ready] {
+        let reached = tokio::time::timeout(Duration::from_secs(100), until(&host, state)).await;
+        assert_eq!(reached, Ok(()), "{state:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
