@@ -57,7 +57,7 @@ impl Entry {
     pub fn begun(&mut self, if_orphaned: Outcome) -> &[u8] {
         self.text.truncate(self.beginning);
         let mut line = Line::go_on(&mut self.text);
-        line.text("if_orphaned", if_orphaned.word());
+        line.word("if_orphaned", if_orphaned.word());
         line.end();
         &self.text
     }
@@ -67,7 +67,7 @@ impl Entry {
         let call = self.call;
         self.beside(|line| {
             line.number("call", call);
-            line.text("if_orphaned", if_orphaned.word());
+            line.word("if_orphaned", if_orphaned.word());
         })
     }
 
@@ -116,9 +116,9 @@ pub fn taken(run: &str, at: Wall, out: &mut Vec<u8>) {
 fn how_it_ended(line: &mut Line<'_>, settled: &Settled) {
     line.moment("ended_ms", settled.ended);
     line.micros("took_us", settled.took);
-    line.text("outcome", settled.outcome.word());
+    line.word("outcome", settled.outcome.word());
     if let Some(code) = settled.code {
-        line.text("code", code.word());
+        line.word("code", code.word());
     }
     line.number("attempts", settled.attempts.into());
     if settled.replays > 0 {

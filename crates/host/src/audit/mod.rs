@@ -159,7 +159,7 @@ impl Audit {
         let item = said.text("name").or_else(|| said.text("uri"));
         let mut line = Line::begin(&mut open.line);
         line.moment("at_ms", begun.wall);
-        line.text("event", "request");
+        line.word("event", "request");
         line.text_or_null("client", client.map(Client::principal).map(Principal::name));
         // What the client calls itself. Nobody has checked it.
         line.text_or_null("says_it_is", says_it_is.as_deref());
@@ -177,7 +177,7 @@ impl Audit {
         let mut bytes = Vec::new();
         let mut line = Line::begin(&mut bytes);
         line.moment("at_ms", now.wall);
-        line.text("event", "approved");
+        line.word("event", "approved");
         line.text("server", server);
         line.json("tools", &tools);
         line.end();
@@ -240,10 +240,10 @@ impl Open<'_> {
         self.ended = true;
         let now = self.audit.clock.now();
         let mut line = Line::go_on(&mut self.line);
-        line.text("decision", end.decision);
+        line.word("decision", end.decision);
         line.text_or_null("reason", end.reason);
-        line.text_or_null("outcome", end.outcome.map(Fate::word));
-        line.text_or_null("code", end.code.map(Code::word));
+        line.word_or_null("outcome", end.outcome.map(Fate::word));
+        line.word_or_null("code", end.code.map(Code::word));
         line.millis("took_ms", now.mono - self.begun.mono);
         if end.cached {
             line.raw("cached", "true");
