@@ -38,7 +38,8 @@ async fn e04_a_token_never_goes_to_another_host_that_the_server_names() {
     let stranger = Authority::start(Manners::default()).await;
     stage.authority.redirect(&stranger.mcp());
     let host = stage.host();
-    until(&host, State::NeedsLogin).await;
+    let cause = until(&host, State::ConfigError).await.supervision.cause.unwrap();
+    assert!(cause.contains("none goes to another origin"), "a login would not help: {cause}");
     let shown = stranger.shown();
     assert!(!shown.is_empty() && shown.iter().all(String::is_empty), "{shown:?}");
 }
