@@ -31,7 +31,7 @@ pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Resu
     let arguments = args.arguments.as_deref().map(arguments::read).transpose()?;
     match Asked::of(global, args.gateway.url.as_ref())? {
         Asked::Gateway(url, fleet) => {
-            match through(global, &url, fleet.as_ref(), args, arguments.as_deref(), screen)? {
+            match through(global, &url, fleet.as_deref(), args, arguments.as_deref(), screen)? {
                 Ok(response) => match client::outcome(&response) {
                     Some(outcome) => show(args, &outcome, screen),
                     None => {

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 pub(crate) enum Asked {
     /// The gateway that runs there, with these servers; with `None` where it shows its tools to this client, and its
     /// servers only to who has its token.
-    Gateway(GatewayUrl, Option<Fleet>),
+    Gateway(GatewayUrl, Option<Box<Fleet>>),
     /// The servers of the config, started for the time of the question.
     Config,
 }
@@ -42,7 +42,7 @@ impl Asked {
         }
         let url = GatewayUrl::meant(global, typed)?;
         match super::fleet::runtime()?.block_on(fleet(global, &url)) {
-            Ok(fleet) => Ok(Self::Gateway(url, Some(fleet))),
+            Ok(fleet) => Ok(Self::Gateway(url, Some(Box::new(fleet)))),
             Err(failure) if failure.exit == Exit::Denied && Proof::key(&url).is_some() => {
                 Ok(Self::Gateway(url, None))
             }

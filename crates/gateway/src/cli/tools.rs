@@ -43,11 +43,15 @@ enum Listed<'c> {
 pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     match Asked::of(global, args.gateway.url.as_ref())? {
         Asked::Gateway(url, fleet) => {
-            let chosen = args.server.as_deref().map_or(Ok(()), |server| known(&url, fleet.as_ref(), server));
+            let chosen =
+                args.server.as_deref().map_or(Ok(()), |server| known(&url, fleet.as_deref(), server));
             match chosen {
-                Ok(()) => {
-                    tell(&served(global, &url, fleet.as_ref(), args, screen)?, &url.to_string(), args, screen)
-                }
+                Ok(()) => tell(
+                    &served(global, &url, fleet.as_deref(), args, screen)?,
+                    &url.to_string(),
+                    args,
+                    screen,
+                ),
                 Err(failure) => Err(unknown(failure, args.output.form, screen)?),
             }
         }
