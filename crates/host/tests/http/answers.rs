@@ -42,6 +42,8 @@ async fn d07_any_other_answer_ends_the_call_with_a_cause() {
         (response(418, &[], "teapot"), Code::UpstreamProtocol, "HTTP 418: teapot"),
         (response(202, &[], ""), Code::UpstreamProtocol, "gave no answer"),
         (response(204, &[], ""), Code::UpstreamProtocol, "gave no answer"),
+        (response(205, &[], ""), Code::UpstreamProtocol, "gave no answer"),
+        (response(200, &[], "hello"), Code::UpstreamProtocol, "something without a type"),
         (response(200, &[("content-type", "text/html")], "<html>"), Code::UpstreamProtocol, "text/html"),
         (response(200, &[("content-type", "application/json")], "{"), Code::UpstreamProtocol, "JSON-RPC"),
         (response(200, &[("content-type", "application/json")], "[]"), Code::UpstreamProtocol, "JSON-RPC"),

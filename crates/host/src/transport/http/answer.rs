@@ -29,7 +29,7 @@ pub(in crate::transport) fn kind_of(response: &Response<Body>) -> Kind {
     match response.status().as_u16() {
         _ if is("application/json") => Kind::Json,
         _ if is("text/event-stream") => Kind::Events,
-        202 | 204 => Kind::Empty,
+        202 | 204 | 205 => Kind::Empty,
         _ => Kind::Other(essence.to_ascii_lowercase()),
     }
 }

@@ -119,7 +119,8 @@ impl HttpLink {
             Kind::Events => self.answer_among(session, response, &request).await?,
             Kind::Empty => return Err(garbled("it took the request and gave no answer".to_owned())),
             Kind::Other(kind) => {
-                return Err(garbled(format!("it answered with `{kind}` instead of JSON or an event stream")));
+                let kind = if kind.is_empty() { "something without a type" } else { &format!("`{kind}`") };
+                return Err(garbled(format!("it answered with {kind} instead of JSON or an event stream")));
             }
         };
         Ok(Reply { message, session_id })
@@ -355,7 +356,9 @@ pub(super) fn without_secrets(url: &Url) -> String {
 
 /// What is said of an answer that is none, with its beginning.
 pub(crate) fn not_a_response(body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(&body[..body.len().min(500)]).chars().take(120).collect();
+    let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
+    // It goes to logs and terminals, which obey some of what may be in it.
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(120).collect();
     let text = if text.trim().is_empty() { "nothing" } else { &text };
     format!("its answer is not a JSON-RPC response: {text}")
 }
@@ -363,6 +366,13 @@ pub(crate) fn not_a_response(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_of_an_answer_that_is_none_commands_no_terminal() {
+        let said = not_a_response(b"\x1b]0;owned\x07\r\n\x1b[2J<html>\x9b31m");
+        assert!(said.contains("<html>") && !said.contains(char::is_control), "{said:?}");
+        assert!(not_a_response(b"\r\n\0").ends_with("nothing"));
+    }
 
     #[test]
     fn a_shown_url_holds_no_secret() {
