@@ -2,12 +2,19 @@
 
 use super::session_forms;
 use super::{BlockCause, DialTrouble, During, Evidence, Failure, HttpAnswer, Observed, RpcError, Sent};
+use crate::redact::KnownSecrets;
 use crate::text;
 
 /// What `evidence` means.
 pub fn classify(evidence: &Evidence) -> Failure {
+    classify_knowing(evidence, &KnownSecrets::default())
+}
+
+/// What `evidence` means, in words without the secrets that are known. They are taken out of what it means, not of the
+/// evidence: a secret that is a word of some server's must not change what is decided.
+pub fn classify_knowing(evidence: &Evidence, known: &KnownSecrets) -> Failure {
     // What servers and proxies say when they fail may hold the very credential they refuse.
-    meaning(evidence).redacted()
+    meaning(evidence).redacted(known)
 }
 
 fn meaning(evidence: &Evidence) -> Failure {
@@ -218,6 +225,17 @@ mod tests {
             let told = format!("{:?}", call(observed));
             assert!(!told.contains("ghp_"), "{told}");
         }
+    }
+
+    #[test]
+    fn what_is_known_to_be_secret_is_told_to_nobody_and_decides_nothing() {
+        let mut known = KnownSecrets::default();
+        known.learn("Session");
+        known.learn("correct-horse");
+        let said =
+            Evidence::sent(During::Call, answered(400, None, "Session not found: correct-horse", true));
+        let failure = classify_knowing(&said, &known);
+        assert_eq!(failure, Failure::SessionExpired("HTTP 400: ******* not found: *************".to_owned()));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub mod symptoms;
 pub use call_error::{CallError, Code, Outcome};
 pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 
-use crate::redact::mask_tokens;
+use crate::redact::{KnownSecrets, mask_tokens};
 use std::fmt;
 use std::time::Duration;
 
@@ -54,10 +54,10 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The same without words that are shaped like a token.
+    /// The same without what is known to be secret, and without words that are shaped like a token.
     #[must_use]
-    pub fn redacted(self) -> Self {
-        let masked = |text: String| mask_tokens(&text);
+    pub fn redacted(self, known: &KnownSecrets) -> Self {
+        let masked = |text: String| mask_tokens(&known.mask(&text));
         match self {
             Self::Unreachable(text) => Self::Unreachable(masked(text)),
             Self::Lost(text) => Self::Lost(masked(text)),

@@ -2,6 +2,7 @@
 
 use crate::proc::signal;
 use crate::stage::{Stage, millis, until};
+use gripfast::config::{Target, Template};
 use gripfast::{Code, Event, Fate, State};
 use rustix::process::Signal;
 use serde_json::json;
@@ -18,6 +19,39 @@ async fn b03_a_child_that_exits_at_once_is_parked_with_its_exit_code_and_its_las
     assert_eq!(parked.stderr.last().unwrap(), "demo server: exiting at start, as told");
     assert!(parked.supervision.next_attempt.is_some(), "parked is slow, not dead");
     assert_eq!(stage.lines("starts").len(), 6, "the first start and five restarts");
+}
+
+#[tokio::test]
+async fn a_secret_that_a_child_repeats_is_shown_to_nobody() {
+    let stage = Stage::new();
+    std::fs::write(stage.path("password"), "correct-horse-battery\n").unwrap();
+    let said = "echo 'listening at /srv/notes'; echo \"bad login $LOGIN, $API_KEY, $1 in $HOME\" >&2; exit 3";
+    let mut spec = stage.shell(said);
+    let Target::Stdio { args, env, .. } = &mut spec.target else { panic!("a child") };
+    args.extend(["sh", "--token=argument-of-it"].map(|word| Template::parse(word).unwrap()));
+    let set = [
+        ("LOGIN", format!("me:${{file:{}}}", stage.file("password"))),
+        ("API_KEY", "written out".to_owned()),
+        ("HOME", "/srv/${HOME}".to_owned()),
+    ];
+    env.extend(set.map(|(name, value)| (name.to_owned(), Template::parse(&value).unwrap())));
+    spec.supervision.restart.max = 1;
+    stage.host.spawn("demo", spec).unwrap();
+    let parked = stage.state("demo", State::Parked).await;
+    let home = std::env::var("HOME").unwrap_or_default();
+    let shown = format!(
+        "bad login me:{}, {}, --token={} in /srv/{home}",
+        "*".repeat("correct-horse-battery".len()),
+        "*".repeat("written out".len()),
+        "*".repeat("argument-of-it".len())
+    );
+    assert_eq!(parked.stderr.last().unwrap(), &shown);
+    let refused = stage.call("demo", "echo", json!({ "text": "hello" })).await.unwrap_err();
+    let told = format!("{refused} {:?}", stage.status("demo"));
+    assert!(told.contains(&shown), "{told}");
+    for secret in ["correct-horse", "written out", "argument-of-it"] {
+        assert!(!told.contains(secret), "{told}");
+    }
 }
 
 #[tokio::test]

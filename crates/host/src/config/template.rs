@@ -111,19 +111,27 @@ pub enum ExpandError {
 
 /// A filled-in template. Anything may be in it, so `Debug` shows nothing and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Expanded(String);
+pub struct Expanded {
+    value: String,
+    filled_in: Vec<(Reference, String)>,
+}
 
 impl Expanded {
     /// The value, for the one who hands it to a process or a connection.
     #[must_use]
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.value
     }
 
     /// The value, owned.
     #[must_use]
     pub fn into_revealed(self) -> String {
-        self.0
+        self.value
+    }
+
+    /// What of it came from elsewhere, and from where. Defaults are the config's own.
+    pub fn filled_in(&self) -> impl Iterator<Item = (&Reference, &str)> {
+        self.filled_in.iter().map(|(from, value)| (from, value.as_str()))
     }
 }
 
@@ -215,35 +223,51 @@ impl Template {
     /// The first reference that has no value.
     pub fn expand(&self, lookup: &dyn Lookup) -> Result<Expanded, ExpandError> {
         let mut value = String::with_capacity(self.text.len());
+        let mut filled_in = Vec::new();
         for part in &self.parts {
             match part {
                 Part::Literal(text) => value.push_str(text),
-                Part::Reference(reference) => value.push_str(&reference.value(lookup)?),
+                Part::Reference(reference) => match reference.value(lookup)? {
+                    Some(found) => {
+                        value.push_str(&found);
+                        filled_in.push((reference.clone(), found));
+                    }
+                    None => value.push_str(reference.default().unwrap_or_default()),
+                },
             }
         }
-        Ok(Expanded(value))
+        Ok(Expanded { value, filled_in })
     }
 }
 
 impl Reference {
-    fn value(&self, lookup: &dyn Lookup) -> Result<String, ExpandError> {
+    fn default(&self) -> Option<&str> {
+        match self {
+            Self::Variable { default, .. } => default.as_deref(),
+            Self::File { .. } | Self::Command { .. } => None,
+        }
+    }
+
+    /// What it refers to; `None` if its default stands in.
+    fn value(&self, lookup: &dyn Lookup) -> Result<Option<String>, ExpandError> {
         match self {
             Self::Variable { name, default } => {
                 let value = lookup.variable(name);
                 match (value.filter(|value| default.is_none() || !value.is_empty()), default) {
                     (Some(value), _) => {
-                        value.into_string().map_err(|_| ExpandError::NotText { name: name.clone() })
+                        let text = value.into_string();
+                        text.map(Some).map_err(|_| ExpandError::NotText { name: name.clone() })
                     }
-                    (None, Some(default)) => Ok(default.clone()),
+                    (None, Some(_)) => Ok(None),
                     (None, None) => Err(ExpandError::Unset { name: name.clone() }),
                 }
             }
             Self::File { path } => match lookup.file(path) {
-                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
                 Err(error) => Err(ExpandError::FileUnreadable { path: path.clone(), why: error.to_string() }),
             },
             Self::Command { line } => match lookup.command(line) {
-                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
                 Err(error) => Err(ExpandError::CommandFailed {
                     program: program(line).to_owned(),
                     why: error.to_string(),

@@ -3,7 +3,7 @@
 //! given up, reaches nobody by mistake.
 
 use super::underway::Underway;
-use super::{LOG_MESSAGE, StderrRing};
+use super::{LOG_MESSAGE, Secrets, StderrRing};
 use bytes::Bytes;
 use gripfast_core::failure::Evidence;
 use gripfast_core::isolation::Whose;
@@ -107,6 +107,8 @@ pub struct Surroundings {
     pub inbox: Inbox,
     /// Where to put what a child writes to stderr.
     pub stderr: Arc<StderrRing>,
+    /// What nothing that the server says may be shown with.
+    pub secrets: Arc<Secrets>,
     /// The largest message that is taken, in bytes.
     pub max_message: usize,
 }

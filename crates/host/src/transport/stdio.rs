@@ -6,7 +6,7 @@
 use super::inbox::{Inbox, Incoming, Surroundings};
 use super::pending::{FrameFate, Pending};
 use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
-use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, StderrRing, Trouble};
+use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Secrets, Session, StderrRing, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_core::redact::mask_tokens;
@@ -50,10 +50,11 @@ impl StdioLink {
     pub(super) fn over(tree: ProcessTree, pipes: Pipes, surroundings: Surroundings) -> Self {
         let pending = Arc::new(Pending::default());
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
-        let Surroundings { inbox, stderr, max_message } = surroundings;
+        let Surroundings { inbox, stderr, secrets, max_message } = surroundings;
 
         let heard = Arc::new(Heard::default());
-        let last_words = keep_stderr(pipes.stderr, Arc::clone(&stderr), Arc::clone(&heard));
+        let last_words =
+            keep_stderr(pipes.stderr, Arc::clone(&stderr), Arc::clone(&secrets), Arc::clone(&heard));
         let child = ChildsEnd {
             exit: tree.exit(),
             writing: tokio::spawn(write_frames(pipes.stdin, queue, tree.exit())),
@@ -61,7 +62,7 @@ impl StdioLink {
             heard: Arc::clone(&heard),
             stderr,
         };
-        let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, junk: 0, heard };
+        let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, secrets, junk: 0, heard };
         tokio::spawn(live(child, reader, pipes.stdout));
         Self { tree, pending, frames: Mutex::new(Some(frames)) }
     }
@@ -222,15 +223,21 @@ fn one_line(mut message: Vec<u8>) -> Vec<u8> {
     message
 }
 
-async fn keep_stderr(stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>, heard: Arc<Heard>) {
+async fn keep_stderr(
+    stderr: impl AsyncRead + Unpin,
+    ring: Arc<StderrRing>,
+    secrets: Arc<Secrets>,
+    heard: Arc<Heard>,
+) {
+    let keep = |line: &[u8]| ring.push(secrets.mask(&String::from_utf8_lossy(line)).as_bytes());
     let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES, heard);
     loop {
         match lines.next().await {
-            Line::Whole(line) | Line::TooLong { beginning: line, .. } => ring.push(&line),
+            Line::Whole(line) | Line::TooLong { beginning: line, .. } => keep(&line),
             Line::End { rest } => {
                 // Last words often have no line break.
                 if !rest.is_empty() {
-                    ring.push(&rest);
+                    keep(&rest);
                 }
                 return;
             }
@@ -325,6 +332,7 @@ struct Reader {
     pending: Arc<Pending>,
     inbox: Inbox,
     max_message: usize,
+    secrets: Arc<Secrets>,
     junk: u64,
     heard: Arc<Heard>,
 }
@@ -377,15 +385,15 @@ impl Reader {
     async fn skip(&mut self, junk: &[u8]) {
         self.junk += 1;
         if self.junk == 10u64.pow(self.junk.ilog10()) {
-            self.inbox.put(Incoming::Junk { lines: self.junk, sample: sample(junk) }).await;
+            self.inbox.put(Incoming::Junk { lines: self.junk, sample: sample(junk, &self.secrets) }).await;
         }
     }
 }
 
-/// The beginning of a line, without what looks like a secret. Secrets are looked for before it is cut.
-fn sample(junk: &[u8]) -> String {
+/// The beginning of a line, without what is a secret or looks like one. Secrets are looked for before it is cut.
+fn sample(junk: &[u8], secrets: &Secrets) -> String {
     let beginning = String::from_utf8_lossy(&junk[..junk.len().min(StderrRing::LINE_BYTES)]);
-    mask_tokens(&beginning).chars().take(120).collect()
+    mask_tokens(&secrets.mask(&beginning)).chars().take(120).collect()
 }
 
 /// Lines of bounded length. Of an overlong line only its two ends are kept.
@@ -470,10 +478,11 @@ mod tests {
     #[tokio::test]
     async fn f03_last_words_without_a_line_break_are_kept() {
         let ring = Arc::new(StderrRing::default());
-        keep_stderr(b"starting\nno API key".as_slice(), Arc::clone(&ring), Arc::default()).await;
+        keep_stderr(b"starting\nno API key".as_slice(), Arc::clone(&ring), Arc::default(), Arc::default())
+            .await;
         assert_eq!(ring.last(5), ["starting", "no API key"]);
         let endless = [b'x'; 3 * StderrRing::LINE_BYTES];
-        keep_stderr(endless.as_slice(), Arc::clone(&ring), Arc::default()).await;
+        keep_stderr(endless.as_slice(), Arc::clone(&ring), Arc::default(), Arc::default()).await;
         assert_eq!(ring.last(1)[0].len(), StderrRing::LINE_BYTES);
     }
 
@@ -488,7 +497,8 @@ mod tests {
         .await
         .unwrap();
         let (inbox, _owner) = Inbox::new();
-        let surroundings = Surroundings { inbox, stderr: Arc::default(), max_message: 1 << 20 };
+        let surroundings =
+            Surroundings { inbox, stderr: Arc::default(), secrets: Arc::default(), max_message: 1 << 20 };
         let link = StdioLink::over(tree, pipes, surroundings);
         // Nothing is written any more, and how it ended is told in a moment.
         link.writer().unwrap().closed().await;
@@ -523,7 +533,7 @@ mod tests {
     fn g07_what_a_server_writes_between_its_messages_is_shown_without_its_secrets() {
         let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
         let noise = format!("listening; {}token {token}", " ".repeat(90));
-        let sample = sample(noise.as_bytes());
+        let sample = sample(noise.as_bytes(), &Secrets::default());
         assert!(sample.starts_with("listening;") && sample.ends_with('*'), "{sample}");
         assert!(!sample.contains("ghp_"), "{sample}");
         assert_eq!(sample.chars().count(), 120);

@@ -9,9 +9,10 @@ use super::stdio::StdioLink;
 use super::{BoxFuture, Dialer, Link, Renewed, Route};
 use crate::auth::Credential;
 use crate::config::{
-    ExpandError, ProcessEnvironment, Reference, Target, Template, TlsSpec, UrlTransport, endpoint,
+    ExpandError, Expanded, ProcessEnvironment, Reference, Target, Template, TlsSpec, UrlTransport, endpoint,
 };
 use gripfast_core::failure::{During, Evidence, Observed};
+use gripfast_core::redact::{KnownSecrets, announces_secret, secret_arguments};
 use gripfast_core::supervise::upstream::LinkKind;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -90,28 +91,61 @@ impl Dialer for TargetDialer {
     }
 }
 
+/// What is filled in for a link, and what of it is nobody else's to read.
+#[derive(Default)]
+struct Filling {
+    secrets: KnownSecrets,
+}
+
+impl Filling {
+    /// Fills in a value. What came from elsewhere is a secret, unless every child gets it anyway.
+    async fn value(&mut self, template: &Template) -> Result<String, Observed> {
+        let expanded = fill_in(template).await?;
+        for (from, value) in expanded.filled_in() {
+            let is_usual = matches!(from, Reference::Variable { name, .. } if Environment::is_usual(name));
+            if !is_usual {
+                self.secrets.learn(value);
+            }
+        }
+        Ok(expanded.into_revealed())
+    }
+
+    /// The arguments of a command, some of which are secret by the flag before them.
+    async fn arguments(&mut self, args: &[Template]) -> Result<Vec<String>, Observed> {
+        let mut filled_in = Vec::with_capacity(args.len());
+        for arg in args {
+            filled_in.push(self.value(arg).await?);
+        }
+        let words: Vec<&str> = filled_in.iter().map(String::as_str).collect();
+        secret_arguments(&words).into_iter().flatten().for_each(|part| self.secrets.learn_words(part));
+        Ok(filled_in)
+    }
+}
+
 async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
     let Target::Stdio { command, args, env, inherit_env, cwd } = target else {
         return Err(Observed::BadConfig("not a command".to_owned()));
     };
-    let program = expand(command).await?;
-    let mut filled_in = Vec::with_capacity(args.len());
-    for arg in args {
-        filled_in.push(expand(arg).await?);
-    }
+    let mut filling = Filling::default();
+    let program = filling.value(command).await?;
+    let args = filling.arguments(args).await?;
     let ours = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut environment = Environment::filtered(ours, inherit_env);
     for (name, value) in env {
-        environment.set(name, &expand(value).await?);
+        environment.set(name, &filling.value(value).await?);
     }
+    for (_, value) in environment.iter().filter(|(name, _)| announces_secret(name)) {
+        filling.secrets.learn_words(value);
+    }
+    surroundings.secrets.filled_in(filling.secrets);
     let cwd = expand_any(cwd.as_ref()).await?;
     if let Some(cwd) = cwd.as_ref().filter(|cwd| !Path::new(cwd).is_dir()) {
         return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
     }
     let found = Program::of(&program, environment.get("PATH"));
     let started = ProcessTree::start(&found, |child| {
-        child.args(&filled_in).env_clear().envs(environment.iter());
+        child.args(&args).env_clear().envs(environment.iter());
         if let Some(cwd) = &cwd {
             child.current_dir(cwd);
         }
@@ -125,13 +159,18 @@ impl TargetDialer {
         let Target::Url { url, headers, tls, .. } = &self.target else {
             return Err(Observed::BadConfig("not a URL".to_owned()));
         };
-        let url: Url = endpoint(&expand(url).await?)
+        let mut filling = Filling::default();
+        let url: Url = endpoint(&filling.value(url).await?)
             .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
-        let headers = header_map(headers).await?;
+        filling.secrets.learn(url.password().unwrap_or_default());
+        let headers = header_map(headers, &mut filling).await?;
+        let Filling { secrets } = filling;
+        surroundings.secrets.filled_in(secrets);
         if let Some(credential) = &self.credential {
             credential.look_again().await?;
         }
-        let client = HttpClient::new(&url, headers, TlsFiles::of(tls).await?, self.credential.clone())?;
+        let client = HttpClient::new(&url, headers, TlsFiles::of(tls).await?, self.credential.clone())?
+            .telling(Arc::clone(&surroundings.secrets));
         match route {
             Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),
             Route::Http | Route::Stdio | Route::Custom => {
@@ -142,7 +181,7 @@ impl TargetDialer {
 }
 
 /// All headers but `Authorization`, which is the credential's: it knows when to show another.
-async fn header_map(headers: &[(String, Template)]) -> Result<HeaderMap, Observed> {
+async fn header_map(headers: &[(String, Template)], filling: &mut Filling) -> Result<HeaderMap, Observed> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let bad = |what: &str| Observed::BadConfig(format!("header `{name}` {what}"));
@@ -150,7 +189,11 @@ async fn header_map(headers: &[(String, Template)]) -> Result<HeaderMap, Observe
         if parsed == AUTHORIZATION {
             continue;
         }
-        let value = HeaderValue::from_str(expand(value).await?.trim())
+        let value = filling.value(value).await?;
+        if announces_secret(name) {
+            filling.secrets.learn_words(&value);
+        }
+        let value = HeaderValue::from_str(value.trim())
             .map_err(|_| bad("holds characters that a header cannot carry"))?;
         map.insert(parsed, value);
     }
@@ -169,6 +212,10 @@ impl TlsFiles {
 
 /// Fills a template in. Files may be far away and programs slow, so those are asked where nobody else waits.
 pub(crate) async fn expand(template: &Template) -> Result<String, Observed> {
+    fill_in(template).await.map(Expanded::into_revealed)
+}
+
+async fn fill_in(template: &Template) -> Result<Expanded, Observed> {
     let waits = |reference: &Reference| match reference {
         Reference::Variable { .. } => false,
         Reference::File { .. } | Reference::Command { .. } => true,
@@ -180,7 +227,7 @@ pub(crate) async fn expand(template: &Template) -> Result<String, Observed> {
     } else {
         template.expand(&ProcessEnvironment)
     };
-    expanded.map(crate::config::Expanded::into_revealed).map_err(|error| match error {
+    expanded.map_err(|error| match error {
         ExpandError::Unset { name } => Observed::UnsetVariable(name),
         ExpandError::NotText { .. }
         | ExpandError::FileUnreadable { .. }

@@ -8,7 +8,6 @@ use futures_util::FutureExt;
 use gripfast_core::cache::Freshness;
 use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
-use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
 use gripfast_core::ids::Epoch;
@@ -279,7 +278,9 @@ impl Upstream {
         let params = cursor.map(|cursor| Patch::new().set_text("cursor", cursor).to_object());
         let message = match self.own_request(live, list.method(), params.as_deref(), During::Call).await {
             Ok(message) => message,
-            Err(trouble) => return absent_or(classify(&trouble.evidence), &trouble).map(|()| None),
+            Err(trouble) => {
+                return absent_or(self.secrets.classify(&trouble.evidence), &trouble).map(|()| None);
+            }
         };
         let nonsense = |what: &str| Failure::Nonsense(format!("its answer to `{}` {what}", list.method()));
         let Ok(Message::Response(response)) = Message::parse(&message) else {
@@ -290,7 +291,7 @@ impl Upstream {
             Outcome::Error(error) => {
                 let said = RpcError { code: error.code, message: error.message.into_owned() };
                 let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
-                return absent_or(classify(&trouble.evidence), &trouble).map(|()| None);
+                return absent_or(self.secrets.classify(&trouble.evidence), &trouble).map(|()| None);
             }
         };
         let page = Page::read(result, list).map_err(|_| nonsense("is not a list"))?;
@@ -455,6 +456,7 @@ fn with_param_headers(tools: Vec<Item>) -> (Vec<Item>, BTreeMap<String, ParamHea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gripfast_core::failure::classify::classify;
 
     fn declined(code: i64) -> (Failure, Box<Trouble>) {
         let said = RpcError { code, message: "the database is starting".to_owned() };

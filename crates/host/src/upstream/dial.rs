@@ -11,7 +11,6 @@ use crate::transport::{
     Inbox, Incoming, Link, Outgoing, Renewed, Reply, Route, Session, Surroundings, Trouble, Underway,
 };
 use gripfast_core::event::Event;
-use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{BlockCause, During, Evidence, Failure, HttpAnswer, Observed, RpcError};
 use gripfast_core::ids::Epoch;
 use gripfast_core::supervise::upstream::Manner;
@@ -67,10 +66,10 @@ pub(super) struct Dialed {
 }
 
 impl Dialed {
-    /// Why it is gone, if it went meanwhile.
-    pub(super) fn lost(&self) -> Option<Failure> {
+    /// What was seen of its end, if it went meanwhile.
+    pub(super) fn lost(&self) -> Option<&Evidence> {
         self.heard.iter().find_map(|heard| match heard {
-            Incoming::Lost(evidence) => Some(classify(evidence)),
+            Incoming::Lost(evidence) => Some(evidence),
             Incoming::Message(_)
             | Incoming::Question { .. }
             | Incoming::StreamRefused { .. }
@@ -174,7 +173,7 @@ impl Upstream {
             Ok(Renewed::Replaced) => Ok(()),
             Ok(Renewed::NeedsPerson(None)) => Err(Failure::CredentialRefused(said.to_owned())),
             Ok(Renewed::NeedsPerson(Some(why))) => Err(Failure::CredentialRefused(format!("{why}: {said}"))),
-            Err(evidence) => Err(classify(&evidence)),
+            Err(evidence) => Err(self.secrets.classify(&evidence)),
         }
     }
 
@@ -205,11 +204,13 @@ impl Upstream {
                 None => match self.open(&settings, step.route, opening).await {
                     Ok(opened) => opened,
                     // It answers, but not this way.
-                    Err(evidence) if is_no(&classify(&evidence)) => {
+                    Err(evidence) if is_no(&self.secrets.classify(&evidence)) => {
                         refusal.get_or_insert(evidence);
                         continue;
                     }
-                    Err(evidence) => return Err(classify(more_telling(refusal.as_ref(), &evidence))),
+                    Err(evidence) => {
+                        return Err(self.secrets.classify(more_telling(refusal.as_ref(), &evidence)));
+                    }
                 },
             };
             match self.greet_and_hear(&mut opened, step).await {
@@ -234,7 +235,7 @@ impl Upstream {
                     if matches!(evidence.observed, Observed::Exited { .. } | Observed::Closed(_)) {
                         opened.link.close(None, Manner::AtOnce).await;
                         self.ended_over_probe.store(true, Ordering::Relaxed);
-                        return Err(classify(&evidence));
+                        return Err(self.secrets.classify(&evidence));
                     }
                     open = Some(opened);
                     // A server that was slow to start heard both questions at once: its no to the second one
@@ -253,7 +254,7 @@ impl Upstream {
                     opened.link.close(None, Manner::AtOnce).await;
                     // It ends over the other question too: the probe was not to blame.
                     self.ended_over_probe.store(false, Ordering::Relaxed);
-                    return Err(classify(&evidence));
+                    return Err(self.secrets.classify(&evidence));
                 }
             }
         }
@@ -262,7 +263,7 @@ impl Upstream {
         }
         let nothing =
             || Evidence::unsent(During::Handshake, Observed::BadConfig("no way to reach it".to_owned()));
-        Err(self.misfit(classify(&refusal.unwrap_or_else(nothing))))
+        Err(self.misfit(self.secrets.classify(&refusal.unwrap_or_else(nothing))))
     }
 
     /// A server that answers, but not in the era that the config insists on: asking again cannot mend that.
@@ -346,8 +347,12 @@ impl Upstream {
     async fn open(&self, settings: &Settings, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
         let (to, inbox) = Inbox::new();
         let underway = Arc::clone(to.underway());
-        let surroundings =
-            Surroundings { inbox: to, stderr: Arc::clone(&self.stderr), max_message: settings.max_message };
+        let surroundings = Surroundings {
+            inbox: to,
+            stderr: Arc::clone(&self.stderr),
+            secrets: Arc::clone(&self.secrets),
+            max_message: settings.max_message,
+        };
         let link = settings.dialer.open(route, surroundings).await?;
         opening.set(Some(Arc::clone(&link)));
         Ok(Opened { route, link, inbox, underway, heard: Vec::new() })

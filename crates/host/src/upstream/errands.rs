@@ -9,7 +9,6 @@ use crate::transport::{Outgoing, Reply, Trouble};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use gripfast_core::event::Event;
-use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Failure, Outcome as Fate, Sent};
 use gripfast_core::standing::{Ended, Errand, Offers, Restored, Subject, Way};
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
@@ -291,7 +290,7 @@ impl Upstream {
 
     /// A request of our own came to nothing: the machine is told what it has to know.
     fn in_trouble(self: &Arc<Self>, live: &Arc<Live>, trouble: Trouble) -> Told {
-        let failure = classify(&trouble.evidence);
+        let failure = self.secrets.classify(&trouble.evidence);
         let fate = match trouble.evidence.sent {
             Sent::No => Fate::NotSent,
             Sent::Yes => Fate::Unknown,
@@ -311,7 +310,7 @@ impl Upstream {
         end: Result<Result<Reply, Box<Trouble>>, tokio::task::JoinError>,
     ) {
         let failure = match end {
-            Ok(Err(trouble)) => classify(&trouble.evidence),
+            Ok(Err(trouble)) => self.secrets.classify(&trouble.evidence),
             Ok(Ok(_)) | Err(_) => Failure::Lost("its stream of changes ended".to_owned()),
         };
         self.report(live, &failure);

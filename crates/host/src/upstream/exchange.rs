@@ -8,7 +8,6 @@ use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
-use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
     CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
@@ -87,7 +86,7 @@ impl Upstream {
                 },
                 Err(trouble) => trouble,
             };
-            let failure = classify(&trouble.evidence);
+            let failure = self.secrets.classify(&trouble.evidence);
             ticket.end(match (&failure, trouble.evidence.sent) {
                 // It could not even be written down: the server had no part in it.
                 (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,

@@ -4,7 +4,6 @@ use super::{Live, Upstream};
 use crate::transport::{Incoming, LOG_MESSAGE};
 use gripfast_core::event::Event;
 use gripfast_core::failure::Failure;
-use gripfast_core::failure::classify::classify;
 use gripfast_core::ids::Epoch;
 use gripfast_core::standing::Subject;
 use gripfast_core::supervise::upstream::{Input, ProbeAnswer};
@@ -25,9 +24,11 @@ impl Upstream {
                     self.asked(&live, message, whose);
                 }
             }
-            Incoming::Lost(evidence) => self.tell(Input::LinkDown { epoch, failure: classify(&evidence) }),
+            Incoming::Lost(evidence) => {
+                self.tell(Input::LinkDown { epoch, failure: self.secrets.classify(&evidence) })
+            }
             Incoming::StreamRefused { session, .. } if self.is_over(epoch, session.as_deref()) => {}
-            Incoming::StreamRefused { evidence, .. } => match classify(&evidence) {
+            Incoming::StreamRefused { evidence, .. } => match self.secrets.classify(&evidence) {
                 // A server may decline the stream and be well otherwise.
                 Failure::Declined(_)
                 | Failure::Outdated(_)

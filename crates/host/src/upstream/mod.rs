@@ -37,7 +37,7 @@ use crate::observe::{Ends, Observer, Stats};
 use crate::overheard::Earshot;
 use crate::pins::{Approved, PinMode, Pinboard};
 use crate::store::Shelf;
-use crate::transport::{Dialer, Link, Listening, Route, Session, StderrRing, Underway};
+use crate::transport::{Dialer, Link, Listening, Route, Secrets, Session, StderrRing, Underway};
 use gripfast_core::cache::Freshness;
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
@@ -63,6 +63,8 @@ pub(crate) struct Upstream {
     pub(crate) ends: Ends,
     pub(crate) observer: Observer,
     pub(crate) stderr: Arc<StderrRing>,
+    /// What nothing that it says is shown with.
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) listing: watch::Sender<Listing>,
     pub(crate) pins: Pinboard,
     role: Role,
@@ -245,6 +247,7 @@ impl Upstream {
             ends: Ends::default(),
             observer,
             stderr: Arc::default(),
+            secrets: Arc::default(),
             role,
             wishes,
             bell,

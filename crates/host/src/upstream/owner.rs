@@ -7,7 +7,6 @@ use super::{Live, Upstream, catalog, micros};
 use crate::transport::{BoxFuture, Incoming, Link, Session, Underway};
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError};
 use gripfast_core::ids::{Epoch, SecondId};
 use gripfast_core::supervise::keepalive::Probe;
@@ -431,7 +430,7 @@ impl Upstream {
                     Outcome::Error(error) => {
                         let said = RpcError { code: error.code, message: error.message.into_owned() };
                         let evidence = Evidence::sent(During::Probe, Observed::Rpc(said));
-                        ProbeAnswer::Failed(classify(&evidence))
+                        ProbeAnswer::Failed(self.secrets.classify(&evidence))
                     }
                 },
                 Ok(_) | Err(_) => {
@@ -446,7 +445,7 @@ impl Upstream {
                 if code.is_some_and(unknown) {
                     ProbeAnswer::Unsupported
                 } else {
-                    ProbeAnswer::Failed(classify(&trouble.evidence))
+                    ProbeAnswer::Failed(self.secrets.classify(&trouble.evidence))
                 }
             }
         }

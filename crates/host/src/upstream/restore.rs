@@ -7,10 +7,10 @@ use super::{Live, Settings, Upstream};
 use crate::config::{ExpandError, ProcessEnvironment, RestoreCall};
 use crate::ledger::OpenRow;
 use crate::said::Said;
-use crate::transport::{Reply, Trouble};
-use gripfast_core::failure::classify::classify;
+use crate::transport::{Reply, Secrets, Trouble};
 use gripfast_core::failure::recovery::fate_of;
 use gripfast_core::failure::{BlockCause, CallError, Code, Failure, Outcome as Fate};
+use gripfast_core::redact::mask_tokens;
 use gripfast_core::standing::Verdict;
 use gripfast_wire::headers::ParamHeaders;
 use gripfast_wire::patch::{Object, Patch};
@@ -88,12 +88,12 @@ impl Upstream {
     fn settle(&self, row: OpenRow<'_>, answered: Result<Answer, Box<Trouble>>) -> Verdict {
         match answered {
             Ok(answer) => {
-                let verdict = verdict(answer.outcome());
+                let verdict = verdict(answer.outcome(), &self.secrets);
                 row.settle(if verdict == Verdict::Done { Fate::Done } else { Fate::Failed }, None);
                 verdict
             }
             Err(trouble) => {
-                let failure = classify(&trouble.evidence);
+                let failure = self.secrets.classify(&trouble.evidence);
                 let fate = fate_of(&failure, trouble.evidence.sent).unwrap_or(Fate::NotSent);
                 let error = CallError::from_failure(&self.name, &failure, fate);
                 row.settle(fate, Some(error.code));
@@ -109,9 +109,11 @@ fn headers_of(wanted: &ParamHeaders, params: &RawValue) -> Vec<(String, String)>
     wanted.for_arguments(params.and_then(|params| params.get("arguments"))).unwrap_or_default()
 }
 
-fn verdict(outcome: Outcome<'_>) -> Verdict {
+fn verdict(outcome: Outcome<'_>, secrets: &Secrets) -> Verdict {
     match outcome {
-        Outcome::Error(error) => Verdict::Declined(format!("{} ({})", error.message, error.code)),
+        Outcome::Error(error) => {
+            Verdict::Declined(format!("{} ({})", mask_tokens(&secrets.mask(&error.message)), error.code))
+        }
         Outcome::Result(result) => match CallResult::read(result) {
             Ok(result) if result.is_error => Verdict::Declined("the tool says that it failed".to_owned()),
             Ok(CallResult { result_type: ResultType::InputRequired, .. }) => {

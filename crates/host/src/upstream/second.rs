@@ -6,7 +6,6 @@ use super::owner::{Making, Owner, Report};
 use super::{Listing, Live, Upstream};
 use crate::transport::Incoming;
 use gripfast_core::failure::Failure;
-use gripfast_core::failure::classify::classify;
 use gripfast_core::ids::{Epoch, SecondId};
 use gripfast_core::supervise::upstream::{Input, Manner, Role};
 use gripfast_wire::envelope::Message;
@@ -55,7 +54,8 @@ impl Owner {
     pub(super) fn take_second(&mut self, id: SecondId, role: Role, outcome: Result<Box<Made>, Failure>) {
         let outcome = outcome.and_then(|made| match made.dialed.lost() {
             // Dead before it was of use.
-            Some(failure) => {
+            Some(evidence) => {
+                let failure = self.upstream.secrets.classify(evidence);
                 self.leaving.close(made.dialed.live.link, None, Manner::AtOnce);
                 Err(failure)
             }
@@ -147,7 +147,7 @@ impl Owner {
         let Some(Second { id, state: State::Waiting(dialed) }) = &mut self.second else { return };
         match incoming {
             Incoming::Lost(evidence) => {
-                let (id, failure) = (*id, classify(&evidence));
+                let (id, failure) = (*id, self.upstream.secrets.classify(&evidence));
                 if let Some(State::Waiting(dialed)) = self.second.take().map(|second| second.state) {
                     self.leaving.close(dialed.live.link, None, Manner::AtOnce);
                 }

@@ -1,6 +1,6 @@
 //! Limits, and causes that a person can act on.
 
-use crate::script::{Act, Script, good_manners, open_ended, response};
+use crate::script::{Act, Script, good_manners, open_ended, response, say_text};
 use crate::stage::{
     call, count, echo, eventually, free_address, host, legacy, modern, ready_host, serve, spec, spec_over,
     status, until, until_state, with, with_header,
@@ -205,4 +205,19 @@ async fn c01_a_url_with_secrets_is_never_shown_with_them() {
     server.stop().await;
     let away = until_state(&host, State::Reconnecting).await;
     assert!(!format!("{away:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn a_secret_that_a_server_repeats_while_it_fails_is_shown_to_nobody() {
+    let server = Script::new(|heard| {
+        let shown = ["authorization", "x-api-key"].map(|name| heard.header(name).unwrap_or_default());
+        say_text(500, &format!("cannot look up {}", shown.join(" and ")))
+    })
+    .await;
+    let spec = with_header(spec(&server.url()), "authorization", "Bearer correct-horse");
+    let host = host(with_header(spec, "x-api-key", "battery-staple"));
+    let cause = until(&host, |status| status.supervision.cause.is_some()).await.supervision.cause.unwrap();
+    let stars = |secret: &str| "*".repeat(secret.len());
+    let shown = format!("cannot look up {} and {}", stars("Bearer correct-horse"), stars("battery-staple"));
+    assert!(cause.contains(&shown), "{cause}");
 }

@@ -6,8 +6,8 @@ use super::connect::{Connector, mark_sensitive, trouble_in};
 use super::pool::{Body, Failed, Pool};
 use super::withdraw;
 use crate::auth::Credential;
-use crate::transport::SentMark;
 use crate::transport::target::TlsFiles;
+use crate::transport::{Secrets, SentMark};
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
@@ -26,6 +26,8 @@ pub(crate) struct HttpClient {
     headers: Arc<HeaderMap>,
     /// What is shown to it besides, which may change while the client lives.
     credential: Option<Arc<Credential>>,
+    /// What nothing that the server says is shown with.
+    secrets: Arc<Secrets>,
     /// Room for those who withdraw a request.
     pub(super) withdrawals: Arc<Semaphore>,
 }
@@ -69,8 +71,14 @@ impl HttpClient {
             pool: Pool::new(connector),
             headers: Arc::new(headers),
             credential,
+            secrets: Arc::default(),
             withdrawals: Arc::new(Semaphore::new(withdraw::MOST)),
         })
+    }
+
+    /// The same, which tells `secrets` what the server has refused.
+    pub(crate) fn telling(self, secrets: Arc<Secrets>) -> Self {
+        Self { secrets, ..self }
     }
 
     /// An address for many requests.
@@ -140,6 +148,11 @@ impl HttpClient {
 
     async fn note_refusal(&self, response: &Response<Body>, shown: Option<&HeaderValue>) {
         let status = response.status().as_u16();
+        if status >= 400
+            && let Some(shown) = shown.and_then(|shown| shown.to_str().ok())
+        {
+            self.secrets.refused(shown);
+        }
         if let (Some(credential), 401 | 403) = (&self.credential, status) {
             let challenge = text_of(response.headers(), &WWW_AUTHENTICATE);
             Box::pin(credential.refused(shown, status, challenge)).await;

@@ -31,14 +31,16 @@ const WINDOWS: &[&str] = &[
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
+    /// Whether every child gets the variable of this name.
+    pub(crate) fn is_usual(name: &str) -> bool {
+        ALWAYS.contains(&name)
+            || ALWAYS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            || (cfg!(windows) && WINDOWS.contains(&name.to_ascii_uppercase().as_str()))
+    }
+
     /// What passes from `ours` to a child: the usual, and the names that the config asks for.
     pub fn filtered(ours: impl IntoIterator<Item = (String, String)>, inherit: &[String]) -> Self {
-        let passes = |name: &str| {
-            ALWAYS.contains(&name)
-                || ALWAYS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-                || (cfg!(windows) && WINDOWS.contains(&name.to_ascii_uppercase().as_str()))
-                || inherit.iter().any(|wanted| wanted == name)
-        };
+        let passes = |name: &str| Self::is_usual(name) || inherit.iter().any(|wanted| wanted == name);
         Self(ours.into_iter().filter(|(name, _)| passes(name)).collect())
     }
 
