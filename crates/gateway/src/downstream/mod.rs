@@ -23,6 +23,7 @@ mod http;
 mod legacy_sse;
 mod listen;
 mod modern;
+mod newest;
 mod outbox;
 mod pages;
 mod pass;

@@ -1,13 +1,15 @@
 //! What is remembered of sessions beyond this process: which ones their clients ended, and when the others
-//! were last seen, and what their clients wish for. It is kept in the host's store, which several processes may share, so that a session that
-//! is over in one of them is over in all, before and after a restart.
+//! were last seen, and what their clients wish for. It is kept in the host's store, which several processes may share, so
+//! that a session that is over in one of them is over in all, before and after a restart.
 //!
 //! Nothing secret is kept: an id cannot be made from what is written here.
 
+use super::newest::{Most, keep_newest};
 use super::pass::{Pass, Remembered};
 use super::wishes::Wishes;
 use gripfast::store::Store;
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +19,10 @@ pub(crate) struct Recall {
     /// What this process has ended, until nobody could open it anyway. A store may take a while to show
     /// what was put.
     own: Mutex<Own>,
+    /// Uses that were noted since the store was last gone through for their number.
+    noted: AtomicUsize,
+    /// The same for the bytes of wishes.
+    wished: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -33,6 +39,15 @@ impl Recall {
     /// begins anew.
     const MOST_ENDED: usize = 100_000;
 
+    /// Sessions of which it is remembered when they were last in use. Beyond it those unused for longest are forgotten:
+    /// they open for as long after their handshake as if they had not been used since.
+    const MOST_SEEN: Most = Most { entries: 100_000, bytes: 16 << 20 };
+    /// What is remembered of what clients wish for. Beyond it the oldest wishes are forgotten.
+    const MOST_WISHES: Most = Most { entries: 100_000, bytes: 64 << 20 };
+    /// So many uses, and so many bytes of wishes, are noted before the store is gone through again.
+    const NOTED_BETWEEN: usize = 10_000;
+    const WISHED_BETWEEN: usize = 8 << 20;
+
     const TIDIED_EVERY: Duration = Duration::from_secs(600);
 
     /// Keys with the time from which on they need not be remembered.
@@ -45,7 +60,7 @@ impl Recall {
     const FLOOR: (&'static str, &'static str) = ("session", "floor");
 
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, own: Mutex::default() }
+        Self { store, own: Mutex::default(), noted: AtomicUsize::default(), wished: AtomicUsize::default() }
     }
 
     /// Whether a session that is not in memory opens at `wall`; if so, it is in use from then on. Reads the
@@ -72,13 +87,21 @@ impl Recall {
         let until = wall + pass.idle();
         let value = format!("{} {}", wall.as_secs(), until.as_secs());
         self.store.put(Self::SEEN, &pass.key(), value.into_bytes());
+        if is_due(&self.noted, 1, Self::NOTED_BETWEEN) {
+            self.bound_seen();
+        }
     }
 
     /// Remembers what the client of a session that is in use wishes for.
     pub(crate) fn keep_wishes(&self, pass: &Pass, wall: Duration, wishes: &Wishes) {
         let until = (wall + pass.idle()).as_secs();
         if let Ok(wishes) = serde_json::to_string(wishes) {
-            self.store.put(Self::WISHES, &pass.key(), format!("{until} {wishes}").into_bytes());
+            let value = format!("{until} {wishes}").into_bytes();
+            let bytes = value.len();
+            self.store.put(Self::WISHES, &pass.key(), value);
+            if is_due(&self.wished, bytes, Self::WISHED_BETWEEN) {
+                self.bound_wishes();
+            }
         }
     }
 
@@ -138,6 +161,16 @@ impl Recall {
         }
         let keep = move |_: &str, value: &[u8]| first_number(value).is_some_and(|until| until > now);
         self.store.retain(Self::WISHES, Box::new(keep));
+        self.bound_seen();
+        self.bound_wishes();
+    }
+
+    fn bound_seen(&self) {
+        keep_newest(&*self.store, Self::SEEN, Self::MOST_SEEN, last_number);
+    }
+
+    fn bound_wishes(&self) {
+        keep_newest(&*self.store, Self::WISHES, Self::MOST_WISHES, first_number);
     }
 
     /// The floor goes up first: at no time is something neither below it nor remembered.
@@ -172,6 +205,15 @@ impl Own {
             self.keys.remove(&key);
         }
     }
+}
+
+/// Counts, and says when there is enough of it.
+fn is_due(count: &AtomicUsize, more: usize, enough: usize) -> bool {
+    let due = count.fetch_add(more, Ordering::Relaxed) + more >= enough;
+    if due {
+        count.store(0, Ordering::Relaxed);
+    }
+    due
 }
 
 fn first_number(value: &[u8]) -> Option<u64> {
@@ -248,6 +290,30 @@ mod tests {
         assert!(store.get(Recall::ENDED, &ended.key()).is_none() && recall.lock().keys.is_empty());
         assert!(store.get(Recall::SEEN, &seen.key()).is_none());
         assert!(!recall.opens(&ended, at(65), 24 * HOUR) && !recall.opens(&seen, at(65), 24 * HOUR));
+    }
+
+    #[test]
+    fn what_is_remembered_of_sessions_in_use_is_bounded_and_those_used_last_are_known() {
+        let store = in_memory();
+        let recall = Recall::new(Arc::clone(&store));
+        let (unused, ended, used) = (pass(0), pass(0), pass(0));
+        recall.note_seen(&unused, at(1));
+        recall.end(&ended, at(1));
+        recall.keep_wishes(&unused, at(1), &Wishes::default());
+        for _ in 0..Recall::MOST_SEEN.entries + Recall::NOTED_BETWEEN {
+            recall.note_seen(&pass(1), at(30));
+        }
+        recall.note_seen(&used, at(31));
+        let seen = Arc::new(AtomicUsize::default());
+        let counting = Arc::clone(&seen);
+        store.retain(
+            Recall::SEEN,
+            Box::new(move |_, _| counting.fetch_add(1, Ordering::Relaxed) < usize::MAX),
+        );
+        assert!(seen.load(Ordering::Relaxed) <= Recall::MOST_SEEN.entries + Recall::NOTED_BETWEEN);
+        assert!(store.get(Recall::SEEN, &unused.key()).is_none());
+        assert!(recall.opens(&unused, at(59), HOUR), "as if it had not been used since its handshake");
+        assert!(recall.opens(&used, at(80), HOUR) && !recall.opens(&ended, at(59), HOUR));
     }
 
     #[test]
