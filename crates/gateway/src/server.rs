@@ -15,7 +15,7 @@ use axum::middleware::from_fn_with_state;
 use gripfast::Host;
 use gripfast::config::AccessConfig;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,6 +41,17 @@ impl Settings {
     pub fn scheme(&self) -> &'static str {
         if self.access.tls.is_some() { "https" } else { "http" }
     }
+
+    /// How a listener on `bound` is reached: as clients call it if it listens on every address, or else on this machine.
+    pub fn reached_at(&self, bound: SocketAddr) -> String {
+        let own = match (bound.ip(), &self.access.public_url) {
+            (ip, Some(url)) if ip.is_unspecified() => return url.as_str().trim_end_matches('/').to_owned(),
+            (IpAddr::V4(ip), None) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            (IpAddr::V6(ip), None) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            (ip, _) => ip,
+        };
+        format!("{}://{}", self.scheme(), SocketAddr::new(own, bound.port()))
+    }
 }
 
 /// A gateway that listens and does not serve yet.
@@ -60,6 +71,9 @@ pub enum CannotListen {
     /// Everybody on the network could use all servers.
     #[error("`{0}` is not a loopback address, and clients do not have to show who they are")]
     NotLoopback(SocketAddr),
+    /// Clients have to log in, and cannot be told for what.
+    #[error("`{0}` is no address that clients could log in for, and the config has no `public_url`")]
+    NoPublicUrl(SocketAddr),
     /// The operating system refuses.
     #[error("cannot listen on `{address}`")]
     Refused {
@@ -93,6 +107,10 @@ impl Server {
         let state_dir = settings.state_dir.as_deref();
         if !settings.access.asks() && !address.ip().is_loopback() {
             return Err(CannotListen::NotLoopback(address));
+        }
+        let logs_in = settings.access.jwt.is_some();
+        if logs_in && address.ip().is_unspecified() && settings.access.public_url.is_none() {
+            return Err(CannotListen::NoPublicUrl(address));
         }
         let tls = settings.access.tls.as_ref().map(Tls::of).transpose().map_err(CannotListen::Tls)?;
         let tls = tls.map(Arc::new);

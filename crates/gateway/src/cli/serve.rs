@@ -165,7 +165,7 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     if let Some(telemetry) = telemetry() {
         server.tells(telemetry);
     }
-    let base = format!("{}://{address}", settings.scheme());
+    let base = settings.reached_at(address);
     let reloader = plan.reloader(&host);
     if let Some(reloader) = &reloader {
         server.goes_by(Arc::clone(reloader));
@@ -249,6 +249,9 @@ fn cannot(error: &CannotListen) -> Failure {
         CannotListen::NotLoopback(_) => failure.with_hint(
             "`gripfast keys add NAME` makes a key, and `auth = { keys = true }` in the table `gateway` asks for one; \
              or listen on 127.0.0.1 or [::1]",
+        ),
+        CannotListen::NoPublicUrl(_) => failure.with_hint(
+            "`public_url` in the table `gateway` says what clients call it, for example \"https://mcp.example.com\"",
         ),
         CannotListen::Tls(_) => failure.with_hint("see `tls` in the table `gateway` of the config"),
         CannotListen::Access(_) => failure.with_hint("see `auth` in the table `gateway` of the config"),

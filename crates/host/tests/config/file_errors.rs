@@ -448,6 +448,24 @@ jwks = "/etc/jwks.json"
 }
 
 #[test]
+fn logins_for_a_gateway_that_has_no_name() {
+    let text = r#"[gateway]
+listen = "0.0.0.0:7331"
+auth.jwt = { issuer = "https://login.example", audience = "a", jwks = "/etc/jwks.json" }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: clients that have to log in cannot be told for what: `listen` names no address of its own
+         --> gripfast.toml:3:12 (gateway.auth.jwt)
+          |
+        3 | auth.jwt = { issuer = "https://login.example", audience = "a", jwks = "/etc/jwks.json" }
+          |            ^
+          hint: `public_url` in the table `gateway` says what they call it, for example "https://mcp.example.com"
+    "#);
+    let named = text.replace("[gateway]", "[gateway]\npublic_url = \"https://mcp.example.com\"");
+    assert!(!report(TOML, &named).contains("log in"), "{}", report(TOML, &named));
+}
+
+#[test]
 fn a_certificate_without_its_key() {
     let text = r#"[gateway]
 tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }

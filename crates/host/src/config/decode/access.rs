@@ -3,12 +3,15 @@
 use super::fields::{Field, Fields, Problems};
 use crate::config::access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
 use crate::config::keys;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use url::Url;
 
-pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> AccessConfig {
+pub(super) fn access(fields: &mut Fields<'_>, listen: SocketAddr, problems: &mut Problems) -> AccessConfig {
     let mut access = AccessConfig::default();
-    if let Some(field) = fields.take("public_url")
+    let public_url = fields.take("public_url");
+    let has_name = public_url.is_some() || !listen.ip().is_unspecified();
+    if let Some(field) = public_url
         && let Some(text) = field.text(problems)
     {
         match url(text) {
@@ -24,6 +27,13 @@ pub(super) fn access(fields: &mut Fields<'_>, problems: &mut Problems) -> Access
         auth.flag("keys", &mut access.keys, problems);
         if let Some(field) = auth.take("jwt") {
             access.jwt = jwt(&field, problems);
+            if access.jwt.is_some() && !has_name {
+                problems.error(
+                    field
+                        .error("clients that have to log in cannot be told for what: `listen` names no address of its own")
+                        .with_hint("`public_url` in the table `gateway` says what they call it, for example \"https://mcp.example.com\""),
+                );
+            }
         }
         auth.finish(problems);
     }

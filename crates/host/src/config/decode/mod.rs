@@ -252,7 +252,7 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     if let Some(size) = fields.some_size("ledger_size", problems) {
         gateway.ledger.size = size;
     }
-    gateway.access = access::access(&mut fields, problems);
+    gateway.access = access::access(&mut fields, gateway.listen, problems);
     fields.choice("audit", &words::audits(), &mut gateway.audit.keeps, problems);
     if let Some(size) = fields.some_size("audit_size", problems) {
         gateway.audit.size = size;

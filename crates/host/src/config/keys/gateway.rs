@@ -23,7 +23,8 @@ const LISTENING: &[Row] = &[
         usual: Usual::Nothing,
         about: "What clients call the gateway, if that is not the address it listens on: behind a proxy, or by a name. \
                 Its host is accepted in `Host` and `Origin`, and clients that look for where to log in are told this \
-                address. Wrong, and they are turned away or log in for something else.",
+                address. Needed with `auth.jwt` where `listen` is every address (0.0.0.0). Wrong, and they are \
+                turned away or log in for something else.",
     },
     Row { name: "auth", kind: Kind::Table(&AUTH), usual: Usual::Nothing, about: "Who may use it." },
     Row {
