@@ -26,9 +26,9 @@ pub use openapi::document;
 pub use pins::PinsView;
 pub use token::TOKEN_FILE;
 
-use crate::downstream::SessionFacts;
+use crate::downstream::{SessionFacts, body};
 use crate::reload::Reloader;
-use crate::shares::Peer;
+use crate::shares::{Peer, Shares};
 use crate::tls::Tls;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -60,6 +60,8 @@ pub struct Admin {
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
     sessions: Option<Box<dyn Fn(usize) -> Vec<SessionFacts> + Send + Sync>>,
     logins: login::Underway,
+    /// The memory that bodies share.
+    bodies: Shares,
     tls: Option<Arc<Tls>>,
 }
 
@@ -85,6 +87,7 @@ impl Admin {
             clients: None,
             sessions: None,
             logins: login::Underway::default(),
+            bodies: body::shares(),
             tls: None,
         })
     }

@@ -7,10 +7,12 @@ use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
 use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, TlsView, UpstreamView, millis};
 use super::{Admin, guard};
+use crate::downstream::body;
+use crate::shares::Peer;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
@@ -116,12 +118,13 @@ pub(super) async fn tools(
 pub(super) async fn call(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, Refusal> {
-    guard::admit(&headers, &admin.token)?;
+    // Before its body: a stranger has no say in what is read here.
+    guard::admit(request.headers(), &admin.token)?;
     let Path(name) = name.map_err(unreadable)?;
-    let wanted: Wanted = serde_json::from_slice(&body).map_err(|error| {
+    let received = body::whole(&admin.bodies, Peer::default(), request.into_body()).await.map_err(no_body)?;
+    let wanted: Wanted = serde_json::from_slice(&received.bytes).map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", format!("the body cannot be read: {error}"))
             .with_hint("send `{\"tool\": \"…\", \"arguments\": {…}}`")
     })?;
@@ -222,6 +225,24 @@ fn no_such_action(action: &str) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no action `{action}`")).with_hint(hint)
 }
 
+fn no_body(failed: body::Failed) -> Refusal {
+    let (status, code, text) = match failed {
+        body::Failed::TooLarge => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is over the limit of 16 MiB")
+        }
+        body::Failed::TooSlow => {
+            (StatusCode::REQUEST_TIMEOUT, "timed_out", "the body was not complete after 60 s")
+        }
+        body::Failed::Broken => {
+            (StatusCode::BAD_REQUEST, "invalid_request", "the body is not what its head says")
+        }
+        body::Failed::NoMemory(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many large messages are under way")
+        }
+    };
+    Refusal::new(status, code, text)
+}
+
 pub(super) fn unreadable(rejection: PathRejection) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", rejection.body_text())
 }
@@ -229,6 +250,25 @@ pub(super) fn unreadable(rejection: PathRejection) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::response::IntoResponse;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_is_turned_away_before_its_body_and_whoever_has_the_token_has_a_minute_for_it() {
+        let state = tempfile::tempdir().unwrap();
+        let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
+        let token = std::fs::read_to_string(state.path().join(crate::admin::TOKEN_FILE)).unwrap();
+        let endless = || futures_util::stream::pending::<Result<Bytes, Infallible>>();
+        let ask = async |shown: &str| {
+            let mut request = Request::new(Body::from_stream(endless()));
+            request.headers_mut().insert("authorization", shown.parse().unwrap());
+            let begun = tokio::time::Instant::now();
+            let refused = call(State(Arc::clone(&admin)), Ok(Path("demo".to_owned())), request).await;
+            (refused.into_response().status(), begun.elapsed())
+        };
+        assert_eq!(ask("Bearer guessed").await, (StatusCode::UNAUTHORIZED, Duration::ZERO));
+        let in_time = Duration::from_secs(60);
+        assert_eq!(ask(&format!("Bearer {}", token.trim())).await, (StatusCode::REQUEST_TIMEOUT, in_time));
+    }
 
     #[tokio::test]
     async fn silence_is_broken_by_a_sign_of_life() {

@@ -22,14 +22,14 @@ const ALL: usize = 512 << 20;
 const EACH: usize = 256 << 20;
 
 /// The memory that bodies share.
-pub(super) fn shares() -> Shares {
+pub(crate) fn shares() -> Shares {
     Shares::new(EACH, ALL)
 }
 
 /// A message, whose it is, and the memory that it takes.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
-    pub(super) bytes: Bytes,
+pub(crate) struct Received {
+    pub(crate) bytes: Bytes,
     pub(super) peer: Peer,
     memory: Arc<Share>,
 }
@@ -84,32 +84,45 @@ pub(super) async fn read(
     peer: Peer,
     body: impl Body<Data = Bytes> + Unpin,
 ) -> Result<Received, Box<Response>> {
-    match tokio::time::timeout(WITHIN, collect(shares, peer, body)).await {
-        Ok(Ok(received)) => Ok(received),
-        Ok(Err(Failed::TooLarge)) => {
-            let text = "the message is over the limit of 16 MiB\n";
-            Err(Box::new(refusal::closing(StatusCode::PAYLOAD_TOO_LARGE, text)))
-        }
-        Ok(Err(Failed::Broken)) => {
-            Err(Box::new(refusal::closing(StatusCode::BAD_REQUEST, "the body is not what its head says\n")))
-        }
-        Ok(Err(Failed::NoMemory(exhausted))) => {
-            Err(Box::new(refusal::overloaded(None, &no_memory(exhausted))))
-        }
-        Err(_) => {
-            let text = "the body was not complete after 60 s\n";
-            Err(Box::new(refusal::closing(StatusCode::REQUEST_TIMEOUT, text)))
-        }
-    }
+    whole(shares, peer, body).await.map_err(|failed| {
+        Box::new(match failed {
+            Failed::TooLarge => {
+                refusal::closing(StatusCode::PAYLOAD_TOO_LARGE, "the message is over the limit of 16 MiB\n")
+            }
+            Failed::Broken => {
+                refusal::closing(StatusCode::BAD_REQUEST, "the body is not what its head says\n")
+            }
+            Failed::TooSlow => {
+                refusal::closing(StatusCode::REQUEST_TIMEOUT, "the body was not complete after 60 s\n")
+            }
+            Failed::NoMemory(exhausted) => refusal::overloaded(None, &no_memory(exhausted)),
+        })
+    })
+}
+
+/// The same for those who have their own words for what went wrong.
+pub(crate) async fn whole(
+    shares: &Shares,
+    peer: Peer,
+    body: impl Body<Data = Bytes> + Unpin,
+) -> Result<Received, Failed> {
+    tokio::time::timeout(WITHIN, collect(shares, peer, body)).await.unwrap_or(Err(Failed::TooSlow))
 }
 
 fn no_memory(exhausted: Exhausted) -> Overload {
     Overload::new(exhausted, "large messages are under way")
 }
 
-enum Failed {
+/// Why there is no body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// It is over the limit.
     TooLarge,
+    /// It ended before its end.
     Broken,
+    /// It was not complete in time.
+    TooSlow,
+    /// There is no memory left for it.
     NoMemory(Exhausted),
 }
 

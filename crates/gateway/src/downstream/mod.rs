@@ -7,7 +7,7 @@
 mod aside;
 mod ask;
 mod begun;
-mod body;
+pub(crate) mod body;
 mod client;
 mod clock;
 mod conversation;

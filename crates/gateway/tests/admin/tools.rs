@@ -45,6 +45,23 @@ async fn a_tool_is_tried_with_the_token_and_not_without() {
 }
 
 #[tokio::test]
+async fn a_tool_is_tried_with_as_much_as_any_client_may_send_and_no_more() {
+    let scene = Scene::ready().await;
+    let path = "/api/v1/upstreams/demo/call";
+    let of_size =
+        |mib: usize| json!({ "tool": "echo", "arguments": { "text": "x".repeat(mib << 20) } }).to_string();
+    let answered = scene.act_with(path, &of_size(3)).await.json();
+    assert_eq!(answered["result"]["content"][0]["text"].as_str().map(str::len), Some(3 << 20));
+    let refused = scene.act_with(path, &of_size(17)).await;
+    let told = refused.json();
+    assert_eq!(
+        (refused.status, told["error"]["code"].as_str()),
+        (StatusCode::PAYLOAD_TOO_LARGE, Some("too_large"))
+    );
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_servers_states_are_remembered() {
     let scene = Scene::ready().await;
     scene.host.stop("demo").unwrap();
