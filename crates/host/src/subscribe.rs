@@ -1,6 +1,6 @@
 //! Following the resources and tasks of servers.
 
-use crate::client::Client;
+use crate::client::{Client, Principal};
 use crate::host::{Entry, Host};
 use crate::instances::Lease;
 use crate::transport::Listener;
@@ -54,8 +54,8 @@ impl Host {
     /// [`Subscription`] is dropped. After a session or a stream was lost, the listener hears of a change
     /// once, because one may have been missed. A lazy server is started, and stays up.
     ///
-    /// At one server up to 10 000 resources and tasks can be followed, by up to 100 000 followers; the next one is
-    /// turned away as overloaded. It waits as a call does.
+    /// At one server up to 10 000 resources and tasks can be followed, by up to 100 000 followers, and half of each for
+    /// one principal; the next one is turned away as overloaded. It waits as a call does.
     ///
     /// Dropping the future leaves nothing behind.
     ///
@@ -104,7 +104,8 @@ impl Host {
         let client = options.client.as_ref().filter(|_| !options.shared).map(Client::at_one_instance);
         let lease = entry.lease(client.as_ref())?;
         let deadline = options.patience.map(|patience| self.now() + patience);
-        Ok(match lease.upstream().follow(subject, listener, deadline).await? {
+        let who = options.client.as_ref().map_or_else(Principal::local, |client| client.principal().clone());
+        Ok(match lease.upstream().follow(subject, who, listener, deadline).await? {
             Followed::Following(following) => {
                 Subscribed::Following(Subscription { following, _lease: lease })
             }

@@ -27,8 +27,8 @@ pub struct Full;
 
 impl Following {
     /// Resources and tasks of one upstream, and followers of all of them together.
-    const MOST_SUBJECTS: usize = 10_000;
-    const MOST_FOLLOWERS: usize = 100_000;
+    pub(super) const MOST_SUBJECTS: usize = 10_000;
+    pub(super) const MOST_FOLLOWERS: usize = 100_000;
     /// Resources in one errand, so that a long list is not all or nothing.
     const AT_ONCE: usize = 64;
 

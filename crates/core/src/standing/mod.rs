@@ -8,9 +8,11 @@
 //! overtake each other.
 
 mod following;
+mod portions;
 mod restored;
 
 pub use following::Full;
+pub use portions::Portions;
 pub use restored::Restored;
 
 use crate::ids::Epoch;

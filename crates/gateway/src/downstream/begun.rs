@@ -10,8 +10,8 @@ use gripfast::transport::Listener;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::patch::{MessagePatch, Object};
 use gripfast::wire::{RawValue, pages, tasks};
-use gripfast::{Client, ClientKey, Overheard, Overhears};
-use std::collections::{BTreeMap, HashMap};
+use gripfast::{Client, ClientKey, Overheard, Overhears, Principal};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ struct Table {
     last: u64,
     /// By what clients call them.
     public: HashMap<ClientKey, BTreeMap<(Kind, String), u64>>,
+    /// By whom they are for, in the order in which they began.
+    principals: HashMap<Principal, BTreeSet<u64>>,
     /// By what servers call them.
     places: HashMap<(Kind, Place), u64>,
 }
@@ -53,6 +55,7 @@ struct Table {
 struct Thing {
     kind: Kind,
     owner: ClientKey,
+    principal: Principal,
     public: String,
     place: Place,
     /// When its server has forgotten it, on the monotonic clock.
@@ -62,7 +65,8 @@ struct Thing {
 }
 
 impl Begun {
-    /// Of one client, and of all. Beyond it the oldest gives way. Modern clients over HTTP count as one.
+    /// Of one session or pipe, and of all. Beyond it the oldest gives way, of all together the oldest of the principal
+    /// that has the most: who begins without end loses its own. Modern clients over HTTP count as one.
     const MOST_OF_ONE: usize = 5000;
     const MOST: usize = 20_000;
     /// A server may be a little behind its own clock.
@@ -98,7 +102,10 @@ impl Begun {
         table.public.entry(owner.clone()).or_default().insert((kind, public.clone()), number);
         table.places.insert((kind, place.clone()), number);
         let ear = client.ear().cloned();
-        table.things.insert(number, Thing { kind, owner, public: public.clone(), place, ends, ear });
+        let principal = client.principal().clone();
+        table.principals.entry(principal.clone()).or_default().insert(number);
+        let thing = Thing { kind, owner, principal, public: public.clone(), place, ends, ear };
+        table.things.insert(number, thing);
         Some(public)
     }
 
@@ -172,7 +179,8 @@ impl Table {
             self.forget(oldest);
         }
         if self.things.len() >= Begun::MOST
-            && let Some(oldest) = self.things.keys().next().copied()
+            && let Some(greediest) = self.principals.values().max_by_key(|theirs| theirs.len())
+            && let Some(oldest) = greediest.first().copied()
         {
             self.forget(oldest);
         }
@@ -187,6 +195,12 @@ impl Table {
     fn forget(&mut self, number: u64) {
         let Some(thing) = self.things.remove(&number) else { return };
         self.places.remove(&(thing.kind, thing.place));
+        if let Some(theirs) = self.principals.get_mut(&thing.principal) {
+            theirs.remove(&number);
+            if theirs.is_empty() {
+                self.principals.remove(&thing.principal);
+            }
+        }
         if let Some(theirs) = self.public.get_mut(&thing.owner) {
             theirs.remove(&(thing.kind, thing.public));
             if theirs.is_empty() {
@@ -286,6 +300,25 @@ mod tests {
     }
 
     #[test]
+    fn who_has_the_most_in_all_its_sessions_makes_room_and_nobody_else() {
+        let begun = Begun::new(Clock::new());
+        let task = |id: String| Place { server: "s".to_owned(), own: None, id };
+        let session = |name: &str, number: usize| {
+            let key = ClientKey::new(format!("{name}-{number}"));
+            Client::one(key).on_behalf_of(Principal::named(name))
+        };
+        let modest = session("modest", 0);
+        begun.begin(&modest, Kind::Task, task("first".to_owned()), None);
+        for number in 0..Begun::MOST + 10 {
+            begun.begin(&session("greedy", number / 1000), Kind::Task, task(number.to_string()), None);
+        }
+        assert!(begun.task(&modest, "first").is_some(), "it is the oldest, and not of whoever has the most");
+        assert!(begun.task(&session("greedy", 0), "10").is_none());
+        begun.client_gone(modest.key().unwrap());
+        assert!(!begun.lock().principals.contains_key(modest.principal()));
+    }
+
+    #[test]
     fn the_list_goes_on_where_it_ended() {
         let begun = Begun::new(Clock::new());
         for id in 1..=5 {
@@ -376,6 +409,7 @@ mod tests {
                     let table = begun.lock();
                     let named: usize = table.public.values().map(BTreeMap::len).sum();
                     prop_assert_eq!((table.things.len(), table.places.len()), (named, named));
+                    prop_assert_eq!(table.principals.values().map(BTreeSet::len).sum::<usize>(), named);
                 }
                 Ok(())
             })?;

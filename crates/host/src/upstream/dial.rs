@@ -292,11 +292,13 @@ impl Upstream {
             }
         }
         let marked = self.settings().marked().await?;
-        let mut greeted = self.greet(&*live.link, step).await.map_err(|miss| classify(miss.evidence()));
+        let mut greeted =
+            self.greet(&*live.link, step).await.map_err(|miss| self.secrets.classify(miss.evidence()));
         // Its server may have been started anew with the session and the credential forgotten.
         if let Err(Failure::CredentialRefused(said)) = &greeted {
             self.mend_credential(said).await?;
-            greeted = self.greet(&*live.link, step).await.map_err(|miss| classify(miss.evidence()));
+            greeted =
+                self.greet(&*live.link, step).await.map_err(|miss| self.secrets.classify(miss.evidence()));
         }
         match greeted {
             Ok((session, server)) => {

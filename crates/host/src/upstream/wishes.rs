@@ -4,10 +4,11 @@
 use super::answer::Answer;
 use super::exchange::Patience;
 use super::{Hold, Upstream};
+use crate::client::Principal;
 use crate::transport::Listener;
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::ids::Epoch;
-use gripfast_core::standing::{Ended, Errand, Full, Offers, Restored, Standing, Subject, Verdict};
+use gripfast_core::standing::{Ended, Errand, Full, Offers, Portions, Restored, Standing, Subject, Verdict};
 use gripfast_core::time::Mono;
 use gripfast_wire::{Era, subscriptions};
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ struct Table {
     standing: Standing,
     /// The number of the last session that began.
     last_session: Epoch,
+    /// Who follows how much.
+    portions: Portions<Principal>,
     /// Who hears of changes.
     ears: BTreeMap<Subject, Vec<Ear>>,
     ears_made: u64,
@@ -213,17 +216,22 @@ impl Wishes {
         ears.iter().for_each(|ear| ear.said(message));
     }
 
-    fn add(&self, subject: &Subject, listener: Arc<dyn Listener>) -> Result<u64, Full> {
+    fn add(&self, subject: &Subject, who: &Principal, listener: Arc<dyn Listener>) -> Result<u64, Full> {
         let mut table = self.lock();
-        table.standing.follow(subject)?;
+        table.portions.take(who, subject)?;
+        if let Err(full) = table.standing.follow(subject) {
+            table.portions.give_back(who, subject);
+            return Err(full);
+        }
         table.ears_made += 1;
         let number = table.ears_made;
         table.ears.entry(subject.clone()).or_default().push(Ear { number, listener });
         Ok(number)
     }
 
-    fn remove(&self, subject: &Subject, number: u64) {
+    fn remove(&self, subject: &Subject, who: &Principal, number: u64) {
         let mut table = self.lock();
+        table.portions.give_back(who, subject);
         table.standing.unfollow(subject);
         if let Some(ears) = table.ears.get_mut(subject) {
             ears.retain(|ear| ear.number != number);
@@ -275,6 +283,7 @@ impl Table {
 pub(crate) struct Following {
     wishes: Arc<Wishes>,
     pub(crate) subject: Subject,
+    who: Principal,
     number: u64,
     /// A lazy server that sleeps tells nobody anything.
     _hold: Hold,
@@ -282,7 +291,7 @@ pub(crate) struct Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.wishes.remove(&self.subject, self.number);
+        self.wishes.remove(&self.subject, &self.who, self.number);
     }
 }
 
@@ -302,14 +311,16 @@ impl Upstream {
     pub(crate) async fn follow(
         self: &Arc<Self>,
         subject: Subject,
+        who: Principal,
         listener: Arc<dyn Listener>,
         deadline: Option<Mono>,
     ) -> Result<Followed, CallError> {
-        let number = self.wishes.add(&subject, listener).map_err(|full| {
+        let number = self.wishes.add(&subject, &who, listener).map_err(|full| {
             let text = format!("upstream `{}` cannot be followed further: {full}", self.name);
             CallError::new(Code::Overloaded, &self.name, Fate::NotSent, text)
         })?;
-        let following = Following { wishes: Arc::clone(&self.wishes), subject, number, _hold: self.hold() };
+        let wishes = Arc::clone(&self.wishes);
+        let following = Following { wishes, subject, who, number, _hold: self.hold() };
         let mut patience = Patience::new(self, deadline);
         let limit = self.clock.mono() + self.settings().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
@@ -389,14 +400,14 @@ mod tests {
         let wishes = Wishes::default();
         wishes.begin_session(OFFERS, Vec::new());
         let news = Subject::Resource("x://news".to_owned());
-        let stays = wishes.add(&news, Arc::new(Deaf)).unwrap();
+        let stays = wishes.add(&news, &Principal::local(), Arc::new(Deaf)).unwrap();
         for _ in 0..3 {
-            let leaves = wishes.add(&news, Arc::new(Deaf)).unwrap();
+            let leaves = wishes.add(&news, &Principal::local(), Arc::new(Deaf)).unwrap();
             drop(wishes.place(&news));
-            wishes.remove(&news, leaves);
+            wishes.remove(&news, &Principal::local(), leaves);
         }
         assert!(wishes.lock().waiting[&news].len() <= 1);
-        wishes.remove(&news, stays);
+        wishes.remove(&news, &Principal::local(), stays);
         let table = wishes.lock();
         assert!(table.waiting.is_empty() && table.ears.is_empty());
     }
@@ -405,7 +416,7 @@ mod tests {
     fn d04_what_an_instance_that_leaves_does_and_says_is_nothing_to_the_session_of_the_next() {
         let wishes = Wishes::default();
         let news = Subject::Resource("x://news".to_owned());
-        wishes.add(&news, Arc::new(Deaf)).unwrap();
+        wishes.add(&news, &Principal::local(), Arc::new(Deaf)).unwrap();
         let old = wishes.begin_session(OFFERS, Vec::new());
         let errand = wishes.next(noon(), old).unwrap();
         assert_eq!(errand, Errand::Follow { begin: vec![news.clone()], end: Vec::new() });
