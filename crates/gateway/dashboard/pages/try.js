@@ -78,38 +78,46 @@ function field(name, schema, required) {
 }
 
 function control(schema, common) {
-  if (Array.isArray(schema.enum)) {
-    return h("select", common, schema.enum.map((value) => h("option", { value: JSON.stringify(value) }, String(value))));
+  const choices = choicesOf(schema);
+  if (choices) {
+    return h("select", common,
+      h("option", { value: "" }, unsaid(schema)),
+      choices.map((value) => h("option", { value: JSON.stringify(value) }, String(value))));
   }
+  const placeholder = schema.default === undefined ? null : unsaid(schema);
   switch (schema.type) {
-    case "boolean":
-      return h("input", { ...common, type: "checkbox", required: null });
     case "integer":
     case "number":
-      return h("input", { ...common, type: "number", step: schema.type === "integer" ? 1 : "any" });
+      return h("input", { ...common, placeholder, type: "number", step: schema.type === "integer" ? 1 : "any" });
     case "string":
-      return h("textarea", { ...common, rows: 1 });
+      return h("textarea", { ...common, placeholder, rows: 1 });
     default:
-      return h("textarea", { ...common, rows: 3, placeholder: "JSON", class: "code" });
+      return h("textarea", { ...common, rows: 3, placeholder: placeholder ?? "JSON", class: "code" });
   }
 }
 
-/** The arguments as the schema wants them. Fields that are empty and not required are left out. */
+function choicesOf(schema) {
+  if (Array.isArray(schema.enum)) return schema.enum;
+  return schema.type === "boolean" ? [true, false] : null;
+}
+
+/** What holds for an argument that nobody fills in: whatever the server takes for it. */
+function unsaid(schema) {
+  return schema.default === undefined ? "–" : `default: ${JSON.stringify(schema.default)}`;
+}
+
+/** The arguments as the schema wants them. What nobody filled in is left out. */
 function fill(form, schema) {
   const values = {};
   for (const [name, wanted] of Object.entries(schema?.properties ?? {})) {
     const input = form.elements.namedItem(name);
-    if (wanted.type === "boolean") {
-      values[name] = input.checked;
-    } else if (input.value !== "") {
-      values[name] = read1(name, input.value, wanted);
-    }
+    if (input.value !== "") values[name] = read1(name, input.value, wanted);
   }
   return values;
 }
 
 function read1(name, text, wanted) {
-  if (wanted.type === "string" && !Array.isArray(wanted.enum)) return text;
+  if (wanted.type === "string" && !choicesOf(wanted)) return text;
   if (wanted.type === "integer" || wanted.type === "number") return Number(text);
   try {
     return JSON.parse(text);

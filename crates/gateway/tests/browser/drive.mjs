@@ -154,7 +154,30 @@ async function form() {
   await page.getByRole("navigation", { name: "Tools" }).getByRole("link", { name: "fail", exact: true }).click();
   await page.getByRole("button", { name: "Call fail" }).click();
   await page.getByRole("heading", { name: "The tool says it failed" }).waitFor();
+  await unsaid(page);
   await page.done();
+}
+
+/** What nobody filled in is not sent. Nobody is called here. */
+async function unsaid(page) {
+  const sent = [];
+  await page.route("**/api/v1/upstreams/steady/call", (route) => {
+    sent.push(route.request().postDataJSON().arguments);
+    return route.fulfill({ json: { result: { content: [{ type: "text", text: `answer ${sent.length}` }] } } });
+  });
+  const call = async (tool) => {
+    const answer = `answer ${sent.length + 1}`;
+    await page.getByRole("button", { name: `Call ${tool}` }).click();
+    await page.locator("section pre").getByText(answer, { exact: true }).waitFor();
+  };
+  const tools = page.getByRole("navigation", { name: "Tools" });
+  await tools.getByRole("link", { name: "crash", exact: true }).click();
+  await call("crash");
+  await tools.getByRole("link", { name: "misbehave", exact: true }).click();
+  await page.getByLabel("how *").selectOption("hang");
+  await page.getByLabel("own_group").selectOption("false");
+  await call("misbehave");
+  assert.deepEqual(sent, [{}, { how: "hang", own_group: false }]);
 }
 
 async function calls() {
