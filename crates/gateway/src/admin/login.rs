@@ -82,7 +82,7 @@ pub(super) async fn begin(
             "its client is registered to come back to a port of its own, where this gateway does not listen";
         return Err(Refusal::new(StatusCode::CONFLICT, "login_elsewhere", text).with_hint(by_hand));
     }
-    let redirect = format!("{}{BACK}", origin(&headers)?);
+    let redirect = format!("{}{BACK}", origin(&headers, admin.tls.is_some())?);
     let begun = Login::begin(&name, &spec, admin.host.logins(), &redirect).await;
     let login = begun.map_err(|error| {
         let (status, code) = match error {
@@ -128,12 +128,29 @@ async fn come_back(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
 }
 
 /// What the caller's browser calls this gateway. It was compared with the host already, if it is there; behind a proxy
-/// that ends TLS, only the browser knows.
-fn origin(headers: &HeaderMap) -> Result<String, Refusal> {
+/// that ends TLS, only the browser knows. Programs do not say it: they come to the listener as it is.
+fn origin(headers: &HeaderMap, is_encrypted: bool) -> Result<String, Refusal> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(origin) = text(ORIGIN) {
         return Ok(origin.to_owned());
     }
     let nameless = || Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", "the request has no `Host`");
-    text(HOST).map(|host| format!("http://{host}")).ok_or_else(nameless)
+    let scheme = if is_encrypted { "https" } else { "http" };
+    text(HOST).map(|host| format!("{scheme}://{host}")).ok_or_else(nameless)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_comes_back_to_where_it_was_or_to_the_listener_as_it_is() {
+        let mut headers = HeaderMap::new();
+        assert!(origin(&headers, true).is_err());
+        headers.insert(HOST, "mcp.example.com".parse().unwrap());
+        assert_eq!(origin(&headers, false).unwrap(), "http://mcp.example.com");
+        assert_eq!(origin(&headers, true).unwrap(), "https://mcp.example.com");
+        headers.insert(ORIGIN, "https://mcp.example.com".parse().unwrap());
+        assert_eq!(origin(&headers, false).unwrap(), "https://mcp.example.com", "a proxy ends TLS");
+    }
 }
