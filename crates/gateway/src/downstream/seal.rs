@@ -28,15 +28,12 @@ impl Seal {
     pub fn in_directory(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let path = directory.join(FILE);
-        let random = SystemRandom::new();
-        let mut key = [0; KEY_LEN];
-        random.fill(&mut key).map_err(|_| no_entropy())?;
-        let key = match create_private(&path) {
-            Ok(mut file) => file.write_all(&key).map(|()| key)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_key(&path)?,
-            Err(error) => return Err(error),
-        };
-        Self::with_key(&key)
+        match read_key(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::with_key(&make_key(directory, &path)?)
+            }
+            read => Self::with_key(&read?),
+        }
     }
 
     /// A seal that nobody else can open, and we only until we end.
@@ -82,19 +79,29 @@ fn no_entropy() -> io::Error {
 
 fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
     let mut key = Vec::new();
-    // Another process may have made the file and not filled it yet.
-    for _ in 0..50 {
-        key.clear();
-        fs::File::open(path)?.take(KEY_LEN as u64 + 1).read_to_end(&mut key)?;
-        if let Ok(key) = key.as_slice().try_into() {
-            return Ok(key);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    fs::File::open(path)?.take(KEY_LEN as u64 + 1).read_to_end(&mut key)?;
+    key.as_slice().try_into().map_err(|_| {
+        let path = path.display();
+        io::Error::other(format!("`{path}` is not a key of {KEY_LEN} bytes; remove it to have one made"))
+    })
+}
+
+/// Makes the file whole or not at all, whenever we should be killed: whoever else starts at this moment reads the same
+/// key.
+fn make_key(directory: &Path, path: &Path) -> io::Result<[u8; KEY_LEN]> {
+    let random = SystemRandom::new();
+    let (mut key, mut suffix) = ([0; KEY_LEN], [0; 8]);
+    random.fill(&mut key).and_then(|()| random.fill(&mut suffix)).map_err(|_| no_entropy())?;
+    let draft = directory.join(format!("{FILE}.{}", URL_SAFE_NO_PAD.encode(suffix)));
+    let mut file = create_private(&draft)?;
+    let written = file.write_all(&key).and_then(|()| file.sync_all());
+    let published = written.and_then(|()| fs::hard_link(&draft, path));
+    let _ = fs::remove_file(&draft);
+    match published {
+        Ok(()) => Ok(key),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_key(path),
+        Err(error) => Err(error),
     }
-    Err(io::Error::other(format!(
-        "`{}` is not a key of {KEY_LEN} bytes; remove it to have one made",
-        path.display()
-    )))
 }
 
 #[cfg(unix)]
