@@ -98,7 +98,7 @@ impl Connections {
                     all.spawn(until_cut(cut.clone(), share, connection));
                 }
                 Err(_) => {
-                    if let Ok(share) = turned_away.take(&Peer::default(), 1) {
+                    if let Ok(share) = turned_away.take(&Peer::here(), 1) {
                         let door = door.clone();
                         let connection = async move {
                             match door.enter(stream, &peer).await {

@@ -17,17 +17,27 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
+    /// A program of this machine.
+    pub(crate) fn here() -> Self {
+        Self::At(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
     /// Whoever connects from this address.
     pub(crate) fn at(address: IpAddr) -> Self {
         match address.to_canonical() {
-            local if local.is_loopback() => Self::default(),
+            local if local.is_loopback() => Self::here(),
             address => Self::At(address),
         }
     }
 
+    /// Whoever sends this. If nobody has said who that is, it is nobody of this machine.
+    pub(crate) fn of<B>(request: &http::Request<B>) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or(Self::At(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
+    }
+
     /// Whether it is a program of this machine.
     pub(crate) fn is_here(&self) -> bool {
-        *self == Self::default()
+        *self == Self::here()
     }
 
     /// On whose behalf it calls.
@@ -36,13 +46,6 @@ impl Peer {
             Self::At(_) => Principal::local(),
             Self::Is(principal) => principal.clone(),
         }
-    }
-}
-
-/// This machine.
-impl Default for Peer {
-    fn default() -> Self {
-        Self::At(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 }
 
@@ -191,7 +194,7 @@ mod tests {
     #[test]
     fn all_programs_of_this_machine_are_one_client() {
         let local = ["127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1"];
-        assert!(local.iter().all(|address| Peer::at(address.parse().unwrap()) == Peer::default()));
+        assert!(local.iter().all(|address| Peer::at(address.parse().unwrap()) == Peer::here()));
         assert_ne!(peer(1), peer(2));
     }
 }

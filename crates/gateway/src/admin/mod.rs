@@ -148,7 +148,7 @@ impl Admin {
 
     /// Lets those read who are on this machine, and others if they have the token.
     pub(crate) async fn let_read(State(admin): State<Arc<Self>>, request: Request, next: Next) -> Response {
-        let is_here = request.extensions().get::<Peer>().is_none_or(Peer::is_here);
+        let is_here = Peer::of(&request).is_here();
         let is_open = is_here || matches!(request.uri().path(), "/healthz" | "/readyz");
         match guard::admit(request.headers(), &admin.token) {
             // Where the token is concerns nobody elsewhere.
@@ -178,18 +178,21 @@ mod tests {
         let token = std::fs::read_to_string(state.path().join(TOKEN_FILE)).unwrap();
         let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
         let router: Router = admin.router().layer(layer);
-        let read = async |from: [u8; 4], path: &str, token: Option<&str>| {
+        let read = async |from: Option<[u8; 4]>, path: &str, token: Option<&str>| {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().unwrap();
-            request.extensions_mut().insert(Peer::at(from.into()));
+            if let Some(from) = from {
+                request.extensions_mut().insert(Peer::at(from.into()));
+            }
             if let Some(token) = token {
                 request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
             }
             router.clone().call(request).await.unwrap().status().as_u16()
         };
-        let (here, elsewhere) = ([127, 0, 0, 1], [192, 0, 2, 1]);
+        let (here, elsewhere) = (Some([127, 0, 0, 1]), Some([192, 0, 2, 1]));
         assert_eq!(read(here, "/api/v1/status", None).await, 200);
         assert_eq!(read(elsewhere, "/api/v1/status", None).await, 401);
+        assert_eq!(read(None, "/api/v1/status", None).await, 401, "nobody has said where it is from");
         assert_eq!(read(elsewhere, "/api/v1/status", Some("a guess")).await, 401);
         assert_eq!(read(elsewhere, "/api/v1/status", Some(token.trim())).await, 200);
         assert_eq!(read(elsewhere, "/healthz", None).await, 200);

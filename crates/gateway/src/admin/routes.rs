@@ -123,7 +123,7 @@ pub(super) async fn call(
     // Before its body: a stranger has no say in what is read here.
     guard::admit(request.headers(), &admin.token)?;
     let Path(name) = name.map_err(unreadable)?;
-    let received = body::whole(&admin.bodies, Peer::default(), request.into_body()).await.map_err(no_body)?;
+    let received = body::whole(&admin.bodies, Peer::here(), request.into_body()).await.map_err(no_body)?;
     let wanted: Wanted = serde_json::from_slice(&received.bytes).map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", format!("the body cannot be read: {error}"))
             .with_hint("send `{\"tool\": \"…\", \"arguments\": {…}}`")

@@ -37,7 +37,7 @@ pub(crate) struct Received {
 impl Received {
     /// A message that came by another way than a body.
     pub(super) fn here(shares: &Shares, bytes: Bytes) -> Result<Self, Overload> {
-        let peer = Peer::default();
+        let peer = Peer::here();
         let memory = shares.take(&peer, bytes.len()).map_err(no_memory)?;
         Ok(Self { bytes, peer, memory: Arc::new(memory) })
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     async fn status_of(shares: &Shares, body: Body) -> u16 {
-        match read(shares, Peer::default(), body).await {
+        match read(shares, Peer::here(), body).await {
             Ok(_) => 200,
             Err(refusal) => refusal.status().as_u16(),
         }
@@ -197,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_in_pieces_is_one_message_and_its_memory_is_given_back() {
         let shares = Shares::new(100, 100);
-        let received = read(&shares, Peer::default(), Body::from_stream(pieces(4, 20))).await.unwrap();
+        let received = read(&shares, Peer::here(), Body::from_stream(pieces(4, 20))).await.unwrap();
         assert_eq!((received.bytes.len(), shares.taken()), (80, 80));
         let part = received.part(received.bytes.slice(..10));
         drop(received);

@@ -58,7 +58,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
 }
 
 async fn serve_routed(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
+    let peer = Peer::of(&request);
     serve(&gateway, request, peer).await
 }
 

@@ -55,7 +55,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
 }
 
 async fn open(State(shared): State<Shared>, request: Request) -> Response {
-    let peer = peer(&request);
+    let peer = Peer::of(&request);
     let share = match shared.shares.take(&peer, 1) {
         Ok(share) => share,
         Err(exhausted) => {
@@ -120,7 +120,7 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let id = query.split('&').find_map(|pair| pair.strip_prefix("sessionId=")).unwrap_or_default();
     let client = shared.clients.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
-    let peer = peer(&request);
+    let peer = Peer::of(&request);
     // Somebody else's is nobody's.
     let Some(client) = client.filter(|client| client.principal == peer.principal()) else {
         return plain(StatusCode::NOT_FOUND, "Could not find session\n");
@@ -135,10 +135,6 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
         Err(TrySendError::Full(_)) => refusal::overloaded(None, &Overload::of_session("messages wait")),
         Err(TrySendError::Closed(_)) => plain(StatusCode::NOT_FOUND, "Could not find session\n"),
     }
-}
-
-fn peer(request: &Request) -> Peer {
-    request.extensions().get().cloned().unwrap_or_default()
 }
 
 /// A client whose stream ended is gone: its address leads nowhere any more.

@@ -403,7 +403,7 @@ mod tests {
         let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), kept));
         let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
         let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
-        Arc::new(Session::new("id".into(), pass, Peer::default(), Marks::default(), &common, now))
+        Arc::new(Session::new("id".into(), pass, Peer::here(), Marks::default(), &common, now))
     }
 
     /// A stream that has told `bytes` and ended.
@@ -453,7 +453,7 @@ mod tests {
         let again = Session::new(
             "id".into(),
             before.pass.clone(),
-            Peer::default(),
+            Peer::here(),
             Marks::default(),
             &before.common,
             before.common.clock.now(),

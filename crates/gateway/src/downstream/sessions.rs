@@ -318,11 +318,11 @@ mod tests {
 
     fn begin(sessions: &Sessions) -> Arc<Session> {
         let version = ProtocolVersion::V2025_06_18;
-        sessions.begin(&version, Abilities::default(), None, &Peer::default(), Marks::default()).unwrap()
+        sessions.begin(&version, Abilities::default(), None, &Peer::here(), Marks::default()).unwrap()
     }
 
     async fn find(sessions: &Sessions, id: &str) -> Option<Arc<Session>> {
-        sessions.find(id, &Peer::default(), Marks::default).await.ok()
+        sessions.find(id, &Peer::here(), Marks::default).await.ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(found.client.level.said(), Some(LogLevel::Warning));
         assert_eq!(found.client.follows.wanted(), ["a:/1"]);
         assert!(found.take_owed() && !found.take_owed(), "carried out by one");
-        let (name, peer) = (Some("inspector 1".to_owned()), Peer::default());
+        let (name, peer) = (Some("inspector 1".to_owned()), Peer::here());
         let version = ProtocolVersion::V2025_06_18;
         let new = next.begin(&version, Abilities::default(), name, &peer, Marks::default()).unwrap();
         assert!(!new.take_owed() && new.client.follows.wanted().is_empty());

@@ -26,7 +26,7 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let (out, queue) = mpsc::channel(QUEUED);
     let mut writer = tokio::spawn(write(output, queue));
-    let mut conversation = Conversation::new(Arc::clone(gateway), out, &Peer::default());
+    let mut conversation = Conversation::new(Arc::clone(gateway), out, &Peer::here());
     let mut input = BufReader::new(input);
     loop {
         let line = tokio::select! {
