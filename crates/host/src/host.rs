@@ -411,10 +411,8 @@ impl Host {
     fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
         match &entry.kind {
             EntryKind::Running(instances) => ServerStatus::of(instances, entry, &self.menu().menu),
-            EntryKind::Broken { cause } => {
-                ServerStatus::idle(&entry.name, State::ConfigError, Some(cause.clone()))
-            }
-            EntryKind::Disabled => ServerStatus::idle(&entry.name, State::Disabled, None),
+            EntryKind::Broken { cause } => ServerStatus::idle(entry, State::ConfigError, Some(cause.clone())),
+            EntryKind::Disabled => ServerStatus::idle(entry, State::Disabled, None),
         }
     }
 

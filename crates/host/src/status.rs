@@ -1,6 +1,7 @@
 //! The facts about one server, as status shows them.
 
 use crate::cache::CacheUse;
+use crate::config::{Target, UrlTransport};
 use crate::host::Entry;
 use crate::instances::Instances;
 use crate::observe::{CallEnds, CallStats, UpstreamEvent};
@@ -21,7 +22,8 @@ pub struct ServerStatus {
     pub name: String,
     /// Its supervision: state, cause, next attempt, circuit, restarts.
     pub supervision: UpstreamStatus,
-    /// The way it is reached: `stdio`, `http`, `sse`; unknown until it was reached once.
+    /// The way it is reached: `stdio`, `http`, `sse`; `auto` until it was reached once, if that has to be found out.
+    /// Unknown of a server whose config cannot be used.
     pub transport: Option<&'static str>,
     /// The era it speaks: `legacy` or `modern`.
     pub era: Option<&'static str>,
@@ -100,11 +102,12 @@ impl ServerStatus {
         Self {
             name: upstream.name.to_string(),
             supervision,
-            transport: live
-                .as_ref()
-                .map(|live| live.route)
-                .or_else(|| upstream.only_route())
-                .map(Route::word),
+            transport: Some(
+                live.as_ref()
+                    .map(|live| live.route)
+                    .or_else(|| upstream.only_route())
+                    .map_or(UrlTransport::Auto.word(), Route::word),
+            ),
             era: session.map(|session| match session.era {
                 Era::Legacy => "legacy",
                 Era::Modern => "modern",
@@ -138,10 +141,10 @@ impl ServerStatus {
     }
 
     /// The status of a server that has no upstream.
-    pub(crate) fn idle(name: &str, state: State, cause: Option<String>) -> Self {
+    pub(crate) fn idle(entry: &Entry, state: State, cause: Option<String>) -> Self {
         let next_action = (state == State::ConfigError).then_some(NextAction::Configure);
         Self {
-            name: name.to_owned(),
+            name: entry.name.clone(),
             supervision: UpstreamStatus {
                 state,
                 for_how_long: Duration::ZERO,
@@ -160,7 +163,10 @@ impl ServerStatus {
                 outdated: false,
                 spare: None,
             },
-            transport: None,
+            transport: entry.spec.as_ref().map(|spec| match &spec.target {
+                Target::Stdio { .. } => Route::Stdio.word(),
+                Target::Url { transport, .. } => transport.word(),
+            }),
             era: None,
             protocol_version: None,
             pid: None,

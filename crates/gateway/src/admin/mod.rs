@@ -33,7 +33,7 @@ use crate::tls::Tls;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use gripfast::Host;
+use gripfast::{Host, ServerStatus};
 use history::History;
 use journal::Journal;
 use std::io;
@@ -44,6 +44,7 @@ use token::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 pub(crate) use view::ClientsView;
+use view::UpstreamView;
 
 /// The admin API of one host.
 pub struct Admin {
@@ -154,6 +155,14 @@ impl Admin {
             // Where the token is concerns nobody elsewhere.
             Err(refusal) if !is_open => refusal.without_hint().into_response(),
             Ok(()) | Err(_) => next.run(request).await,
+        }
+    }
+
+    /// A server as status shows it.
+    fn shown(&self, status: &ServerStatus) -> UpstreamView {
+        match self.reloader.get() {
+            Some(_) => UpstreamView::from(status).looked_at_every(Reloader::LOOKS_EVERY),
+            None => status.into(),
         }
     }
 

@@ -5,7 +5,7 @@ use super::calls::LedgerView;
 use super::journal::Follower;
 use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, TlsView, UpstreamView, millis};
+use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, TlsView, millis};
 use super::{Admin, guard};
 use crate::downstream::body;
 use crate::shares::Peer;
@@ -66,7 +66,7 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
     let fleet = FleetView {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(admin.begun.elapsed()),
-        upstreams: admin.host.status().iter().map(UpstreamView::from).collect(),
+        upstreams: admin.host.status().iter().map(|status| admin.shown(status)).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
         cache: admin.host.cache_counts().into(),
         audit: admin.host.audit_status().into(),
@@ -83,7 +83,8 @@ pub(super) async fn upstream(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
-    Ok(json(StatusCode::OK, &DetailView::from(&admin.host.status_of(&name)?)))
+    let status = admin.host.status_of(&name)?;
+    Ok(json(StatusCode::OK, &DetailView::of(&status, admin.shown(&status))))
 }
 
 /// What a server wrote to stderr, from the line on that is asked for.
@@ -163,7 +164,7 @@ pub(super) async fn act(
         return Err(no_such_action(&action));
     };
     ask(&admin.host, &name)?;
-    Ok(json(StatusCode::ACCEPTED, &UpstreamView::from(&admin.host.status_of(&name)?)))
+    Ok(json(StatusCode::ACCEPTED, &admin.shown(&admin.host.status_of(&name)?)))
 }
 
 /// Looks at the config file now. Answers when what it says holds, but for servers that are still starting.

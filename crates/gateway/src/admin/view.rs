@@ -8,7 +8,8 @@ use crate::reload::Reloader;
 use crate::tls::Tls;
 use gripfast::transport::StderrLines;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, Event, NextAction, Restored, ServerStatus, SpareState, UpstreamEvent,
+    AuditStatus, BudgetUse, CacheCounts, Event, NextAction, Restored, ServerStatus, SpareState, State,
+    UpstreamEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -331,10 +332,20 @@ impl From<&ServerStatus> for UpstreamView {
     }
 }
 
-impl From<&ServerStatus> for DetailView {
-    fn from(status: &ServerStatus) -> Self {
+impl UpstreamView {
+    /// A server whose table cannot be used is tried again when the file has changed, which is looked at so often.
+    pub(super) fn looked_at_every(mut self, span: Duration) -> Self {
+        if self.state == State::ConfigError.word() {
+            self.next_attempt_ms.get_or_insert(millis(span));
+        }
+        self
+    }
+}
+
+impl DetailView {
+    pub(super) fn of(status: &ServerStatus, upstream: UpstreamView) -> Self {
         Self {
-            upstream: UpstreamView::from(status),
+            upstream,
             events: status.events.iter().map(EventView::from).collect(),
             stderr: status.stderr.clone(),
         }
@@ -415,4 +426,20 @@ pub(super) fn millis(span: Duration) -> u64 {
 /// Milliseconds to a tenth: local servers answer in less than one.
 pub(super) fn fine_millis(span: Duration) -> f64 {
     (span.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gripfast::Host;
+
+    #[tokio::test]
+    async fn b01_a_server_with_a_mistake_in_its_table_is_next_tried_when_its_file_is_looked_at() {
+        let host = Host::builder().build();
+        host.spawn_broken("mistyped", "unknown key `comand`").unwrap();
+        let status = host.status_of("mistyped").unwrap();
+        let shown = UpstreamView::from(&status).looked_at_every(Duration::from_secs(1));
+        assert_eq!((shown.state, shown.next_attempt_ms), ("config_error", Some(1000)));
+        assert_eq!(UpstreamView::from(&status).next_attempt_ms, None, "there is no file to look at");
+    }
 }

@@ -481,11 +481,11 @@ fn origin(destination: Destination<'_>) -> Origin {
 pub(super) fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
     let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
     let mut fault = Fault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
-    fault.data = match wanted {
-        Wanted::Name(_) if what == "tool" => Some(json!({ "code": "unknown_tool", "outcome": "not_sent" })),
-        Wanted::Name(_) => None,
-        Wanted::Uri(uri) => Some(json!({ "uri": uri })),
-    };
+    let mut data = json!({ "code": format!("unknown_{what}"), "outcome": "not_sent" });
+    if let Wanted::Uri(uri) = wanted {
+        data["uri"] = uri.into();
+    }
+    fault.data = Some(data);
     Told::Fault(fault)
 }
 

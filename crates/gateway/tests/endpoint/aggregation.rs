@@ -162,10 +162,18 @@ async fn c01_an_unknown_tool_prompt_or_resource_is_invalid_params_in_both_eras()
         ("completion/complete", json!({ "ref": { "type": "ref/prompt", "name": "nobody" }, "argument": {} })),
     ];
     for (method, params) in unknown {
+        let names_something = params.as_object().is_some_and(|params| !params.is_empty());
+        let code = names_something.then(|| match method {
+            "tools/call" => "unknown_tool",
+            "resources/read" => "unknown_resource",
+            _ => "unknown_prompt",
+        });
         for answer in [legacy.asks(method, params.clone()).await, modern.asks(method, params.clone()).await] {
             assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
             assert!(!answer["error"]["message"].as_str().unwrap().is_empty());
-            assert_eq!(answer["error"]["data"].get("uri"), params.get("uri"), "{method}: {answer}");
+            let data = &answer["error"]["data"];
+            assert_eq!(data.get("uri"), params.get("uri"), "{method}: {answer}");
+            assert_eq!(data["code"].as_str(), code, "{method}: {answer}");
         }
     }
     assert_eq!(demo.calls(), 0);

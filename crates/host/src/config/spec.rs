@@ -292,6 +292,17 @@ pub enum UrlTransport {
     Sse,
 }
 
+impl UrlTransport {
+    /// As the config writes it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Http => "http",
+            Self::Sse => "sse",
+        }
+    }
+}
+
 /// What to trust and what to show in TLS, beyond the platform's own trust store. Paths of PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsSpec {

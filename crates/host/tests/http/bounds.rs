@@ -5,7 +5,7 @@ use crate::stage::{
     call, count, echo, eventually, free_address, host, legacy, modern, ready_host, serve, spec, spec_over,
     status, until, until_state, with, with_header,
 };
-use gripfast::config::UrlTransport;
+use gripfast::config::{ServerSpec, UrlTransport};
 use gripfast::{Code, Fate, NextAction, State};
 use gripfast_demo::{Faults, Options};
 use serde_json::json;
@@ -220,4 +220,19 @@ async fn a_secret_that_a_server_repeats_while_it_fails_is_shown_to_nobody() {
     let stars = |secret: &str| "*".repeat(secret.len());
     let shown = format!("cannot look up {} and {}", stars("Bearer correct-horse"), stars("battery-staple"));
     assert!(cause.contains(&shown), "{cause}");
+}
+
+#[tokio::test]
+async fn the_transport_of_a_server_has_a_word_before_it_was_ever_reached() {
+    let nowhere = format!("http://{}/mcp", free_address().await);
+    for (transport, word) in
+        [(UrlTransport::Auto, "auto"), (UrlTransport::Http, "http"), (UrlTransport::Sse, "sse")]
+    {
+        for disabled in [false, true] {
+            let host = host(ServerSpec { disabled, ..spec_over(&nowhere, transport) });
+            assert_eq!(status(&host).transport, Some(word), "disabled: {disabled}");
+        }
+    }
+    let server = serve(legacy()).await;
+    assert_eq!(status(&ready_host(spec(&server.url())).await).transport, Some("http"));
 }
