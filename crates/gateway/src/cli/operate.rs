@@ -74,7 +74,7 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
         Form::Json => screen.json_text(&String::from_utf8_lossy(&reply.body))?,
         Form::Text => screen.talk(&done.summary())?,
     }
-    Ok(Exit::Ok)
+    Ok(if done.mistakes.is_empty() { Exit::Ok } else { Exit::ConfigInvalid })
 }
 
 async fn tell(

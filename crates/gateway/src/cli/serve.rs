@@ -26,8 +26,8 @@ Prints one line with its addresses when it listens, and then serves until Ctrl-C
 connect to /mcp (Streamable HTTP, both protocol eras) or /sse (legacy HTTP+SSE).
 
 A config that changes is taken within seconds, or at once on a HUP signal or `gripfast reload`; only servers that \
-it says something else about are touched, and what they are doing is done first. A config with a mistake is \
-refused: `gripfast status` says why, and the one before it stays in use.
+it says something else about are touched, and what they are doing is done first. A mistake in \
+the table of a server concerns that server only, which goes on as it was: `gripfast status` says why.
 
 Examples:
   gripfast serve --demo                      no config needed: watch servers crash and come back

@@ -1,4 +1,4 @@
-//! What differs between two configs, and whether the newer one may be taken. Nothing is done here.
+//! What differs between two configs, and what of the newer one can be taken. Nothing is done here.
 
 use gripfast::config::{Config, ServerEntry};
 
@@ -20,16 +20,9 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// What leads from `old` to `new`. A server that cannot be used is an error unless it could not be used
-    /// before either: whoever mistypes a key of a server that works keeps the server.
-    pub(super) fn between(old: &Config, new: &Config) -> Result<Self, String> {
+    /// What leads from `old` to `new`.
+    pub(super) fn between(old: &Config, new: &Config) -> Self {
         let was = |name: &str| old.servers.iter().find(|entry| entry.name == name);
-        let broken_now =
-            |entry: &&ServerEntry| entry.spec.is_err() && was(&entry.name).is_none_or(|old| old.spec.is_ok());
-        let causes: Vec<String> = new.servers.iter().filter(broken_now).map(cause).collect();
-        if !causes.is_empty() {
-            return Err(causes.join("; "));
-        }
         let mut difference = Self { at_next_start: at_next_start(old, new), ..Self::default() };
         for entry in &new.servers {
             match was(&entry.name) {
@@ -43,8 +36,36 @@ impl Difference {
         let stayed = |name: &&str| !difference.removed.iter().any(|gone| gone == name);
         let kept = |name: &&str| was(name).is_some();
         difference.reordered = !names(old).filter(stayed).eq(names(new).filter(kept));
-        Ok(difference)
+        difference
     }
+}
+
+/// What of a config cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Mistakes {
+    /// Servers that worked and go on as they were, with what is wrong with their tables now.
+    pub(super) kept: Vec<(String, String)>,
+    /// Servers that are new and cannot be used, with what is wrong.
+    pub(super) unusable: Vec<(String, String)>,
+}
+
+/// Puts the tables of `old` into the place of those in `new` that cannot be used: whoever mistypes a key of a server that
+/// works keeps the server, and what the file says about all others holds.
+pub(super) fn keep_what_works(old: &Config, new: &mut Config) -> Mistakes {
+    let mut mistakes = Mistakes::default();
+    for entry in new.servers.iter_mut().filter(|entry| entry.spec.is_err()) {
+        let mistake = (entry.name.clone(), cause(entry));
+        match old.servers.iter().find(|old| old.name == entry.name) {
+            None => mistakes.unusable.push(mistake),
+            Some(ServerEntry { spec: Ok(spec), .. }) => {
+                entry.spec = Ok(spec.clone());
+                mistakes.kept.push(mistake);
+            }
+            // It was so before, and status says why.
+            Some(ServerEntry { spec: Err(_), .. }) => {}
+        }
+    }
+    mistakes
 }
 
 fn names(config: &Config) -> impl Iterator<Item = &str> {
@@ -89,7 +110,7 @@ mod tests {
         let new = config(
             "# moved\n\n[servers.d]\nurl = 'http://d/'\n[servers.b]\ncommand = 'b'\nlazy = true\n[servers.a]\ncommand = 'a'\n",
         );
-        let difference = Difference::between(&old, &new).unwrap();
+        let difference = Difference::between(&old, &new);
         let expected = Difference {
             added: list(&["d"]),
             removed: list(&["c"]),
@@ -99,41 +120,30 @@ mod tests {
             at_next_start: Vec::new(),
         };
         assert_eq!(difference, expected);
-        assert_eq!(
-            Difference::between(&new, &new).unwrap(),
-            Difference { unchanged: 3, ..Difference::default() }
-        );
+        assert_eq!(Difference::between(&new, &new), Difference { unchanged: 3, ..Difference::default() });
     }
 
     #[test]
-    fn a_server_that_worked_is_not_given_up_for_a_mistake() {
-        let works = config("[servers.a]\ncommand = 'a'\n");
-        let mistyped = config("[servers.a]\ncomand = 'a'\n");
-        let error = Difference::between(&works, &mistyped).unwrap_err();
-        assert!(error.contains("did you mean `command`"), "{error}");
-        assert!(Difference::between(&config(""), &mistyped).is_err(), "a new server with a mistake");
-        assert_eq!(Difference::between(&mistyped, &mistyped).unwrap().unchanged, 1, "it was so before");
-        let other = config("[servers.a]\ncommnd = 'a'\n");
-        assert_eq!(Difference::between(&mistyped, &other).unwrap().changed, list(&["a"]));
-        assert_eq!(Difference::between(&mistyped, &works).unwrap().changed, list(&["a"]));
-    }
-
-    #[test]
-    fn another_order_is_a_difference_and_a_newcomer_or_a_gap_is_none() {
-        let tables = |names: &str| {
-            config(
-                &names.chars().map(|name| format!("[servers.{name}]\ncommand = 'x'\n")).collect::<String>(),
-            )
-        };
-        let reordered =
-            |old: &str, new: &str| Difference::between(&tables(old), &tables(new)).unwrap().reordered;
-        assert!(reordered("abc", "acb") && reordered("ab", "bna"));
-        assert!(!reordered("abc", "abc") && !reordered("abc", "nambc") && !reordered("abc", "ac"));
+    fn a_mistake_concerns_its_server_only_and_one_that_worked_goes_on() {
+        let works = config("[servers.a]\ncommand = 'a'\n[servers.b]\ncommand = 'b'\n");
+        let text = "[servers.a]\ncomand = 'a'\n[servers.b]\ncommand = 'c'\n[servers.new]\nurl = 'nonsense'\n";
+        let mut mistyped = config(text);
+        let mistakes = keep_what_works(&works, &mut mistyped);
+        let [(kept, why)] = mistakes.kept.as_slice() else { panic!("{mistakes:?}") };
+        assert!(kept == "a" && why.contains("did you mean `command`"), "{why}");
+        assert_eq!(mistakes.unusable.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["new"]);
+        let difference = Difference::between(&works, &mistyped);
+        assert_eq!((difference.changed, difference.added), (list(&["b"]), list(&["new"])));
+        let mut again = config(text);
+        let mistakes = keep_what_works(&mistyped, &mut again);
+        assert_eq!((mistakes.kept.len(), mistakes.unusable.len()), (1, 0), "the new one was so before");
+        assert_eq!(Difference::between(&mistyped, &again).unchanged, 3);
+        assert_eq!(Difference::between(&mistyped, &works).removed, list(&["new"]));
     }
 
     #[test]
     fn what_only_a_new_start_can_change_is_named() {
         let new = config("[gateway]\nlisten = '127.0.0.1:1'\n");
-        assert_eq!(Difference::between(&config(""), &new).unwrap().at_next_start, ["gateway"]);
+        assert_eq!(Difference::between(&config(""), &new).at_next_start, ["gateway"]);
     }
 }

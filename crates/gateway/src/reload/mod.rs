@@ -1,10 +1,10 @@
 //! A config that changes while the gateway runs. The file is looked at now and then, and whenever somebody asks;
 //! what it says is checked, compared with what is in use, and only what differs is touched. A config that
-//! cannot be used is refused, and the one in use stays.
+//! cannot be read is refused, and the one in use stays; a mistake in the table of a server concerns that server only.
 
 mod difference;
 
-use difference::{Difference, cause};
+use difference::{Difference, Mistakes, cause, keep_what_works};
 use gripfast::Host;
 use gripfast::config::{Config, ConfigError, ServerEntry, Setting};
 use schemars::JsonSchema;
@@ -69,6 +69,24 @@ pub struct Reloaded {
     pub in_force: Vec<String>,
     /// The tables of which a difference waits for the next start.
     pub at_next_start: Vec<String>,
+    /// Servers whose tables have a mistake and that go on as they were before.
+    #[serde(default)]
+    pub kept: Vec<String>,
+    /// New servers whose tables have a mistake; they are listed with the state `config_error`.
+    #[serde(default)]
+    pub unusable: Vec<String>,
+    /// The mistakes.
+    #[serde(default)]
+    pub mistakes: Vec<String>,
+}
+
+/// Who asks for a config to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// Somebody, who means what the file says.
+    Request,
+    /// Nobody: the file was seen to have changed.
+    Look,
 }
 
 impl Reloader {
@@ -141,7 +159,7 @@ impl Reloader {
     }
 
     async fn take_asked(&self) -> Result<Reloaded, String> {
-        let taken = self.take().await;
+        let taken = self.take(By::Request).await;
         self.tell(&taken);
         let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (taken, untold) {
@@ -154,7 +172,7 @@ impl Reloader {
 
     /// The same for nobody in particular: the log and status tell what comes of it, if there is anything new.
     async fn take_unasked(&self) {
-        let taken = self.take().await;
+        let taken = self.take(By::Look).await;
         if taken.as_ref().is_ok_and(Reloaded::is_nothing) && self.refused().is_none() {
             return;
         }
@@ -164,8 +182,15 @@ impl Reloader {
     }
 
     fn tell(&self, taken: &Result<Reloaded, String>) {
-        let refused = taken.as_ref().err().cloned();
+        let refused = match taken {
+            Ok(reloaded) if reloaded.kept.is_empty() => None,
+            Ok(reloaded) => Some(reloaded.mistakes.join("; ")),
+            Err(error) => Some(error.clone()),
+        };
         match taken {
+            Ok(reloaded) if !reloaded.mistakes.is_empty() => {
+                tracing::warn!(path = %self.path.display(), "{}", reloaded.summary());
+            }
             Ok(reloaded) => tracing::info!(path = %self.path.display(), "{}", reloaded.summary()),
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the config was refused; the one in use stays");
@@ -176,12 +201,19 @@ impl Reloader {
 
     /// Has the host do what the file says. Nothing is waited for but the file: what is forbidden from now on, and
     /// what is new, holds before the last of what is gone has ended.
-    async fn take(&self) -> Result<Reloaded, String> {
+    async fn take(&self, by: By) -> Result<Reloaded, String> {
         let mut used = self.used.lock().await;
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
-        let new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
-        let difference = Difference::between(&used, &new)?;
+        let mut new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
+        // An editor, or a disk that is full, may leave a file empty for longer than two looks.
+        if by == By::Look && new.servers.is_empty() && !used.servers.is_empty() {
+            return Err(
+                "it names no server any more; if that is meant, `gripfast reload` takes it".to_owned()
+            );
+        }
+        let mistakes = keep_what_works(&used, &mut new);
+        let difference = Difference::between(&used, &new);
         // What applies to all servers comes first, so that none is ever used by rules that are gone.
         let mut in_force = Vec::new();
         if used.clients != new.clients {
@@ -205,7 +237,19 @@ impl Reloader {
         self.host.arrange(&order);
         *used = new;
         let Difference { added, removed, changed, unchanged, reordered, at_next_start } = difference;
-        Ok(Reloaded { added, removed, changed, unchanged, reordered, in_force, at_next_start })
+        let Mistakes { kept, unusable } = mistakes;
+        Ok(Reloaded {
+            added,
+            removed,
+            changed,
+            unchanged,
+            reordered,
+            in_force,
+            at_next_start,
+            mistakes: kept.iter().chain(&unusable).map(|(_, why)| why.clone()).collect(),
+            kept: kept.into_iter().map(|(name, _)| name).collect(),
+            unusable: unusable.into_iter().map(|(name, _)| name).collect(),
+        })
     }
 
     /// Has the host keep a server as this entry says.
@@ -228,8 +272,9 @@ impl Reloader {
 impl Reloaded {
     /// Whether the config says what it said before.
     fn is_nothing(&self) -> bool {
-        let Self { added, removed, changed, unchanged: _, reordered, in_force, at_next_start } = self;
-        !reordered && [added, removed, changed, in_force, at_next_start].into_iter().all(Vec::is_empty)
+        let Self { added, removed, changed, unchanged: _, reordered, in_force, at_next_start, .. } = self;
+        let changes = [added, removed, changed, in_force, at_next_start];
+        !reordered && self.mistakes.is_empty() && changes.into_iter().all(Vec::is_empty)
     }
 
     /// What was done, in a line.
@@ -248,6 +293,9 @@ impl Reloaded {
             (!self.at_next_start.is_empty()).then(|| {
                 format!("what `{}` says takes effect at the next start", self.at_next_start.join("`, `"))
             }),
+            count(&self.kept, "kept as before, for its table has a mistake:"),
+            count(&self.unusable, "not usable, for its table has a mistake:"),
+            (!self.mistakes.is_empty()).then(|| self.mistakes.join("; ")),
         ];
         let said: Vec<String> = said.into_iter().flatten().collect();
         match said.as_slice() {
@@ -312,6 +360,42 @@ mod tests {
         assert_eq!(reloader.host.names(), ["new"]);
         assert_eq!(reloader.reload().await.expect("nothing is wrong with it").added, ["new"], "told once");
         assert!(reloader.reload().await.expect("nothing is wrong with it").is_nothing());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mistake_in_one_table_keeps_its_server_and_holds_up_nothing_else() {
+        let (_folder, reloader) = reloader();
+        let write = |text: &str| std::fs::write(reloader.path(), text).expect("written");
+        write("[servers.a]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n");
+        reloader.reload().await.expect("nothing is wrong with it");
+        write(
+            "[servers.a]\nurl = 'http://127.0.0.1:1/'\nlasy = true\n[servers.b]\nurl = 'nonsense'\n\
+             [servers.c]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n",
+        );
+        let reloaded = reloader.reload().await.expect("most of it holds");
+        assert_eq!((reloaded.kept, reloaded.unusable), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        assert_eq!(reloaded.added, ["b", "c"]);
+        let state = |name: &str| reloader.host.status_of(name).expect("it is there").supervision.state.word();
+        assert_eq!([state("a"), state("b"), state("c")], ["disabled", "config_error", "disabled"]);
+        let refused = reloader.refused().expect("it is said for as long as it is so");
+        assert!(refused.contains("did you mean `lazy`"), "{refused}");
+        write("[servers.a]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n");
+        let mended = reloader.reload().await.expect("nothing is wrong with it");
+        assert_eq!((mended.unchanged, mended.removed.len(), reloader.refused()), (1, 2, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_suddenly_empty_takes_no_server_away_unless_somebody_asks() {
+        let (_folder, reloader) = reloader();
+        std::fs::write(reloader.path(), "[servers.a]\ncommand = 'a'\ndisabled = true\n").expect("written");
+        reloader.take_unasked().await;
+        std::fs::write(reloader.path(), "").expect("written");
+        reloader.take_unasked().await;
+        assert_eq!(reloader.host.names(), ["a"]);
+        let refused = reloader.refused().expect("it is told");
+        assert!(refused.contains("`gripfast reload` takes it"), "{refused}");
+        assert_eq!(reloader.reload().await.expect("somebody means it").removed, ["a"]);
+        assert_eq!((reloader.host.names().len(), reloader.refused()), (0, None));
     }
 
     #[tokio::test(start_paused = true)]
@@ -428,6 +512,9 @@ mod tests {
             reordered: false,
             in_force: Vec::new(),
             at_next_start: Vec::new(),
+            kept: Vec::new(),
+            unusable: Vec::new(),
+            mistakes: Vec::new(),
         };
         assert_eq!(nothing.summary(), "the config says what it said before");
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

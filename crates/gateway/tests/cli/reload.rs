@@ -169,11 +169,10 @@ fn a_config_with_a_mistake_is_refused_and_status_says_why() {
     assert_snapshot!(scene.run(&["reload"]), @"
     exit 2
     --- stderr
-    error: the config was refused, and the one in use stays: servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)
-      hint: `gripfast check ./gripfast.toml` shows the place
+    the config was taken: kept as before, for its table has a mistake: a; servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)
     ");
     let shown = scene.run(&["status"]).stdout;
-    assert_snapshot!(shown.lines().nth(1).unwrap(), @"the config was refused, and the one before it is in use: servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)");
+    assert_snapshot!(shown.lines().nth(1).unwrap(), @"the config has a mistake, and what it said before is in use there: servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)");
     assert_eq!(scene.pid("a"), pid, "the one before it stays in use");
     scene.write("[servers.a\n");
     assert_snapshot!(scene.run(&["reload"]), @"

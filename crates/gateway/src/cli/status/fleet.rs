@@ -46,13 +46,12 @@ fn verdict(fleet: &Fleet) -> String {
         Some(cause) => format!(" · the ledger cannot be written: {cause}"),
         None => String::new(),
     };
-    let refused =
-        |what: &str, watched: &Option<Watched>| match watched.as_ref().and_then(|file| file.error.as_deref())
-        {
-            Some(error) => format!("\nthe {what} was refused, and the one before it is in use: {error}"),
-            None => String::new(),
-        };
-    let (config, tls) = (refused("config", config), refused("certificate", tls));
+    let refused = |what: &str, watched: &Option<Watched>| {
+        let error = watched.as_ref().and_then(|file| file.error.as_deref());
+        error.map_or_else(String::new, |error| format!("\n{what}: {error}"))
+    };
+    let config = refused("the config has a mistake, and what it said before is in use there", config);
+    let tls = refused("the certificate was refused, and the one before it is in use", tls);
     let (up, states) = (span(*uptime_ms), states.join(", "));
     format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}")
 }
