@@ -41,8 +41,8 @@ mod surroundings;
 mod tools;
 mod trust;
 
-use args::{Cli, Verb};
-use clap::Parser;
+use args::{Cli, Form, Verb};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use exit::Exit;
 use operate::Action;
 use render::Screen;
@@ -52,8 +52,8 @@ use stop::Stop;
 
 /// Does what the words say.
 pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(words) {
-        Ok(cli) => cli,
+    let (cli, form) = match parsed(words) {
+        Ok(parsed) => parsed,
         Err(usage) => return told_usage(&usage).into(),
     };
     let mut screen = Screen::of_this_process();
@@ -87,7 +87,22 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::DemoServer(args) => demo_server::run(args, &mut screen),
     };
     let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));
-    done.unwrap_or_else(|stop| stop.tell(&mut screen)).into()
+    done.unwrap_or_else(|stop| stop.tell(form, &mut screen)).into()
+}
+
+/// What was typed, and the form in which whoever typed it wants data.
+fn parsed(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Form), clap::Error> {
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|usage| usage.format(&mut command))?;
+    Ok((cli, form(&matches)))
+}
+
+fn form(matches: &ArgMatches) -> Form {
+    match matches.subcommand() {
+        Some((_, inner)) => form(inner),
+        None => matches.try_get_one("form").ok().flatten().copied().unwrap_or(Form::Text),
+    }
 }
 
 /// clap ends the process with 2 after a usage error, which here means an invalid config.

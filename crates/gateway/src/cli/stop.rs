@@ -1,9 +1,10 @@
 //! Why a verb stopped before its end, and how the person who typed it is told.
 
+use super::args::Form;
 use super::exit::Exit;
 use super::render::Screen;
 use gripfast::{CallError, Code, Fate};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io;
 
 /// Why a verb stopped.
@@ -65,6 +66,11 @@ impl Failure {
         part["text"] = self.text.as_str().into();
         Some(part)
     }
+
+    /// The same for what concerned no server.
+    fn in_any_case_as_json(&self) -> Value {
+        self.as_json().unwrap_or_else(|| json!({ "code": null, "text": self.text, "hint": self.hint }))
+    }
 }
 
 impl From<CallError> for Failure {
@@ -80,10 +86,13 @@ impl From<CallError> for Failure {
 }
 
 impl Stop {
-    /// Says what is left to say, and how the process ends.
-    pub(crate) fn tell(self, screen: &mut Screen) -> Exit {
+    /// Says what is left to say, and how the process ends. A program that wants JSON gets some.
+    pub(crate) fn tell(self, form: Form, screen: &mut Screen) -> Exit {
         match self {
             Self::Failed(failure) => {
+                if form == Form::Json && !screen.has_data() {
+                    let _ = screen.json(&json!({ "error": failure.in_any_case_as_json() }));
+                }
                 // Where stderr cannot be written the exit code says it alone.
                 let _ = screen.failure(&failure).and_then(|()| screen.flush());
                 failure.exit

@@ -1,5 +1,6 @@
 //! `-o json`: the page that describes it is held against what the commands print.
 
+use crate::running::{ask, scene};
 use crate::sandbox::{ALONE, Sandbox, stdio};
 use crate::serving::{Serving, until};
 use serde_json::{Map, Value};
@@ -120,4 +121,19 @@ fn every_shape_of_the_command_line_is_that_of_its_page() {
     let words = ["logs", "dying", "--url", &serving.url];
     until("last words", || (!sandbox.run(&words).stdout.is_empty()).then_some(()));
     alike("logs", &example("### `logs`"), &Value::Object(printed(&sandbox, &words)));
+}
+
+#[test]
+fn a_failure_is_an_object_whatever_the_verb() {
+    let (sandbox, running) = scene();
+    for words in [&["logs", "dmeo"][..], &["stop", "dmeo"], &["events", "dmeo"], &["status", "dmeo"]] {
+        let ran = ask(&sandbox, &running, &[words, &["-o", "json"]].concat());
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{words:?}: {ran}"));
+        assert!(told["error"]["text"].as_str().is_some_and(|text| text.contains("dmeo")), "{words:?}: {ran}");
+    }
+    let nobody = sandbox.run(&["status", "-o", "json"]);
+    let told: Value = serde_json::from_str(&nobody.stdout).unwrap();
+    assert!(told["error"]["code"].is_null() && nobody.code == Some(4), "{nobody}");
+    assert!(told["error"]["text"].as_str().unwrap().starts_with("no gateway at"), "{nobody}");
+    assert!(sandbox.run(&["status"]).stdout.is_empty(), "people read it on stderr");
 }

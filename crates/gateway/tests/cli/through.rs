@@ -192,12 +192,14 @@ fn without_a_gateway_it_is_said_what_to_do() {
     error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
       hint: `--url` names another; `--config ./gripfast.toml` does without a gateway
     ");
-    assert_snapshot!(sandbox.run(&["call", "demo", "echo", "-o", "json"]), @"
+    assert_snapshot!(sandbox.run(&["call", "demo", "echo", "-o", "json"]), @r#"
     exit 4
+    --- stdout
+    {"schema_version":1,"error":{"code":null,"hint":"`--url` names another; `--config ./gripfast.toml` does without a gateway","text":"no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`"}}
     --- stderr
     error: no gateway at http://127.0.0.1:[PORT]; start one with `gripfast serve`
       hint: `--url` names another; `--config ./gripfast.toml` does without a gateway
-    ");
+    "#);
     assert_snapshot!(Sandbox::empty().run(&["tools"]), @"
     exit 4
     --- stderr

@@ -30,6 +30,10 @@ pub(crate) struct Screen {
     talk: Box<dyn Write>,
     data_is_seen: bool,
     talk_is_seen: bool,
+    /// Whether what stands there can be drawn over, which a dumb terminal cannot.
+    can_draw: bool,
+    /// Whether there was any data.
+    has_data: bool,
     /// Whether signs among the data may be in colour: `NO_COLOR` and a dumb terminal say no.
     in_colour: bool,
 }
@@ -42,6 +46,9 @@ impl Screen {
             talk: Box::new(anstream::stderr()),
             data_is_seen: io::stdout().is_terminal(),
             talk_is_seen: io::stderr().is_terminal(),
+            can_draw: io::stdout().is_terminal()
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            has_data: false,
             in_colour: io::stdout().is_terminal()
                 && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
         }
@@ -50,6 +57,7 @@ impl Screen {
     /// A line of data: untouched for a pipe, defused for a terminal.
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         let text = if self.data_is_seen { defused(text) } else { Cow::Borrowed(text) };
+        self.has_data = true;
         writeln!(self.data, "{text}")
     }
 
@@ -60,6 +68,7 @@ impl Screen {
 
     /// The same for an object that is written already, which is not read again.
     pub(crate) fn json_text(&mut self, object: &str) -> io::Result<()> {
+        self.has_data = true;
         match object.trim_end().strip_prefix('{') {
             Some("}") => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION}}}"),
             Some(rest) => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION},{rest}"),
@@ -70,6 +79,16 @@ impl Screen {
     /// Whether somebody looks at the data while it is written.
     pub(crate) fn is_seen(&self) -> bool {
         self.data_is_seen
+    }
+
+    /// Whether that is on a terminal on which a page can be drawn.
+    pub(crate) fn can_draw(&self) -> bool {
+        self.can_draw
+    }
+
+    /// Whether a program that reads the data has got any.
+    pub(crate) fn has_data(&self) -> bool {
+        self.has_data
     }
 
     /// Lines of data with signs of ours in them.
@@ -135,9 +154,11 @@ impl Screen {
     }
 }
 
-/// Control characters out of somebody else's text could move the cursor, retitle the window or worse.
+/// Control characters out of somebody else's text could move the cursor, retitle the window or worse. Those that are
+/// not seen, and those that turn the direction of writing, could have a line read as another one.
 fn defused(text: &str) -> Cow<'_, str> {
-    let dangerous = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let hidden = |letter: char| matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let dangerous = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t') || hidden(letter);
     if !text.contains(dangerous) {
         return Cow::Borrowed(text);
     }
@@ -178,7 +199,15 @@ impl Write for Heard {
 impl Screen {
     pub(crate) fn heard_by(heard: &Heard) -> Self {
         let (data, talk) = (Box::new(heard.clone()), Box::new(heard.clone()));
-        Self { data, talk, data_is_seen: true, talk_is_seen: true, in_colour: false }
+        Self {
+            data,
+            talk,
+            data_is_seen: true,
+            talk_is_seen: true,
+            can_draw: true,
+            has_data: false,
+            in_colour: false,
+        }
     }
 }
 
@@ -190,5 +219,7 @@ mod tests {
     fn control_sequences_of_a_server_do_not_reach_the_terminal() {
         assert_eq!(defused("a\u{1b}]0;title\u{7}\tb\r\nc"), "a\u{fffd}]0;title\u{fffd}\tb\nc");
         assert!(matches!(defused("plain é\n"), Cow::Borrowed(_)));
+        assert_eq!(defused("safe\u{202e}evil\u{2069}\u{200b}"), "safe\u{fffd}evil\u{fffd}\u{fffd}");
+        assert!(matches!(defused("検索 👩\u{200d}🔧"), Cow::Borrowed(_)), "what joins a sign stays");
     }
 }

@@ -79,7 +79,7 @@ impl Memory {
         args: &StatusArgs,
         screen: &mut Screen,
     ) -> Result<(), Stop> {
-        if std::mem::take(&mut self.away) && !screen.is_seen() {
+        if std::mem::take(&mut self.away) && !screen.can_draw() {
             screen.talk(&format!("the gateway at {url} is back"))?;
         }
         let changed: Vec<&Upstream> =
@@ -87,7 +87,7 @@ impl Memory {
         match args.output.form {
             Form::Json if changed.is_empty() => {}
             Form::Json => print(reply, screen)?,
-            Form::Text if screen.is_seen() => screen.page(&seen.shown())?,
+            Form::Text if screen.can_draw() => screen.page(&seen.shown())?,
             Form::Text => changed.into_iter().try_for_each(|upstream| screen.line(&line(upstream)))?,
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Memory {
 
     fn away(&mut self, failure: &Failure, args: &StatusArgs, screen: &mut Screen) -> Result<(), Stop> {
         let text = format!("{}\nlooking for it every second", failure.text);
-        if args.output.form == Form::Text && screen.is_seen() {
+        if args.output.form == Form::Text && screen.can_draw() {
             screen.page(&text)?;
         } else if !self.away {
             screen.talk(&text)?;
