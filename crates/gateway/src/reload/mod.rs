@@ -496,7 +496,7 @@ mod tests {
         drop(asked);
         let taken = async {
             while !is_strict(&reloader.host) {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(60), taken).await.expect("it is taken");
