@@ -225,7 +225,10 @@ async fn e04_an_authorization_server_that_does_not_answer_holds_up_no_call_while
     let stage = Stage::logged_in(Manners::default()).await;
     about_to_end(&stage);
     stage.authority.hold_answers(true);
-    let host = stage.host();
+    // Who waited for it would wait longer than calls do.
+    let mut spec = stage.spec();
+    spec.supervision.timeouts.connect = 3 * STUCK;
+    let host = stage.host_of(spec);
     for _ in 0..3 {
         call(&host).await.unwrap();
     }
