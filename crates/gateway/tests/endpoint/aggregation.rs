@@ -163,7 +163,7 @@ async fn c01_an_unknown_tool_prompt_or_resource_is_invalid_params_in_both_eras()
     ];
     for (method, params) in unknown {
         let names_something = params.as_object().is_some_and(|params| !params.is_empty());
-        let code = names_something.then(|| match method {
+        let code = names_something.then_some(match method {
             "tools/call" => "unknown_tool",
             "resources/read" => "unknown_resource",
             _ => "unknown_prompt",
