@@ -12,6 +12,7 @@ mod dial;
 mod errands;
 mod exchange;
 mod good_for;
+mod greet;
 mod home;
 mod level;
 mod listen;
