@@ -60,10 +60,10 @@ fn the_fleet_at_a_glance() {
     NAME  STATE  VIA  TOOLS  CALLS  ERR  P95  RESTARTS  LAST OK  NOTE
     github  ● ready  stdio  9  2  0  [T]  0  [T]
     asleep  ○ idle  stdio  –  0  0  –  0  –  starts on first use
-    locked  ! needs login  –  –  0  0  –  0  –  run: gripfast login locked
-    away  ↻ reconnecting (next in [T])  –  –  0  0  –  0  –  connection refused
+    locked  ! needs login  auto  –  0  0  –  0  –  run: gripfast login locked
+    away  ↻ reconnecting (next in [T])  auto  –  0  0  –  0  –  connection refused
     missing  ✗ config error  stdio  –  0  0  –  0  –  command `no-such-program` was not found on the PATH of its environment
-    off  ⊘ disabled  –  –  0  0  –  0  –
+    off  ⊘ disabled  stdio  –  0  0  –  0  –
     halted  ■ stopped  stdio  –  0  0  –  0  –  run: gripfast start halted
     ");
 }
