@@ -10,6 +10,7 @@ use gripfast_core::isolation::Whose;
 use gripfast_wire::envelope::Message;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 
 /// What a link may say to its owner.
 #[derive(Debug)]
@@ -109,6 +110,9 @@ pub struct Surroundings {
     pub stderr: Arc<StderrRing>,
     /// What nothing that the server says may be shown with.
     pub secrets: Arc<Secrets>,
+    /// The children that were started and not yet seen to be gone, also those that nobody took when they were there.
+    /// Whoever lets the server go waits for them.
+    pub(crate) children: TaskTracker,
     /// The largest message that is taken, in bytes.
     pub max_message: usize,
 }

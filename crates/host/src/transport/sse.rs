@@ -61,7 +61,7 @@ impl LegacySseLink {
         if !matches!(kind_of(&response), super::http::Kind::Events) {
             return Err(Observed::Garbled("its answer to GET is not an event stream".to_owned()));
         }
-        let Surroundings { inbox, max_message, stderr: _, secrets: _ } = surroundings;
+        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _ } = surroundings;
         let mut events = Events::of(response.into_body(), max_message);
         let endpoint = loop {
             match events.next(During::Handshake).await.map_err(|evidence| evidence.observed)? {

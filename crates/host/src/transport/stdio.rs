@@ -50,7 +50,7 @@ impl StdioLink {
     pub(super) fn over(tree: ProcessTree, pipes: Pipes, surroundings: Surroundings) -> Self {
         let pending = Arc::new(Pending::default());
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
-        let Surroundings { inbox, stderr, secrets, max_message } = surroundings;
+        let Surroundings { inbox, stderr, secrets, children: _, max_message } = surroundings;
 
         let heard = Arc::new(Heard::default());
         let last_words =
@@ -473,6 +473,7 @@ fn last(bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio_util::task::TaskTracker;
 
     /// F03
     #[tokio::test]
@@ -490,15 +491,16 @@ mod tests {
     #[tokio::test]
     async fn b03_a_child_that_is_dead_before_it_is_spoken_to_is_told_by_its_exit_code() {
         let program = crate::transport::process::Program::of("/bin/sh", None);
-        let (tree, pipes) = ProcessTree::start(&program, |child| {
+        let children = TaskTracker::new();
+        let (tree, pipes) = ProcessTree::start(&program, children.token(), |child| {
             // Its pipes stay open for a while after its end.
             child.args(["-c", "sleep 60 & exit 3"]);
         })
         .await
         .unwrap();
         let (inbox, _owner) = Inbox::new();
-        let surroundings =
-            Surroundings { inbox, stderr: Arc::default(), secrets: Arc::default(), max_message: 1 << 20 };
+        let (stderr, secrets) = (Arc::default(), Arc::default());
+        let surroundings = Surroundings { inbox, stderr, secrets, children, max_message: 1 << 20 };
         let link = StdioLink::over(tree, pipes, surroundings);
         // Nothing is written any more, and how it ended is told in a moment.
         link.writer().unwrap().closed().await;

@@ -144,7 +144,7 @@ async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<
         return Err(Observed::BadConfig(format!("`cwd` is not a directory: {cwd}")));
     }
     let found = Program::of(&program, environment.get("PATH"));
-    let started = ProcessTree::start(&found, |child| {
+    let started = ProcessTree::start(&found, surroundings.children.token(), |child| {
         child.args(&args).env_clear().envs(environment.iter());
         if let Some(cwd) = &cwd {
             child.current_dir(cwd);

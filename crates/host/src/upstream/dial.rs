@@ -330,6 +330,7 @@ impl Upstream {
             inbox: to,
             stderr: Arc::clone(&self.stderr),
             secrets: Arc::clone(&self.secrets),
+            children: self.children.clone(),
             max_message: settings.max_message,
         };
         let link = settings.dialer.open(route, surroundings).await?;

@@ -55,6 +55,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// What callers and the owner of one upstream share.
 pub(crate) struct Upstream {
@@ -66,6 +67,8 @@ pub(crate) struct Upstream {
     pub(crate) stderr: Arc<StderrRing>,
     /// What nothing that it says is shown with.
     pub(crate) secrets: Arc<Secrets>,
+    /// Its children that are not gone yet.
+    children: TaskTracker,
     pub(crate) listing: watch::Sender<Listing>,
     pub(crate) pins: Pinboard,
     role: Role,
@@ -249,6 +252,7 @@ impl Upstream {
             observer,
             stderr: Arc::default(),
             secrets: Arc::default(),
+            children: TaskTracker::new(),
             role,
             wishes,
             bell,

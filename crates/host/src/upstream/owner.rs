@@ -16,6 +16,7 @@ use gripfast_wire::envelope::Message;
 use gripfast_wire::{Outcome, codes};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -59,7 +60,7 @@ pub(super) struct Making {
 
 impl Making {
     /// Gives it up. Ends when its task is over and the link that it was opening is closed. A child that is being started
-    /// at that moment, and a link that was opened and is being listed, are not waited for.
+    /// at that moment, and a link that was opened and is being listed, are waited for at the owner's end only.
     pub(super) fn give_up(self) -> impl Future<Output = ()> + Send + 'static {
         self.task.abort();
         async move {
@@ -121,6 +122,9 @@ pub(super) async fn own(upstream: Arc<Upstream>) {
 }
 
 impl Owner {
+    /// The kernel may hold a child that nobody can kill; nobody waits longer for it than this.
+    const GONE_WITHIN: Duration = Duration::from_secs(5);
+
     async fn run(mut self) {
         let gone = self.upstream.gone.clone();
         let mut ending = false;
@@ -190,6 +194,9 @@ impl Owner {
         }
         std::mem::take(&mut self.closing).done().await;
         std::mem::take(&mut self.leaving).done().await;
+        // Children that were given up while they were started are known to nobody else.
+        self.upstream.children.close();
+        let _ = tokio::time::timeout(Self::GONE_WITHIN, self.upstream.children.wait()).await;
     }
 
     /// Notes when the timer will fire, so that whoever moves it earlier knows to say so.

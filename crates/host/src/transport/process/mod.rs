@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,9 +78,11 @@ impl ProcessTree {
     /// Starts `program` as the leader of its own group. `prepare` says with which arguments, where and with what
     /// environment.
     ///
-    /// Whoever gives up on it ends the child, too.
+    /// Whoever gives up on it ends the child, too, a moment later if it is just being started. `until_gone` is let go of
+    /// when the child was reaped, or was never started.
     pub(crate) async fn start(
         program: &Program,
+        until_gone: TaskTrackerToken,
         prepare: impl Fn(&mut Command),
     ) -> Result<(Self, Pipes), io::Error> {
         let prepared = |mut command| {
@@ -89,15 +92,17 @@ impl ProcessTree {
         let (found, named) = (program.found().map(prepared), prepared(program.named()));
         // Until the child runs its own program, which on a busy machine takes a while, the thread that starts it
         // stands still. Calls need theirs.
-        let starting = tokio::task::spawn_blocking(move || match found.map(Self::spawn) {
-            Some(Ok(started)) => Ok(started),
-            // The system's own search has the last word, also over what went wrong.
-            Some(Err(_)) | None => Self::spawn(named),
+        let starting = tokio::task::spawn_blocking(move || {
+            match found.map(|found| Self::spawn(found, until_gone.clone())) {
+                Some(Ok(started)) => Ok(started),
+                // The system's own search has the last word, also over what went wrong.
+                Some(Err(_)) | None => Self::spawn(named, until_gone),
+            }
         });
         starting.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    fn spawn(mut command: Command) -> Result<(Self, Pipes), io::Error> {
+    fn spawn(mut command: Command, until_gone: TaskTrackerToken) -> Result<(Self, Pipes), io::Error> {
         let leash = Leash::new();
         command
             .stdin(Stdio::piped())
@@ -113,7 +118,7 @@ impl ProcessTree {
             return Err(io::Error::other("the child ended before its pipes could be taken"));
         };
         leash.tie(pid);
-        let exit = reap(child);
+        let exit = reap(child, until_gone);
         Ok((Self { pid, leash, exit, killed: AtomicBool::new(false) }, Pipes { stdin, stdout, stderr }))
     }
 
@@ -183,9 +188,10 @@ impl Drop for ProcessTree {
 }
 
 /// Waits for the child in a task of its own, so that it never becomes a zombie, whoever forgets about it.
-fn reap(mut child: Child) -> ExitWatch {
+fn reap(mut child: Child, until_gone: TaskTrackerToken) -> ExitWatch {
     let (tell, exit) = watch::channel(None);
     tokio::spawn(async move {
+        let _until_gone = until_gone;
         let status = child.wait().await;
         let ended = match status {
             Ok(status) => Exit { code: status.code(), signal: os::signal_of(status) },

@@ -65,6 +65,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
     use tempfile::TempDir;
+    use tokio_util::task::TaskTracker;
 
     fn put(dir: &TempDir, mode: u32, script: &str) -> PathBuf {
         let file = dir.path().join("tool");
@@ -95,7 +96,7 @@ mod tests {
         for (dir, args) in [(&linked, &["-c", "[ $0 = tool ] && exit 7"][..]), (&script, &[])] {
             let path = format!("{}:/usr/bin:/bin", dir.path().display());
             let program = Program::of("tool", Some(&path));
-            let started = ProcessTree::start(&program, |child| {
+            let started = ProcessTree::start(&program, TaskTracker::new().token(), |child| {
                 child.args(args).env("PATH", &path);
             });
             let (tree, _pipes) = started.await.unwrap();
@@ -114,7 +115,7 @@ mod tests {
             let program = Program::of("true", Some("/usr/bin:/bin"));
             let is_up = Cell::new(false);
             let starting = async {
-                let started = ProcessTree::start(&program, |_| {}).await;
+                let started = ProcessTree::start(&program, TaskTracker::new().token(), |_| {}).await;
                 is_up.set(true);
                 started
             };
@@ -125,6 +126,28 @@ mod tests {
             let (started, ()) = tokio::join!(biased; starting, serving);
             started.unwrap();
             busy.await.unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn g06_a_child_that_is_given_up_while_it_is_started_is_known_until_it_is_gone() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // Nothing can be started before this thread is free.
+            let (go_on, word) = mpsc::channel();
+            let busy = tokio::task::spawn_blocking(move || word.recv_timeout(Duration::from_secs(60)));
+            let (program, children) = (Program::of("sleep", Some("/usr/bin:/bin")), TaskTracker::new());
+            let mut starting = Box::pin(ProcessTree::start(&program, children.token(), |child| {
+                child.arg("60");
+            }));
+            assert!(futures_util::poll!(&mut starting).is_pending());
+            drop(starting);
+            children.close();
+            assert_eq!(children.len(), 1, "it is going to be started");
+            go_on.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            children.wait().await;
         });
     }
 }
