@@ -175,6 +175,27 @@ fn c06_who_waits_for_a_slot_of_a_link_that_goes_is_told_to_wait_for_the_next_lin
     assert_eq!(world.machine.take_stranded(), 0, "there is nothing else to tell them");
 }
 
+/// C04
+#[test]
+fn c06_who_waits_while_a_link_is_in_doubt_queues_again_when_it_proves_good() {
+    let spec = SupervisionSpec { max_in_flight: 2, ..SupervisionSpec::default() };
+    let mut world = World::ready_with(LinkKind::Remote, spec);
+    let (_long, broken) = (world.go(), world.go());
+    let queue = [world.wait(), world.wait()];
+    world.end(broken, CallEnd::Failed(killed()));
+    assert_eq!(world.machine.take_stranded(), 2);
+    let held = queue.map(|place| match world.readmit(place) {
+        Admission::Wait(place) if place.wait_for == WaitFor::Link => place,
+        other => panic!("nobody uses a link in doubt: {other:?}"),
+    });
+    world.probe_ended(ProbeAnswer::Alive);
+    assert_eq!((world.machine.take_stranded(), world.machine.take_stranded()), (2, 0), "said once");
+    let [first, second] = held;
+    assert!(matches!(world.readmit(first), Admission::Go(_)));
+    let Admission::Wait(second) = world.readmit(second) else { panic!("both slots are taken") };
+    assert_eq!(second.wait_for, WaitFor::Slot, "a busy server is not one that is being reconnected");
+}
+
 #[test]
 fn c08_a_cancelled_call_never_triggers_a_reconnect_or_a_probe() {
     let mut world = World::ready(LinkKind::Remote);

@@ -163,8 +163,9 @@ impl Upstream {
         self.queued -= u32::from(wait_for == WaitFor::Slot);
     }
 
-    /// How many of those who wait are to ask again because there is no link any more on which they could have a slot:
-    /// waiting for the next link is another wait, with another end. Said once for each link that goes.
+    /// How many of those who wait are to ask again because they wait for something else now: without a link that can be
+    /// used nobody waits for a slot, and with one nobody waits for a link. Those are two waits with two ends. Said once
+    /// each time that this changes.
     pub fn take_stranded(&mut self) -> u32 {
         if std::mem::take(&mut self.strands) { self.waiting } else { 0 }
     }
@@ -173,7 +174,11 @@ impl Upstream {
     pub(super) fn look_for_stranded(&mut self) {
         let has_slots = matches!(&self.link, Link::Ready(ready) if ready.suspect.is_none());
         let had_slots = std::mem::replace(&mut self.has_slots, has_slots);
-        self.strands |= had_slots && !has_slots && self.queued > 0;
+        self.strands |= match (had_slots, has_slots) {
+            (true, false) => self.queued > 0,
+            (false, true) => self.waiting > 0,
+            (true, true) | (false, false) => false,
+        };
     }
 
     /// How many of those who wait would get an answer now. It is enough to wake one of them, who then makes room for the
