@@ -45,7 +45,7 @@ impl Difference {
 pub(super) struct Mistakes {
     /// Servers that worked and go on as they were, with what is wrong with their tables now.
     pub(super) kept: Vec<(String, String)>,
-    /// Servers that are new and cannot be used, with what is wrong.
+    /// Servers that cannot be used, and could not before, with what is wrong.
     pub(super) unusable: Vec<(String, String)>,
 }
 
@@ -56,13 +56,11 @@ pub(super) fn keep_what_works(old: &Config, new: &mut Config) -> Mistakes {
     for entry in new.servers.iter_mut().filter(|entry| entry.spec.is_err()) {
         let mistake = (entry.name.clone(), cause(entry));
         match old.servers.iter().find(|old| old.name == entry.name) {
-            None => mistakes.unusable.push(mistake),
+            None | Some(ServerEntry { spec: Err(_), .. }) => mistakes.unusable.push(mistake),
             Some(ServerEntry { spec: Ok(spec), .. }) => {
                 entry.spec = Ok(spec.clone());
                 mistakes.kept.push(mistake);
             }
-            // It was so before, and status says why.
-            Some(ServerEntry { spec: Err(_), .. }) => {}
         }
     }
     mistakes
@@ -136,7 +134,7 @@ mod tests {
         assert_eq!((difference.changed, difference.added), (list(&["b"]), list(&["new"])));
         let mut again = config(text);
         let mistakes = keep_what_works(&mistyped, &mut again);
-        assert_eq!((mistakes.kept.len(), mistakes.unusable.len()), (1, 0), "the new one was so before");
+        assert_eq!((mistakes.kept.len(), mistakes.unusable.len()), (1, 1), "both are still to be mended");
         assert_eq!(Difference::between(&mistyped, &again).unchanged, 3);
         assert_eq!(Difference::between(&mistyped, &works).removed, list(&["new"]));
     }

@@ -163,8 +163,10 @@ impl Reloader {
         self.tell(&taken);
         let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (taken, untold) {
-            (Ok(nothing), Some((at, news))) if nothing.is_nothing() && at.elapsed() < Self::NEWS_FOR => {
-                Ok(news)
+            (Ok(now), Some((at, news))) if now.changed_nothing() && at.elapsed() < Self::NEWS_FOR => {
+                // Which mistakes there are is known now.
+                let Reloaded { kept, unusable, mistakes, .. } = now;
+                Ok(Reloaded { kept, unusable, mistakes, ..news })
             }
             (taken, _) => taken,
         }
@@ -270,11 +272,16 @@ impl Reloader {
 }
 
 impl Reloaded {
-    /// Whether the config says what it said before.
+    /// Whether the config says what it said before, and all of it can be used.
     fn is_nothing(&self) -> bool {
+        self.changed_nothing() && self.mistakes.is_empty()
+    }
+
+    /// Whether everything is as it was, mistakes aside.
+    fn changed_nothing(&self) -> bool {
         let Self { added, removed, changed, unchanged: _, reordered, in_force, at_next_start, .. } = self;
         let changes = [added, removed, changed, in_force, at_next_start];
-        !reordered && self.mistakes.is_empty() && changes.into_iter().all(Vec::is_empty)
+        !reordered && changes.into_iter().all(Vec::is_empty)
     }
 
     /// What was done, in a line.
@@ -382,6 +389,38 @@ mod tests {
         write("[servers.a]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n");
         let mended = reloader.reload().await.expect("nothing is wrong with it");
         assert_eq!((mended.unchanged, mended.removed.len(), reloader.refused()), (1, 2, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_asks_hears_of_the_mistakes_that_there_are_and_of_what_was_done_unasked() {
+        let (_folder, reloader) = reloader();
+        let server = |name: &str, more: &str| {
+            format!("[servers.{name}]\nurl = 'http://127.0.0.1:1/'\ndisabled = true\n{more}")
+        };
+        let write = |text: String| std::fs::write(reloader.path(), text).expect("written");
+        write(server("a", ""));
+        reloader.reload().await.expect("nothing is wrong with it");
+        write(server("a", "lasy = true\n") + &server("b", "") + &server("c", "lasy = true\n"));
+        reloader.take_unasked().await;
+        let told = reloader.reload().await.expect("most of it holds");
+        assert_eq!((told.added, told.kept, told.unusable), (list("b c"), list("a"), list("c")));
+        let again = reloader.reload().await.expect("as it did");
+        assert_eq!((again.kept, again.unusable, again.mistakes.len()), (list("a"), list("c"), 2));
+        write(server("a", "") + &server("b", ""));
+        reloader.take_unasked().await;
+        write(server("a", "lasy = true\n") + &server("b", ""));
+        reloader.take_unasked().await;
+        write(server("a", "") + &server("b", ""));
+        let mended = reloader.reload().await.expect("nothing is wrong with it");
+        assert_eq!(
+            (mended.kept, mended.mistakes),
+            (list(""), list("")),
+            "what was mended is not told any more"
+        );
+    }
+
+    fn list(names: &str) -> Vec<String> {
+        names.split_whitespace().map(str::to_owned).collect()
     }
 
     #[tokio::test(start_paused = true)]

@@ -162,7 +162,7 @@ fn a_mistake_in_a_file_that_changes_is_seen_in_status_without_anybody_asking() {
 }
 
 #[test]
-fn a_config_with_a_mistake_is_refused_and_status_says_why() {
+fn a_config_with_a_mistake_costs_what_it_is_about_and_status_says_why() {
     let scene = Scene::of(&stdio("a", &[]));
     let pid = scene.pid("a");
     scene.write(&(stdio("a", &[]) + "lasy = true\n"));
@@ -172,7 +172,7 @@ fn a_config_with_a_mistake_is_refused_and_status_says_why() {
     the config was taken: kept as before, for its table has a mistake: a; servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)
     ");
     let shown = scene.run(&["status"]).stdout;
-    assert_snapshot!(shown.lines().nth(1).unwrap(), @"the config has a mistake, and what it said before is in use there: servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)");
+    assert_snapshot!(shown.lines().nth(1).unwrap(), @"the config cannot be used as it is, and what it said before is in use there: servers.a.lasy: unknown key `lasy` (did you mean `lazy`?)");
     assert_eq!(scene.pid("a"), pid, "the one before it stays in use");
     scene.write("[servers.a\n");
     assert_snapshot!(scene.run(&["reload"]), @"

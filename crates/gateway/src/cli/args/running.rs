@@ -62,7 +62,7 @@ up; the config is not looked at.
 It wants the token that the gateway keeps in its state directory, which is found by itself where both use the \
 same config, and with --state-dir otherwise.
 
-Exit codes: 0 done, 1 the gateway has no such server or goes by no file, 2 the config was refused, 4 there is no \
+Exit codes: 0 done, 1 the gateway has no such server or goes by no file, 2 the config was refused or has a mistake, 4 there is no \
 gateway, 6 it wants another token.")]
 pub(crate) struct ReloadArgs {
     /// The server, by its name in the config [default: the whole config]

@@ -50,7 +50,8 @@ fn verdict(fleet: &Fleet) -> String {
         let error = watched.as_ref().and_then(|file| file.error.as_deref());
         error.map_or_else(String::new, |error| format!("\n{what}: {error}"))
     };
-    let config = refused("the config has a mistake, and what it said before is in use there", config);
+    let config =
+        refused("the config cannot be used as it is, and what it said before is in use there", config);
     let tls = refused("the certificate was refused, and the one before it is in use", tls);
     let (up, states) = (span(*uptime_ms), states.join(", "));
     format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}")
