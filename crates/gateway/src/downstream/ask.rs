@@ -15,7 +15,8 @@ use gripfast::wire::patch::{Object, Patch, patch_payload};
 use gripfast::wire::results::List;
 use gripfast::wire::{Era, Id, ProtocolVersion, codes, envelope};
 use gripfast::{
-    CacheScope, CallError, Code, Destination, Freshness, Kind, Principal, RawValue, Rendered, Served, Wanted,
+    CacheScope, CallError, Code, Destination, Fate, Freshness, Kind, Principal, RawValue, Rendered, Served,
+    Wanted,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -481,7 +482,8 @@ fn origin(destination: Destination<'_>) -> Origin {
 pub(super) fn unknown(what: &str, wanted: Wanted<'_>) -> Told {
     let (Wanted::Name(name) | Wanted::Uri(name)) = wanted;
     let mut fault = Fault::new(codes::INVALID_PARAMS, format!("unknown {what}: {name}"));
-    let mut data = json!({ "code": format!("unknown_{what}"), "outcome": "not_sent" });
+    let code = if what == "tool" { Code::UnknownTool } else { Code::InvalidRequest };
+    let mut data = json!({ "code": code.word(), "outcome": Fate::NotSent.word() });
     if let Wanted::Uri(uri) = wanted {
         data["uri"] = uri.into();
     }

@@ -161,8 +161,6 @@ const NOT_VISITED: &str = "a page has to be visited, and the user declined";
 
 /// A server that wants input before it goes on, and did not get it.
 fn without_input(server: &str, code: Code, why: &str) -> CallError {
-    let text = format!(
-        "upstream `{server}` wants input before it goes on, and did not get it: {why}; nothing was done"
-    );
+    let text = format!("upstream `{server}` wants input before it goes on, and did not get it: {why}");
     CallError::new(code, server, Fate::Refused, text)
 }

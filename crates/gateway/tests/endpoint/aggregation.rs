@@ -165,8 +165,7 @@ async fn c01_an_unknown_tool_prompt_or_resource_is_invalid_params_in_both_eras()
         let names_something = params.as_object().is_some_and(|params| !params.is_empty());
         let code = names_something.then_some(match method {
             "tools/call" => "unknown_tool",
-            "resources/read" => "unknown_resource",
-            _ => "unknown_prompt",
+            _ => "invalid_request",
         });
         for answer in [legacy.asks(method, params.clone()).await, modern.asks(method, params.clone()).await] {
             assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");

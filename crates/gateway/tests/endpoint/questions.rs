@@ -268,7 +268,7 @@ async fn c01_a_client_that_refuses_to_answer_gets_a_failure_that_a_model_can_rea
     assert_eq!((&failure["code"], &failure["server"]), (&json!("cancelled"), &json!("demo")), "{answer}");
     assert_eq!(failure["outcome"], "refused", "{answer}");
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("User rejected") && text.contains("nothing was done"), "{text}");
+    assert!(text.contains("User rejected") && text.contains("did not get it"), "{text}");
 }
 
 #[tokio::test]
