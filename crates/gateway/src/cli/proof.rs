@@ -47,11 +47,12 @@ enum Withheld {
 }
 
 impl Proof {
-    /// The admin token for the gateway at `url`: that of the environment, or the one that is kept where these words
-    /// and the config say.
+    /// The admin token for the gateway at `url`: the one in the state directory that was typed, that of the environment,
+    /// or the one that is kept where the config says.
     pub(crate) fn token(global: &Global, url: &GatewayUrl) -> Result<Self, Failure> {
         let in_clear = said(CLEARTEXT);
-        if let Some(token) = said(TOKEN) {
+        // What was typed counts for more than what was said to every command.
+        if let Some(token) = said(TOKEN).filter(|_| global.state_dir.is_none()) {
             return Ok(Self::of(Source::Variable(TOKEN), Ok(token), url, in_clear.as_deref()));
         }
         let Some(directory) = config::state_dir_of_gateway(global)? else {

@@ -9,6 +9,10 @@ use super::serve::{Plan, keep_up, telemetry};
 use super::stop::{Failure, Stop};
 use gripfast_gateway::downstream::{Gateway, Seal};
 use std::pin::pin;
+use std::time::Duration;
+
+/// As long as calls under way and the reading of their answers may take together.
+const LEAVES_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
     let plan = Plan::from_config(global, screen)?;
@@ -42,8 +46,9 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
         gateway.leave();
         served = tokio::select! {
             served = &mut serving => Some(served),
-            // Somebody insists.
+            // Somebody insists, or a client that does not read keeps us from its next message.
             _ = signals.next() => None,
+            () = tokio::time::sleep(LEAVES_WITHIN) => None,
         };
     }
     host.shutdown().await;

@@ -14,7 +14,7 @@ use super::questions::{Abilities, Questions};
 use super::refusal::Overload;
 use super::respond;
 use super::suspended::Step;
-use super::under_way::UnderWay;
+use super::under_way::{Number, UnderWay};
 use crate::shares::Peer;
 use bytes::Bytes;
 use gripfast::RawValue;
@@ -282,9 +282,10 @@ impl Conversation {
         let tasks = &mut self.tasks;
         // The lock is held until the call is noted: one that is answered at once must not be noted after its end.
         lock(&self.running).begin(id, |number| {
+            let noted = Noted { running, number };
             tasks.spawn(async move {
                 let last = work.await;
-                lock(&running).end(number);
+                drop(noted);
                 if let Some(last) = last {
                     to.say(&out, last).await;
                 }
@@ -332,9 +333,10 @@ impl Conversation {
         };
         let tasks = &mut self.listening;
         lock(&self.running).begin(id, |number| {
+            let noted = Noted { running, number };
             tasks.spawn(async move {
                 tell.await;
-                lock(&running).end(number);
+                drop(noted);
             })
         });
         Ok(())
@@ -375,6 +377,18 @@ impl Conversation {
 
 fn lock(running: &Mutex<UnderWay<AbortHandle>>) -> MutexGuard<'_, UnderWay<AbortHandle>> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call that is under way until this is dropped, in whatever way it ends.
+struct Noted {
+    running: Arc<Mutex<UnderWay<AbortHandle>>>,
+    number: Number,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        lock(&self.running).end(self.number);
+    }
 }
 
 /// Where an answer goes.

@@ -100,7 +100,8 @@ fn make_key(directory: &Path, path: &Path) -> io::Result<[u8; KEY_LEN]> {
     match published {
         Ok(()) => Ok(key),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_key(path),
-        Err(error) => Err(error),
+        // A file system without links: a kill in mid-write is the lesser evil.
+        Err(_) => create_private(path)?.write_all(&key).map(|()| key),
     }
 }
 
