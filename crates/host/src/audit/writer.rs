@@ -290,15 +290,14 @@ impl Files {
                 files.push((path, file.metadata().map_or(0, |facts| facts.len())));
             }
         }
+        // What another process writes to is in its account.
+        files.retain(|(path, _)| !is_written_to(path));
         files.sort_unstable();
         let mut total: u64 = files.iter().map(|(_, size)| size).sum();
         let room = self.size - self.size / Self::PARTS;
         for (path, size) in files {
             if total <= room {
                 break;
-            }
-            if is_written_to(&path) {
-                continue;
             }
             // Another process may have been faster.
             let _ = fs::remove_file(path);

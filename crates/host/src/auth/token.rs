@@ -162,6 +162,8 @@ impl Credential {
     /// The next login is to ask for these too.
     pub(super) async fn note_wanted(&self, vault: &Vault, wanted: Vec<String>) {
         self.state().too_narrow = true;
+        // Where nothing can be written there is no lease, and a renewal under way must not be overwritten.
+        let _flight = self.flight.lock().await;
         let Ok(_lease) = vault.lease(LEASED_WITHIN).await else { return };
         let Some(mut record) = self.load(vault).await.0.login() else { return };
         let news: Vec<_> = wanted.into_iter().filter(|scope| !record.wanted.contains(scope)).collect();

@@ -182,15 +182,16 @@ impl Host {
         let mut _flight = None;
         if let Some(request) = &cacheable {
             // Waiting for somebody else's answer is part of the call.
-            let limit = resolved.upstream.settings().supervision.timeouts.call;
-            let ours = self.now() + limit;
+            let began = self.now();
+            let ours = began + resolved.upstream.settings().supervision.timeouts.call;
             let deadline = resolved.order.deadline.map_or(ours, |theirs| theirs.min(ours));
             resolved.order.deadline = Some(deadline);
             match self.recall(request, deadline).await {
                 Recalled::Answer(answer) => return Ok(answer),
                 Recalled::Nothing(_) if self.now() >= deadline => {
-                    let failure = Failure::TimedOut(limit);
-                    return Err(CallError::from_failure(&entry.name, &failure, Fate::NotSent));
+                    let failure = Failure::TimedOut(self.now() - began);
+                    let error = CallError::from_failure(&entry.name, &failure, Fate::NotSent);
+                    return self.cache().look_for_stale(request).ok_or(error);
                 }
                 Recalled::Nothing(made_for_all) => _flight = made_for_all,
             }

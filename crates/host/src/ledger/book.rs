@@ -169,7 +169,9 @@ impl Book {
     pub(super) fn append(&self, line: &[u8]) -> io::Result<()> {
         self.has_room()?;
         let at = self.end.fetch_add(line.len() as u64, Ordering::Relaxed);
-        if write_at(&self.segment, line, at)? == line.len() { Ok(()) } else { Err(cut_off()) }
+        let taken = write_at(&self.segment, line, at)?;
+        // What follows a line that lacks its end only is a zero, which ends it too.
+        if taken + 1 >= line.len() { Ok(()) } else { Err(cut_off()) }
     }
 
     /// Appends with one `write` while nobody else does; answers with how much was taken.

@@ -178,7 +178,7 @@ impl Pool {
     /// be shared.
     async fn open(&self, to: &Address) -> Result<(Way, bool), Failed> {
         // After a farewell many want a new one at once, and one will do.
-        let turn = match self.shared.expects_to_share(&to.origin) {
+        let mut turn = match self.shared.expects_to_share(&to.origin) {
             true => Some(self.shared.opening.lock().await),
             false => None,
         };
@@ -187,11 +187,14 @@ impl Pool {
         {
             return Ok((way, false));
         }
+        // The one before could not be opened: nobody waits for this one too.
+        turn.take_if(|_| !self.shared.expects_to_share(&to.origin));
         let connecting = self.shared.connector.connect(to.uri.clone());
-        let stream = match tokio::time::timeout(Self::OPEN_WITHIN, connecting).await {
-            Ok(stream) => stream.map_err(Failed::Connecting)?,
-            Err(late) => return Err(Failed::Connecting(io::Error::from(late).into())),
+        let connected = match tokio::time::timeout(Self::OPEN_WITHIN, connecting).await {
+            Ok(stream) => stream.map_err(Failed::Connecting),
+            Err(late) => Err(Failed::Connecting(io::Error::from(late).into())),
         };
+        let stream = connected.inspect_err(|_| self.shared.lock().shares = false)?;
         let (facts, origin) = (stream.connected(), Arc::clone(&to.origin));
         if facts.is_negotiated_h2() {
             let opened = Trunk::over(stream, origin, self.shared.clock).await;
