@@ -65,8 +65,7 @@ const CONNECTION: &[Row] = &[
         name: "ca_file",
         kind: Kind::Template,
         usual: Usual::Nothing,
-        about: "A file with certificates (PEM) to trust besides those of the system: of authorities, or of the server itself, \
-                which is then believed under any name.",
+        about: "A file with certificates (PEM) to trust besides those of the system: of authorities, or of the server itself.",
     },
     Row {
         name: "client_cert",
