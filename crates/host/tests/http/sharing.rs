@@ -8,10 +8,21 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Calls the tool that has a side effect.
 async fn act(host: &Host) -> Result<String, CallError> {
     call(host, "act", json!({})).await.map(|answer: Answer| said(&answer))
+}
+
+/// Begins a call, and waits until the server has done what it does about it.
+async fn first_call(host: &Arc<Host>, peer: &Peer) -> JoinHandle<Result<String, CallError>> {
+    let host = Arc::clone(host);
+    let calling = tokio::spawn(async move { act(&host).await });
+    let there = || peer.calls_of("tools/call").pop();
+    eventually("the first call is there", || there().is_some_and(|first| peer.is_settled(first.connection)))
+        .await;
+    calling
 }
 
 /// A server that answers everything, but does something else about its first calls.
@@ -119,13 +130,7 @@ async fn c05_a_connection_that_is_never_ready_is_given_up_and_the_call_goes_on_t
 async fn a_connection_after_its_farewell_finishes_what_it_carries_and_takes_nothing_new() {
     let peer = spoiling(1, |asked| vec![Do::Farewell { last: asked.stream }]).await;
     let host = Arc::new(ready_host(peer.spec()).await);
-    let first = tokio::spawn({
-        let host = Arc::clone(&host);
-        async move { act(&host).await }
-    });
-    let there = || peer.calls_of("tools/call").pop();
-    eventually("the first call is there", || there().is_some_and(|first| peer.is_settled(first.connection)))
-        .await;
+    let first = first_call(&host, &peer).await;
     assert_eq!(act(&host).await.as_deref(), Ok("done"));
     let calls = peer.calls_of("tools/call");
     assert_ne!(calls[0].connection, calls[1].connection);
@@ -215,13 +220,7 @@ async fn a_server_that_takes_one_request_at_a_time_is_asked_on_further_connectio
 async fn a_server_that_takes_fewer_requests_than_before_keeps_nobody_waiting() {
     let peer = spoiling(1, |_| vec![Do::Limit(1)]).await;
     let host = Arc::new(ready_host(peer.spec()).await);
-    let first = tokio::spawn({
-        let host = Arc::clone(&host);
-        async move { act(&host).await }
-    });
-    let there = || peer.calls_of("tools/call").pop();
-    eventually("the first call is there", || there().is_some_and(|first| peer.is_settled(first.connection)))
-        .await;
+    let first = first_call(&host, &peer).await;
     assert_eq!(act(&host).await.as_deref(), Ok("done"));
     let calls = peer.calls_of("tools/call");
     assert_ne!(calls[0].connection, calls[1].connection);
