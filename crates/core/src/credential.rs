@@ -1,6 +1,7 @@
 //! When a token has to be replaced, and which of two is the one to use. Nothing here knows what a token is good for.
 
 mod polling;
+pub mod scopes;
 
 pub use polling::{Next, Polled, Polling};
 
@@ -71,8 +72,9 @@ impl Complaint {
     /// Understands the `error` of an answer without a token (RFC 6749, section 5.2).
     pub fn of(code: &str) -> Self {
         match code {
-            "invalid_grant" => Self::Login,
-            "invalid_client" | "unauthorized_client" => Self::Client,
+            // The second is GitHub's, under HTTP 200.
+            "invalid_grant" | "bad_refresh_token" => Self::Login,
+            "invalid_client" | "unauthorized_client" | "incorrect_client_credentials" => Self::Client,
             "invalid_scope" | "invalid_target" | "unsupported_grant_type" => Self::Request,
             _ => Self::Other,
         }
@@ -124,7 +126,9 @@ mod tests {
     fn what_retrying_cannot_mend_is_told_from_what_passes() {
         for (code, complaint) in [
             ("invalid_grant", Complaint::Login),
+            ("bad_refresh_token", Complaint::Login),
             ("invalid_client", Complaint::Client),
+            ("incorrect_client_credentials", Complaint::Client),
             ("unauthorized_client", Complaint::Client),
             ("invalid_scope", Complaint::Request),
             ("unsupported_grant_type", Complaint::Request),

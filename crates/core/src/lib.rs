@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod address;
 pub mod cache;
 pub mod catalog;
 pub mod credential;

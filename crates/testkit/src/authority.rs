@@ -97,8 +97,18 @@ struct Pages {
     redirects_to: Option<String>,
     /// Its server takes none of the tokens that are given out.
     takes_no_token: bool,
-    /// Who gives tokens for `/mcp`, if it is somebody else.
-    issuer: Option<String>,
+    /// The authorization server that gives tokens for `/mcp`, if it is another one.
+    issuer: Option<Arc<Books>>,
+    /// The server that tokens are given for, if it is another one.
+    resource: Option<String>,
+    /// Whether the well-known addresses answer with 404, and refusals are bare.
+    hides_metadata: bool,
+    /// What the metadata says besides, or instead.
+    metadata: HashMap<&'static str, Value>,
+    /// Where the well-known addresses redirect to.
+    metadata_at: Option<String>,
+    /// What `insufficient_scope` asks for.
+    wanted_scopes: Option<String>,
     counts: Counts,
     shown: Vec<String>,
 }
@@ -108,6 +118,8 @@ struct Pages {
 pub struct Counts {
     /// Refresh tokens that were exchanged.
     pub refreshes: usize,
+    /// Requests to the token endpoint.
+    pub token_requests: usize,
     /// Refresh tokens that were shown, whoever they are of.
     pub shown_refresh_tokens: usize,
     /// Refreshes that were answered with a 500.
@@ -158,6 +170,7 @@ impl Authority {
         });
         let router = Router::new()
             .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
+            .route("/.well-known/oauth-protected-resource", get(resource_metadata))
             .route("/.well-known/oauth-authorization-server", get(metadata))
             .route("/register", post(register))
             .route("/authorize", get(authorize))
@@ -218,9 +231,37 @@ impl Authority {
         self.books.holds.send_replace(holds);
     }
 
-    /// From now on `/mcp` says that tokens for it are given by another authorization server.
+    /// The address of the authorization server.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.url
+    }
+
+    /// From now on `/mcp` says that tokens for it are given by another authorization server, and takes those.
     pub fn hand_over_to(&self, other: &Self) {
-        self.books.pages().issuer = Some(other.url.clone());
+        self.books.pages().issuer = Some(Arc::clone(&other.books));
+        other.books.pages().resource = Some(self.mcp());
+    }
+
+    /// From now on nothing says which authorization server there is: refusals are bare, and well-known addresses answer
+    /// with 404.
+    pub fn hide_metadata(&self) {
+        self.books.pages().hides_metadata = true;
+    }
+
+    /// From now on the metadata has this.
+    pub fn say_in_metadata(&self, key: &'static str, value: Value) {
+        self.books.pages().metadata.insert(key, value);
+    }
+
+    /// From now on the well-known addresses redirect there.
+    pub fn redirect_metadata(&self, elsewhere: &str) {
+        self.books.pages().metadata_at = Some(elsewhere.to_owned());
+    }
+
+    /// From now on a refusal for want of scopes asks for these.
+    pub fn want_scopes(&self, scopes: String) {
+        self.books.pages().wanted_scopes = Some(scopes);
     }
 
     /// From now on `/mcp` sends everybody there.
@@ -248,6 +289,7 @@ impl Authority {
         let record = json!({
             "resource": format!("{}/mcp", self.url),
             "issuer": self.url,
+            "token_endpoint": format!("{}/token", self.url),
             "client_id": grant.client,
             "access_token": access,
             "refresh_token": refresh,
@@ -328,6 +370,20 @@ impl Books {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The server that tokens are given for.
+    fn resource(&self, pages: &Pages) -> String {
+        pages.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.url))
+    }
+
+    /// The answer of a well-known address where it does not say what it should.
+    fn hidden(&self) -> Option<Response> {
+        let pages = self.pages();
+        if let Some(elsewhere) = &pages.metadata_at {
+            return Some((StatusCode::FOUND, [(LOCATION, elsewhere.clone())]).into_response());
+        }
+        pages.hides_metadata.then(|| StatusCode::NOT_FOUND.into_response())
+    }
+
     /// What a client gets: an access token, and a refresh token if a person is behind it.
     fn grant(&self, pages: &mut Pages, grant: Token, refreshable: bool) -> Value {
         let access = pages.name("access");
@@ -360,11 +416,17 @@ impl Pages {
 }
 
 async fn resource_metadata(State(books): State<Arc<Books>>) -> Response {
-    let issuer = books.pages().issuer.clone().unwrap_or_else(|| books.url.clone());
+    if let Some(hidden) = books.hidden() {
+        return hidden;
+    }
+    let issuer = books.pages().issuer.as_ref().map_or_else(|| books.url.clone(), |other| other.url.clone());
     axum_json(&json!({ "resource": format!("{}/mcp", books.url), "authorization_servers": [issuer] }))
 }
 
 async fn metadata(State(books): State<Arc<Books>>) -> Response {
+    if let Some(hidden) = books.hidden() {
+        return hidden;
+    }
     let url = &books.url;
     let mut metadata = json!({
         "issuer": url,
@@ -379,6 +441,9 @@ async fn metadata(State(books): State<Arc<Books>>) -> Response {
     });
     if books.manners.device_codes_last.is_some() {
         metadata["device_authorization_endpoint"] = format!("{url}/device").into();
+    }
+    for (key, value) in &books.pages().metadata {
+        metadata[*key] = value.clone();
     }
     axum_json(&metadata)
 }
@@ -417,7 +482,7 @@ async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -
     if known.as_deref() != Some(&*of("redirect_uri")) || of("response_type") != "code" {
         return refused(StatusCode::BAD_REQUEST, "unauthorized_client");
     }
-    if of("code_challenge_method") != "S256" || of("resource") != format!("{}/mcp", books.url) {
+    if of("code_challenge_method") != "S256" || of("resource") != books.resource(&pages) {
         return refused(StatusCode::BAD_REQUEST, "invalid_request");
     }
     let code = pages.name("code");
@@ -430,10 +495,11 @@ async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -
     let Ok(mut back) = Url::parse(&noted.redirect) else {
         return refused(StatusCode::BAD_REQUEST, "invalid_redirect_uri");
     };
-    back.query_pairs_mut()
-        .append_pair("code", &code)
-        .append_pair("state", &of("state"))
-        .append_pair("iss", &books.url);
+    back.query_pairs_mut().append_pair("code", &code).append_pair("state", &of("state"));
+    // Where no metadata names an issuer, there is none to compare it with.
+    if !pages.hides_metadata {
+        back.query_pairs_mut().append_pair("iss", &books.url);
+    }
     pages.codes.insert(code, noted);
     (StatusCode::FOUND, [(LOCATION, back.to_string())]).into_response()
 }
@@ -448,7 +514,8 @@ fn exchange(books: &Books, headers: &HeaderMap, body: &[u8]) -> Response {
     let asked = pairs(body);
     let of = |key: &str| asked.get(key).cloned().unwrap_or_default();
     let mut pages = books.pages();
-    if of("resource") != format!("{}/mcp", books.url) {
+    pages.counts.token_requests += 1;
+    if of("resource") != books.resource(&pages) {
         return refused(StatusCode::BAD_REQUEST, "invalid_target");
     }
     match of("grant_type").as_str() {

@@ -26,7 +26,9 @@ export function actionButtons(upstream) {
 /** A login happens on a page of the server's own people, in a tab of its own; the server revives by itself. */
 function loginButton({ name }) {
   const link = (url) => h("a", { href: url, target: "_blank", rel: "noopener" }, "open it here");
-  const done = ({ url }) => [`The login to ${name} is in a new tab. If your browser did not let it: `, link(url)];
+  const more = (scopes) => (scopes.length ? ` ${name} asks for more than at the last login: ${scopes.join(", ")}.` : "");
+  const done = ({ url, added_scopes }) =>
+    [`The login to ${name} is in a new tab.${more(added_scopes)} If your browser did not open it: `, link(url)];
   return h("button", {
     type: "button",
     "aria-label": `Log in to ${name}`,

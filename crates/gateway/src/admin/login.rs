@@ -45,6 +45,8 @@ pub(super) struct LoginView<'l> {
     server: &'l str,
     /// The page to open in a browser, which will come back to this gateway.
     url: &'l str,
+    /// Scopes that the server has asked for since the last login, which this one asks for besides.
+    added_scopes: &'l [String],
 }
 
 impl Underway {
@@ -98,7 +100,8 @@ pub(super) async fn begin(
         let text = format!("nobody could come back from the login to `{name}`");
         return Err(Refusal::new(StatusCode::BAD_GATEWAY, "login_refused", text).with_hint(by_hand));
     };
-    let response = json(StatusCode::OK, &LoginView { server: &name, url: login.url() });
+    let view = LoginView { server: &name, url: login.url(), added_scopes: login.added_scopes() };
+    let response = json(StatusCode::OK, &view);
     admin.logins.add(Begun { server: name, state, redirect, login, until: Instant::now() + WITHIN });
     Ok(response)
 }

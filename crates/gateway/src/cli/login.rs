@@ -61,6 +61,7 @@ async fn login(
     if args.device {
         let beginning = DeviceLogin::begin(name, spec, &logins);
         let device = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
+        show_added_scopes(name, device.added_scopes(), screen)?;
         screen.talk(&format!("to log in to `{name}`, open this address on any device:"))?;
         screen.line(device.page_with_code().unwrap_or(device.page()))?;
         screen.talk(&format!("and enter this code, or see that it is the same: {}", device.code()))?;
@@ -75,6 +76,7 @@ async fn login(
     let returns_to = callback.url();
     let beginning = Login::begin(name, spec, &logins, &returns_to);
     let login = with_progress(screen, AUTHORITY, beginning).await.map_err(failed)?;
+    show_added_scopes(name, login.added_scopes(), screen)?;
     screen.talk(&format!("to log in to `{name}`, open this address in a browser:"))?;
     screen.line(login.url())?;
     if args.no_browser {
@@ -132,6 +134,15 @@ async fn returned(
         address = pasted(), if may_be_pasted => Returned::Here(address),
         () = tokio::time::sleep(WITHIN) => Returned::Never,
     }
+}
+
+/// Shows the person what the server wants beyond what was granted before.
+fn show_added_scopes(name: &str, scopes: &[String], screen: &mut Screen) -> Result<(), Stop> {
+    if !scopes.is_empty() {
+        let scopes = scopes.join(", ");
+        screen.talk(&format!("server `{name}` asks for more than at the last login: {scopes}"))?;
+    }
+    Ok(())
 }
 
 fn done(name: &str, screen: &mut Screen) -> Result<Exit, Stop> {

@@ -4,7 +4,7 @@
 
 use crate::clients::imperfections;
 use crate::scene::GRIPFAST;
-use gripfast_testkit::authority::visit_and_return;
+use gripfast_testkit::authority::{fetch, visit_and_return};
 use gripfast_testkit::conformance::{Staged, Suite, require};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -94,7 +94,14 @@ fn holds(suite: Suite, version: Option<&str>, of: &[&str]) {
 fn use_it(scenario: &str, staged: &Staged) {
     let dir = tempfile::tempdir().unwrap();
     let told = |key: &str| staged.context[key].as_str().unwrap_or_default();
-    let client = format!("client_id = {:?}, client_secret = {:?}", told("client_id"), told("client_secret"));
+    let issuer = match scenario {
+        "auth/pre-registration" | "auth/client-credentials-basic" | "auth/client-credentials-jwt" => {
+            format!("issuer = {:?}", issuer_of(&staged.url))
+        }
+        _ => String::new(),
+    };
+    let client =
+        format!("{issuer}, client_id = {:?}, client_secret = {:?}", told("client_id"), told("client_secret"));
     let oauth = match scenario {
         "auth/basic-cimd" => {
             "client_metadata_url = \"https://conformance-test.local/client-metadata.json\"".to_owned()
@@ -106,7 +113,7 @@ fn use_it(scenario: &str, staged: &Staged) {
             std::fs::write(&key, told("private_key_pem")).unwrap();
             let id = told("client_id");
             format!(
-                "grant = \"client_credentials\", client_id = {id:?}, private_key = \"${{file:{}}}\"",
+                "{issuer}, grant = \"client_credentials\", client_id = {id:?}, private_key = \"${{file:{}}}\"",
                 key.display()
             )
         }
@@ -123,6 +130,16 @@ fn use_it(scenario: &str, staged: &Staged) {
             }
         }
     }
+}
+
+/// The authorization server that an operator would find in the server's documentation.
+fn issuer_of(url: &str) -> String {
+    let (host, path) = url.trim_start_matches("http://").split_once('/').unwrap();
+    let address = format!("http://{host}/.well-known/oauth-protected-resource/{path}");
+    let answer = Runtime::new().unwrap().block_on(fetch(&address));
+    let document = &answer[answer.find('{').unwrap()..=answer.rfind('}').unwrap()];
+    let document: serde_json::Value = serde_json::from_str(document).unwrap();
+    document["authorization_servers"][0].as_str().unwrap().to_owned()
 }
 
 fn needs_login(dir: &TempDir, args: &[&str]) -> bool {

@@ -52,13 +52,17 @@ impl DeviceLogin {
         if !scope.is_empty() {
             form.push(("scope", scope.as_str()));
         }
-        let secret = client_secret.as_deref().map(|secret| (client_id.as_str(), secret));
-        let said = match begun.http.post_form(endpoint, &form, secret).await.map_err(LoginError::Refused)? {
-            Posted::Granted(said) => said,
-            Posted::Refused(code) => {
-                return Err(LoginError::Refused(format!("the authorization server makes no code: {code}")));
-            }
-        };
+        let mut record = Record::begun(&begun.resource, &begun.metadata, client_id.clone());
+        record.client_secret.clone_from(&client_secret);
+        let said =
+            match begun.http.post_form(endpoint, &form, record.proof()).await.map_err(LoginError::Refused)? {
+                Posted::Granted(said) => said,
+                Posted::Refused(code) => {
+                    return Err(LoginError::Refused(format!(
+                        "the authorization server makes no code: {code}"
+                    )));
+                }
+            };
         let text = |key: &str| said[key].as_str().map(str::to_owned);
         let of = |key: &str| {
             let missing = || LoginError::Refused(format!("the authorization server says no `{key}`"));
@@ -67,9 +71,6 @@ impl DeviceLogin {
         let clock = Clock::new();
         let good_for = Duration::from_secs(said["expires_in"].as_u64().unwrap_or(USUALLY_GOOD_FOR));
         let interval = said["interval"].as_u64().map(Duration::from_secs);
-        let mut record = Record::begun(&begun.resource, client_id.clone());
-        record.client_secret.clone_from(&client_secret);
-        record.issuer.clone_from(&begun.metadata.issuer);
         record.wanted = begun.known.map(|known| known.wanted).unwrap_or_default();
         let page = of("verification_uri")?;
         is_page(&page)?;
@@ -96,6 +97,11 @@ impl DeviceLogin {
     /// The same page with the code in its address, where there is one.
     pub fn page_with_code(&self) -> Option<&str> {
         self.page_with_code.as_deref()
+    }
+
+    /// The scopes that the server has asked for since the last login, which this one asks for besides.
+    pub fn added_scopes(&self) -> &[String] {
+        &self.record.wanted
     }
 
     /// What to enter there.
@@ -135,8 +141,7 @@ impl DeviceLogin {
                 Err(_) => self.polling.after(now, Polled::Unclear),
             };
         };
-        let record = self.record.with_tokens(&tokens, &self.scopes);
-        let record = record.map_err(|trouble| LoginError::Refused(trouble.to_string()))?;
+        let record = self.record.with_tokens(&tokens, &self.scopes)?;
         keep(&self.vault, record, self.clock).await
     }
 
@@ -148,8 +153,7 @@ impl DeviceLogin {
             ("client_id", client_id),
             ("resource", self.record.resource.as_str()),
         ];
-        let secret = self.record.client_secret.as_deref().map(|secret| (client_id, secret));
-        self.http.post_form(&self.token_endpoint, &form, secret).await
+        self.http.post_form(&self.token_endpoint, &form, self.record.proof()).await
     }
 }
 

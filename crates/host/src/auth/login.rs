@@ -1,7 +1,7 @@
 //! Logging in, for whoever has a person at hand: an address for their browser, and what comes back from it.
 
 use super::http::AuthHttp;
-use super::oauth::Provider;
+use super::oauth::{Found, Provider, Trouble};
 use super::record::Record;
 use super::vault::{Logins, Vault};
 use super::{Asked, LEASED_WITHIN};
@@ -10,6 +10,7 @@ use crate::config::{Grant, ServerSpec, Target, Template};
 use crate::transport::{HttpAsk, expand};
 use ::http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use gripfast_core::credential::scopes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence};
 use rmcp::transport::auth::{
@@ -55,6 +56,15 @@ impl From<AuthError> for LoginError {
     }
 }
 
+impl From<Trouble> for LoginError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Passing(_) | Trouble::NeedsPerson(_) => Self::Refused(trouble.to_string()),
+            Trouble::BadConfig(_) => Self::BadConfig(trouble.to_string()),
+        }
+    }
+}
+
 impl Login {
     /// Begins to log in to the server `name`: finds its authorization server, and registers with it if need be. The
     /// browser will come back to `redirect`.
@@ -72,14 +82,16 @@ impl Login {
         let store = InMemoryCredentialStore::new();
         begun.manager.set_credential_store(store.clone());
         let client = client(&mut begun, &asked_of, redirect).await?;
-        let mut record = Record::begun(&begun.resource, client.client_id.clone());
+        let mut record = Record::begun(&begun.resource, &begun.metadata, client.client_id.clone());
         record.client_secret.clone_from(&client.client_secret);
         let by_device = begun.device_endpoint().is_some();
         record.wanted = begun.known.map(|known| known.wanted).unwrap_or_default();
         begun.manager.configure_client(client)?;
         let scopes: Vec<&str> = begun.scopes.iter().map(String::as_str).collect();
         let url = begun.manager.get_authorization_url(&scopes).await?;
-        is_page(&url)?;
+        record.audience = is_page(&url)?.query_pairs().find_map(|(key, value)| {
+            (key == "resource" && value != begun.resource.as_str()).then(|| value.into_owned())
+        });
         Ok(Self { url, by_device, manager: begun.manager, store, record, vault: begun.vault })
     }
 
@@ -91,6 +103,12 @@ impl Login {
     /// Whether it can be made on another device instead ([`super::DeviceLogin`]).
     pub fn is_offered_by_device(&self) -> bool {
         self.by_device
+    }
+
+    /// The scopes that the server has asked for since the last login, which this one asks for besides. A person should
+    /// see them before they agree.
+    pub fn added_scopes(&self) -> &[String] {
+        &self.record.wanted
     }
 
     /// Ends the login with the address to which the browser came back. From then on every gripfast process with the same
@@ -107,8 +125,7 @@ impl Login {
         self.manager
             .exchange_code_for_token_with_issuer(&callback.code, &callback.csrf_token, issuer)
             .await?;
-        let record = self.record.with_stored(self.store.load().await?);
-        let record = record.map_err(|trouble| LoginError::Refused(trouble.to_string()))?;
+        let record = self.record.with_stored(self.store.load().await?)?;
         keep(&self.vault, record, Clock::new()).await
     }
 }
@@ -134,11 +151,11 @@ impl Preparation {
         let vault = Vault::of(logins, name, asked_of.url.source());
         let known = vault.load().await.0.login().filter(|record| provider.owns(record));
         let challenge = challenge(&provider).await?;
-        let (manager, metadata) = provider.discover(challenge.as_deref()).await?;
+        let Found { manager, metadata } = provider.discover(challenge.as_deref()).await?;
         let scopes = match (asked_of.oauth.scopes.as_slice(), &known) {
             // What the server has asked for since the last login, and what was granted then.
             ([], Some(known)) if !known.wanted.is_empty() => union(&known.scopes, &known.wanted),
-            ([], _) => manager.select_initial_scopes(&[]).await,
+            ([], _) => union(&manager.select_initial_scopes(&[]).await, &[]),
             (scopes, known) => union(scopes, known.as_ref().map_or(&[][..], |known| &known.wanted)),
         };
         Ok(Self { manager, metadata, resource: provider.url, http: provider.http, scopes, known, vault })
@@ -252,9 +269,9 @@ pub(super) async fn filled(template: &Template, key: &str) -> Result<String, Log
 }
 
 /// A browser is sent to pages only: what else an address may name, the server had no business to choose.
-pub(super) fn is_page(address: &str) -> Result<(), LoginError> {
+pub(super) fn is_page(address: &str) -> Result<Url, LoginError> {
     match Url::parse(address) {
-        Ok(url) if matches!(url.scheme(), "https" | "http") => Ok(()),
+        Ok(url) if matches!(url.scheme(), "https" | "http") => Ok(url),
         Ok(_) | Err(_) => {
             Err(LoginError::Refused("the authorization server names a page that is none".to_owned()))
         }
@@ -276,6 +293,5 @@ fn refusal_in(came_back_to: &str) -> Option<String> {
 }
 
 fn union(one: &[String], other: &[String]) -> Vec<String> {
-    let more = other.iter().filter(|scope| !one.contains(scope));
-    one.iter().chain(more).cloned().collect()
+    scopes::bounded(one.iter().chain(other).map(String::as_str))
 }

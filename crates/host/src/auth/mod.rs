@@ -9,6 +9,7 @@
 mod assertion;
 mod device;
 mod http;
+pub(crate) mod issuer;
 mod key;
 mod keyring;
 mod lease;
@@ -18,6 +19,7 @@ mod own;
 mod private;
 mod record;
 mod token;
+mod token_answer;
 mod vault;
 
 pub use device::DeviceLogin;

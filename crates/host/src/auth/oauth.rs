@@ -1,19 +1,19 @@
-//! OAuth 2.1 as MCP wants it, done by the official SDK: finding the authorization server, registering, exchanging. What
-//! this file adds is who asks (one server of the config), what is remembered of it (a [`Record`]), and what its troubles
-//! mean: some pass by themselves, some need a person.
+//! OAuth 2.1 as MCP wants it. The official SDK finds the authorization server, registers and makes the address for the
+//! browser; tokens are asked for here. A login is bound to its issuer and token endpoint when it is made: its refresh token
+//! and its client secret go there and nowhere else, whatever the server says later.
 
 use super::Asked;
-use super::http::AuthHttp;
+use super::http::{AuthHttp, ClientSecret, Posted};
+use super::issuer;
 use super::record::Record;
 use crate::config::{Grant, endpoint};
 use crate::transport::{HttpClient, TlsFiles, expand};
-use gripfast_core::credential::Complaint;
+use gripfast_core::credential::{Complaint, scopes};
 use gripfast_core::failure::Observed;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, InMemoryCredentialStore,
-    OAuthClientConfig, OAuthTokenResponse, StoredCredentials, WWWAuthenticateParams,
+    AuthError, AuthorizationManager, AuthorizationMetadata, StoredCredentials, WWWAuthenticateParams,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 use url::Url;
@@ -44,19 +44,24 @@ impl From<AuthError> for Trouble {
             AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_) => {
                 Self::NeedsPerson("the login has ended".to_owned())
             }
-            AuthError::AuthorizationServerMismatch { .. } => Self::NeedsPerson(
-                "the server has another authorization server than at the last login".to_owned(),
-            ),
             other => Self::Passing(other.to_string()),
         }
     }
 }
 
-/// The authorization server of one server, which is found when it is needed.
+/// The way of one server to its authorization server.
 pub(super) struct Provider<'a> {
     pub(super) asked_of: &'a Asked,
     pub(super) url: Url,
+    /// The issuer that the config names.
+    pub(super) issuer: Option<Url>,
     pub(super) http: AuthHttp,
+}
+
+/// An authorization server that was found.
+pub(super) struct Found {
+    pub(super) manager: AuthorizationManager,
+    pub(super) metadata: AuthorizationMetadata,
 }
 
 impl<'a> Provider<'a> {
@@ -64,9 +69,16 @@ impl<'a> Provider<'a> {
         let worded = |observed: Observed| worded(&observed);
         let url = expand(&asked_of.url).await.map_err(worded)?;
         let url = endpoint(&url).map_err(|error| format!("`url` cannot be used: {error}"))?;
+        let oauth = &asked_of.oauth;
+        let issuer = match &oauth.issuer {
+            Some(issuer) => Some(issuer::parse(&expand(issuer).await.map_err(worded)?)?),
+            None if oauth.has_secret() => return Err(issuer::MISSING.to_owned()),
+            None => None,
+        };
         let tls = TlsFiles::of(&asked_of.tls).await.map_err(worded)?;
-        let client = HttpClient::new(&url, ::http::HeaderMap::new(), tls, None).map_err(worded)?;
-        Ok(Self { asked_of, url, http: AuthHttp::over(client) })
+        let headers = ::http::HeaderMap::new();
+        let client = HttpClient::new(&url, issuer.as_ref(), headers, tls, None).map_err(worded)?;
+        Ok(Self { asked_of, url, issuer, http: AuthHttp::over(client) })
     }
 
     /// Whether the record is about the server at this address: a variable in the address may have changed.
@@ -84,69 +96,96 @@ impl<'a> Provider<'a> {
         self.asked_of.oauth.grant == Grant::ClientCredentials
     }
 
-    /// Finds the authorization server, from what the server said when it refused a request.
-    pub(super) async fn discover(
-        &self,
-        challenge: Option<&str>,
-    ) -> Result<(AuthorizationManager, AuthorizationMetadata), AuthError> {
+    /// Finds the authorization server: the one that the config names, or else the one that the server names when it
+    /// refuses a request.
+    pub(super) async fn discover(&self, challenge: Option<&str>) -> Result<Found, Trouble> {
         let http = Arc::new(self.http.clone());
         let mut manager = AuthorizationManager::new_with_oauth_http_client(self.url.as_str(), http).await?;
-        let found = manager.resolve_metadata_from_challenge(challenge).await?;
-        manager.set_metadata(found.metadata.clone());
-        Ok((manager, found.metadata))
-    }
-
-    /// Has the refresh token exchanged for a new token.
-    pub(super) async fn refresh(&self, old: &Record, challenge: Option<String>) -> Result<Record, Trouble> {
-        if old.refresh_token.is_none() {
-            return Err(Trouble::NeedsPerson("the login has ended".to_owned()));
-        }
-        let (mut manager, _) = self.discover(challenge.as_deref()).await?;
-        let store = InMemoryCredentialStore::new();
-        store.save(old.to_stored()?).await?;
-        manager.set_credential_store(store.clone());
-        // It tells an authorization server that is not the one of the login.
-        if !manager.initialize_from_store().await? {
-            return Err(Trouble::NeedsPerson(
-                "the server has another authorization server than at the last login".to_owned(),
-            ));
-        }
-        let mut client = OAuthClientConfig::new(&old.client_id, self.url.as_str());
-        client.client_secret.clone_from(&old.client_secret);
-        manager.configure_client(client)?;
-        manager.refresh_token().await.map_err(|error| match self.complaint() {
-            // Who registers by itself can do so again, with a person.
-            Complaint::Client if self.asked_of.oauth.client_id.is_none() => {
-                Trouble::NeedsPerson("the authorization server does not know us any more".to_owned())
+        // With an issuer in the config the server is still asked for the scopes that it wants.
+        let said = manager.resolve_metadata_from_challenge(challenge).await;
+        let metadata = match &self.issuer {
+            Some(issuer) => issuer::metadata(&self.http, issuer).await.map_err(Trouble::Passing)?,
+            None => {
+                let said = said?;
+                if said.source.is_discovered() && said.metadata.issuer.is_none() {
+                    let text = "the authorization server's metadata names no issuer, so it gets no secret";
+                    return Err(Trouble::Passing(text.to_owned()));
+                }
+                said.metadata
             }
-            Complaint::Client => self.bad_client(&old.client_id),
-            Complaint::Login | Complaint::Request | Complaint::Other => error.into(),
-        })?;
-        old.with_stored(store.load().await?)
+        };
+        manager.set_metadata(metadata.clone());
+        Ok(Found { manager, metadata })
     }
 
-    /// What the authorization server has complained about last.
-    pub(super) fn complaint(&self) -> Complaint {
-        self.http.refusal().map_or(Complaint::Other, |code| Complaint::of(&code))
+    /// Exchanges the refresh token of a login at the token endpoint that the login is bound to.
+    pub(super) async fn refresh(&self, old: &Record) -> Result<Record, Trouble> {
+        let Some(refresh_token) = &old.refresh_token else {
+            return Err(Trouble::NeedsPerson("the login has ended".to_owned()));
+        };
+        let Some(token_endpoint) = &old.token_endpoint else {
+            let text = "the login was made by gripfast 0.1, which did not record its token endpoint";
+            return Err(Trouble::NeedsPerson(text.to_owned()));
+        };
+        if let Some(issuer) = &self.issuer
+            && !old.issuer.as_deref().is_some_and(|bound| issuer::is_same(bound, issuer))
+        {
+            let text = "`oauth.issuer` is not the issuer of the stored login";
+            return Err(Trouble::NeedsPerson(text.to_owned()));
+        }
+        let resource = old.audience.as_ref().unwrap_or(&old.resource);
+        let mut form = vec![
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh_token.as_str()),
+            ("resource", resource.as_str()),
+        ];
+        let login = Record { client_secret: self.client_secret(old).await?, ..old.clone() };
+        if login.client_secret.is_none() {
+            form.push(("client_id", login.client_id.as_str()));
+        }
+        match self.http.post_form(token_endpoint, &form, login.proof()).await {
+            Ok(Posted::Granted(tokens)) => login.with_tokens(&tokens, &old.scopes),
+            Ok(Posted::Refused(code)) => Err(match Complaint::of(&code) {
+                Complaint::Login => Trouble::NeedsPerson("the login has ended".to_owned()),
+                // A client that registered itself can do so again, with a person.
+                Complaint::Client if self.asked_of.oauth.client_id.is_none() => {
+                    Trouble::NeedsPerson("the authorization server does not know us any more".to_owned())
+                }
+                Complaint::Client => bad_client(&old.client_id, &code),
+                Complaint::Request | Complaint::Other => {
+                    Trouble::Passing(format!("the token endpoint `{token_endpoint}` says {code}"))
+                }
+            }),
+            Err(why) => Err(Trouble::Passing(format!("the token endpoint `{token_endpoint}`: {why}"))),
+        }
     }
 
-    pub(super) fn bad_client(&self, client_id: &str) -> Trouble {
-        let code = self.http.refusal().unwrap_or_default();
-        let text = format!(
-            "the authorization server does not take the client `{client_id}` as `oauth` has it ({code})"
-        );
-        Trouble::BadConfig(Observed::BadConfig(text))
+    /// The client secret of a login. One that stands in the config counts as it stands there now.
+    async fn client_secret(&self, login: &Record) -> Result<Option<String>, Trouble> {
+        match &self.asked_of.oauth.client_secret {
+            Some(secret) => Ok(Some(expand(secret).await.map_err(Trouble::BadConfig)?)),
+            None => Ok(login.client_secret.clone()),
+        }
     }
 }
 
+pub(super) fn bad_client(client_id: &str, code: &str) -> Trouble {
+    let text =
+        format!("the authorization server does not take the client `{client_id}` as `oauth` has it ({code})");
+    Trouble::BadConfig(Observed::BadConfig(text))
+}
+
 impl Record {
-    /// A login that has no tokens yet.
-    pub(super) fn begun(url: &Url, client_id: String) -> Self {
+    /// A login that has no tokens yet, bound to the authorization server that will give them.
+    pub(super) fn begun(url: &Url, metadata: &AuthorizationMetadata, client_id: String) -> Self {
         Self {
             resource: url.to_string(),
-            issuer: None,
+            audience: None,
+            issuer: metadata.issuer.clone(),
+            token_endpoint: Some(metadata.token_endpoint.clone()),
             client_id,
             client_secret: None,
+            secret_in_body: wants_secret_in_body(metadata),
             access_token: None,
             refresh_token: None,
             received_at: 0,
@@ -156,22 +195,10 @@ impl Record {
         }
     }
 
-    fn to_stored(&self) -> Result<StoredCredentials, Trouble> {
-        let tokens = json!({
-            "access_token": self.access_token.as_deref().unwrap_or_default(),
-            "token_type": "bearer",
-            "refresh_token": self.refresh_token,
-            "expires_in": self.expires_in,
-        });
-        let tokens: OAuthTokenResponse = serde_json::from_value(tokens)
-            .map_err(|_| Trouble::NeedsPerson("the stored login is damaged".to_owned()))?;
-        let stored = StoredCredentials::new(
-            self.client_id.clone(),
-            Some(tokens),
-            self.scopes.clone(),
-            Some(self.received_at),
-        );
-        Ok(stored.with_issuer(self.issuer.clone()))
+    /// The proof of who the client is, if it has one.
+    pub(super) fn proof(&self) -> Option<ClientSecret<'_>> {
+        let secret = self.client_secret.as_deref()?;
+        Some(ClientSecret { id: &self.client_id, secret, in_body: self.secret_in_body })
     }
 
     /// The same login with the tokens that an exchange has left in the SDK's store.
@@ -179,13 +206,7 @@ impl Record {
         let stored = stored.ok_or_else(no_token)?;
         let tokens = serde_json::to_value(stored.token_response.ok_or_else(no_token)?);
         let record = self.with_tokens(&tokens.map_err(|_| no_token())?, &[])?;
-        let record = record.granted(stored.granted_scopes);
-        Ok(Self {
-            issuer: stored.issuer,
-            client_id: stored.client_id,
-            received_at: stored.token_received_at.unwrap_or_default(),
-            ..record
-        })
+        Ok(record.granted(&stored.granted_scopes))
     }
 
     /// The same login with the tokens of an answer, which was asked for these scopes.
@@ -202,15 +223,24 @@ impl Record {
             expires_in: tokens["expires_in"].as_u64(),
             ..self.clone()
         };
-        Ok(record.granted(granted.unwrap_or_else(|| asked.to_vec())))
+        Ok(record.granted(&granted.unwrap_or_else(|| asked.to_vec())))
     }
 
     /// What was granted need not be asked for again.
-    fn granted(mut self, scopes: Vec<String>) -> Self {
-        self.wanted.retain(|scope| !scopes.contains(scope));
-        self.scopes = scopes;
+    fn granted(mut self, granted: &[String]) -> Self {
+        self.wanted.retain(|scope| !granted.contains(scope));
+        self.scopes = scopes::bounded(granted.iter().map(String::as_str));
         self
     }
+}
+
+/// Whether a client shows its secret in the form, because the authorization server does not take it in a header.
+fn wants_secret_in_body(metadata: &AuthorizationMetadata) -> bool {
+    let methods = metadata.additional_fields.get("token_endpoint_auth_methods_supported");
+    let offers = |method: &str| {
+        methods.and_then(Value::as_array).is_some_and(|methods| methods.iter().any(|known| known == method))
+    };
+    offers("client_secret_post") && !offers("client_secret_basic")
 }
 
 fn no_token() -> Trouble {
@@ -229,6 +259,6 @@ fn worded(observed: &Observed) -> String {
 pub(super) async fn wanted_scopes(challenge: &str, asked_of: &Asked) -> Option<Vec<String>> {
     let url = Url::parse(&expand(&asked_of.url).await.ok()?).ok()?;
     let said = WWWAuthenticateParams::parse(challenge, &url);
-    said.is_insufficient_scope()
-        .then(|| said.scope.iter().flat_map(|scope| scope.split_whitespace()).map(str::to_owned).collect())
+    let wanted = said.scope.iter().flat_map(|scope| scope.split_whitespace());
+    said.is_insufficient_scope().then(|| scopes::bounded(wanted))
 }

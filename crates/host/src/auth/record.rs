@@ -10,12 +10,21 @@ use std::time::Duration;
 pub(crate) struct Record {
     /// The server that the tokens are for.
     pub(crate) resource: String,
-    /// Who gave them. They are shown to nobody else.
+    /// The name by which the authorization server knows that server, where it is not its address.
+    #[serde(default)]
+    pub(crate) audience: Option<String>,
+    /// The authorization server that gave them; none if the server gave them itself, without any metadata.
     #[serde(default)]
     pub(crate) issuer: Option<String>,
+    /// The only address that the refresh token and the client secret are sent to. Version 0.1 did not record it.
+    #[serde(default)]
+    pub(crate) token_endpoint: Option<String>,
     pub(crate) client_id: String,
     #[serde(default)]
     pub(crate) client_secret: Option<String>,
+    /// Whether the client secret goes in the form instead of a header.
+    #[serde(default)]
+    pub(crate) secret_in_body: bool,
     #[serde(default)]
     pub(crate) access_token: Option<String>,
     #[serde(default)]

@@ -5,7 +5,7 @@ use super::record::Record;
 use super::vault::{Kept, Stamp, Vault};
 use super::{Asked, Credential, LEASED_WITHIN, Refused, Source, Unsaved, held, unavailable};
 use crate::transport::Renewed;
-use gripfast_core::credential::adopts;
+use gripfast_core::credential::{adopts, scopes};
 use gripfast_core::failure::Observed;
 
 impl Credential {
@@ -54,7 +54,7 @@ impl Credential {
             _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge, now).await,
             None => Err(unread),
             Some(_) if is_dead => Err(Trouble::NeedsPerson("the login has ended".to_owned())),
-            Some(record) => provider.refresh(&record, challenge).await,
+            Some(record) => provider.refresh(&record).await,
         };
         match outcome {
             Ok(mut record) => {
@@ -166,11 +166,11 @@ impl Credential {
         let _flight = self.flight.lock().await;
         let Ok(_lease) = vault.lease(LEASED_WITHIN).await else { return };
         let Some(mut record) = self.load(vault).await.0.login() else { return };
-        let news: Vec<_> = wanted.into_iter().filter(|scope| !record.wanted.contains(scope)).collect();
-        if news.is_empty() {
+        let all = scopes::bounded(record.wanted.iter().chain(&wanted).map(String::as_str));
+        if all == record.wanted {
             return;
         }
-        record.wanted.extend(news);
+        record.wanted = all;
         self.keep(vault, &record).await;
     }
 }

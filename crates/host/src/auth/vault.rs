@@ -261,9 +261,12 @@ mod tests {
     fn record(token: &str) -> Record {
         Record {
             resource: "https://example.com/mcp".to_owned(),
+            audience: None,
             issuer: None,
+            token_endpoint: None,
             client_id: "me".to_owned(),
             client_secret: None,
+            secret_in_body: false,
             access_token: Some(token.to_owned()),
             refresh_token: None,
             received_at: 0,

@@ -318,6 +318,9 @@ pub struct TlsSpec {
 /// registers by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OAuthSpec {
+    /// The authorization server, where the config names it (`https`, or on this machine): tokens are asked for at its own
+    /// endpoints, whatever the server says. Needed with a `client_secret` or a `private_key`, which go to nobody else.
+    pub issuer: Option<Template>,
     /// The client that somebody has registered for us. Default: we register ourselves.
     pub client_id: Option<Template>,
     /// The secret that goes with `client_id`, if it has one.
@@ -339,6 +342,13 @@ pub struct OAuthSpec {
     /// The port on which `gripfast login` waits for the browser to come back. Default: any that is free. Say one if
     /// the client was registered with it.
     pub callback_port: u16,
+}
+
+impl OAuthSpec {
+    /// Whether it has a secret that must reach the right authorization server only.
+    pub fn has_secret(&self) -> bool {
+        self.client_secret.is_some() || self.private_key.is_some()
+    }
 }
 
 /// Who grants a token.

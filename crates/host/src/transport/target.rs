@@ -169,7 +169,7 @@ impl TargetDialer {
         if let Some(credential) = &self.credential {
             credential.look_again().await?;
         }
-        let client = HttpClient::new(&url, headers, TlsFiles::of(tls).await?, self.credential.clone())?
+        let client = HttpClient::new(&url, None, headers, TlsFiles::of(tls).await?, self.credential.clone())?
             .telling(Arc::clone(&surroundings.secrets));
         match route {
             Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),

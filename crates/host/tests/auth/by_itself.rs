@@ -110,6 +110,7 @@ async fn b08_a_program_that_takes_its_time_to_bring_a_token_delays_no_other_serv
 fn robot(stage: &Stage, secret: &str) -> ServerSpec {
     let mut spec = stage.spec();
     spec.oauth = Some(OAuthSpec {
+        issuer: Some(Template::parse(stage.authority.issuer()).unwrap()),
         client_id: Some(Template::parse("robot").unwrap()),
         client_secret: Some(Template::parse(secret).unwrap()),
         grant: Grant::ClientCredentials,

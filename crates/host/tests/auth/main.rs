@@ -8,4 +8,5 @@ mod devices;
 mod leases;
 mod logins;
 mod renewals;
+mod secrets;
 mod stage;

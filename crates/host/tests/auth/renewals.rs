@@ -4,7 +4,7 @@ use crate::stage::{NAME, STUCK, Stage, call, until};
 use futures_util::future::join_all;
 use gripfast::config::{Isolation, OAuthSpec, ServerSpec, Template};
 use gripfast::{CallOptions, Client, ClientKey, Code, Host, State};
-use gripfast_testkit::authority::{Authority, Manners};
+use gripfast_testkit::authority::Manners;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -174,22 +174,6 @@ async fn e03_a_login_wakes_every_instance_that_waits_for_it() {
         assert!(begun.elapsed() < 2 * STUCK, "{:?}", own());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// E04
-#[tokio::test]
-async fn e04_a_refresh_token_is_shown_to_nobody_but_the_issuer_that_gave_it() {
-    let stage = Stage::logged_in(Manners::default()).await;
-    let host = stage.ready_host().await;
-    let other = Authority::start(Manners::default()).await;
-    stage.authority.hand_over_to(&other);
-    stage.authority.end_tokens();
-    let error = call(&host).await.unwrap_err();
-    assert_eq!(error.code, Code::NeedsLogin, "{error}");
-    let cause = until(&host, State::NeedsLogin).await.supervision.cause.unwrap();
-    assert!(cause.contains("another authorization server"), "{cause}");
-    let shown = |authority: &Authority| authority.counts().shown_refresh_tokens;
-    assert_eq!((shown(&stage.authority), shown(&other)), (0, 0));
 }
 
 /// B09

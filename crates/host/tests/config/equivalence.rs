@@ -51,7 +51,7 @@ cache = { lists = "90s", tools = { "get_*" = "hinted" } }
 prefix = ""
 isolation = "per_client"
 max_instances = 65
-oauth = { client_id = "us", client_secret = "${env:SECRET}", scopes = ["read"], callback_port = 7332 }
+oauth = { issuer = "https://id.example.com", client_id = "us", client_secret = "${env:SECRET}", scopes = ["read"], callback_port = 7332 }
 tools = { allow = ["*"], deny = ["delete_*"] }
 replay = { safe = ["search_*"], never = ["send_*"] }
 restore = [{ tool = "login", arguments = { user = "me", ids = [1, 2.5], deep = { on = true, word = "${env:WORD}" } } }, { tool = "wake" }]
@@ -97,7 +97,7 @@ const IN_JSON: &str = r#"{
       "prefix": "",
       "isolation": "per_client",
       "max_instances": 65,
-      "oauth": { "client_id": "us", "client_secret": "${env:SECRET}", "scopes": ["read"], "callback_port": 7332 },
+      "oauth": { "issuer": "https://id.example.com", "client_id": "us", "client_secret": "${env:SECRET}", "scopes": ["read"], "callback_port": 7332 },
       "tools": { "allow": ["*"], "deny": ["delete_*"] },
       "replay": { "safe": ["search_*"], "never": ["send_*"] },
       "restore": [
@@ -147,7 +147,7 @@ mcp_servers:
     prefix: ""
     isolation: per_client
     max_instances: 65
-    oauth: { client_id: us, client_secret: "${env:SECRET}", scopes: [read], callback_port: 7332 }
+    oauth: { issuer: "https://id.example.com", client_id: us, client_secret: "${env:SECRET}", scopes: [read], callback_port: 7332 }
     tools: { allow: ["*"], deny: [delete_*] }
     replay: { safe: [search_*], never: [send_*] }
     restore:
@@ -211,6 +211,9 @@ fn every_key_arrives_where_it_belongs() {
             protocol: Legacy,
             oauth: Some(
                 OAuthSpec {
+                    issuer: Some(
+                        "https://id.example.com",
+                    ),
                     client_id: Some(
                         "us",
                     ),

@@ -403,6 +403,10 @@ oauth = { grant = "client_credentials", client_id = "robot" }
 [servers.secretive]
 url = "https://example.com/mcp"
 oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grants = "x" }
+
+[servers.careless]
+url = "https://example.com/mcp"
+oauth = { issuer = "http://id.example.com", client_id = "us", client_secret = "${env:SECRET}" }
 "#;
     assert_snapshot!(report(TOML, text), @r#"
     error: `oauth` needs a server with a `url`; this one has a `command`
@@ -430,11 +434,25 @@ oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example
        |                                                  ^^^^^^
        hint: did you mean `grant`?
 
+    error: a `client_secret` or `private_key` needs `oauth.issuer`, the address of the authorization server that may receive it
+      --> gripfast.toml:12:9 (servers.secretive.oauth)
+       |
+    12 | oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grant
+       |         ^
+       hint: add `issuer = "https://…"` to `oauth`: the issuer in the authorization server's own metadata
+
     error: a `client_secret` goes with a `client_id`, which is missing
       --> gripfast.toml:12:9 (servers.secretive.oauth)
        |
     12 | oauth = { client_secret = "${env:SECRET}", client_metadata_url = "http://example.com/me.json", grant
        |         ^
+
+    error: `oauth.issuer` must begin with `https://`, or be on this machine
+      --> gripfast.toml:16:20 (servers.careless.oauth.issuer)
+       |
+    16 | oauth = { issuer = "http://id.example.com", client_id = "us", client_secret = "${env:SECRET}" }
+       |                    ^^^^^^^^^^^^^^^^^^^^^^^
+       hint: for example "https://id.example.com"
     "#);
 }
 

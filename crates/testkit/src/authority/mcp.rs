@@ -35,7 +35,8 @@ pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, 
     if let Some(scope) = books.manners.call_scope.filter(|_| method == "tools/call")
         && !scopes.split(' ').any(|granted| granted == scope)
     {
-        return challenged(&books, StatusCode::FORBIDDEN, "insufficient_scope", Some(scope));
+        let wanted = books.pages().wanted_scopes.clone().unwrap_or_else(|| scope.to_owned());
+        return challenged(&books, StatusCode::FORBIDDEN, "insufficient_scope", Some(&wanted));
     }
     let result = match method {
         "initialize" => json!({
@@ -61,6 +62,10 @@ pub(super) async fn answer(State(books): State<Arc<Books>>, headers: HeaderMap, 
 }
 
 fn scopes_of(books: &Books, token: &str) -> Option<String> {
+    let issuer = books.pages().issuer.clone();
+    if let Some(issuer) = issuer {
+        return scopes_of(&issuer, token).filter(|_| !books.pages().takes_no_token);
+    }
     let pages = books.pages();
     let token = pages.access.get(token)?;
     let good = !pages.takes_no_token && token.ends.is_none_or(|ends| Instant::now() < ends);
@@ -68,7 +73,7 @@ fn scopes_of(books: &Books, token: &str) -> Option<String> {
 }
 
 fn challenged(books: &Books, status: StatusCode, error: &str, scope: Option<&str>) -> Response {
-    if !books.manners.challenges {
+    if !books.manners.challenges || books.pages().hides_metadata {
         return status.into_response();
     }
     let url = &books.url;

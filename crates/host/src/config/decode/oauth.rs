@@ -2,6 +2,7 @@
 
 use super::Origin;
 use super::fields::{Field, Fields, Problems};
+use crate::auth::issuer;
 use crate::config::keys;
 use crate::config::node::Value;
 use crate::config::spec::{Grant, OAuthSpec, Target};
@@ -15,6 +16,13 @@ pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<
     }
     let mut table = Fields::open(&field, &keys::OAUTH, problems)?;
     let mut spec = OAuthSpec::default();
+    let issuer = table.take("issuer");
+    spec.issuer = issuer.as_ref().and_then(|field| field.filled_template(problems));
+    if let (Some(field), Some(literal)) = (&issuer, spec.issuer.as_ref().and_then(|issuer| issuer.literal()))
+        && let Err(why) = issuer::parse(literal)
+    {
+        problems.error(field.error(why).with_hint("for example \"https://id.example.com\""));
+    }
     let id = table.take_or_alias("client_id", &["clientId", "CLIENT_ID"], problems);
     spec.client_id = id.and_then(|field| field.filled_template(problems));
     let secret = table.take_or_alias("client_secret", &["clientSecret", "CLIENT_SECRET"], problems);
@@ -56,6 +64,11 @@ pub(super) fn oauth(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<
     }
     if spec.private_key_id.is_some() && spec.private_key.is_none() {
         problems.error(field.error("a `private_key_id` goes with a `private_key`, which is missing"));
+    }
+    if spec.has_secret() && issuer.is_none() {
+        let hint =
+            "add `issuer = \"https://…\"` to `oauth`: the issuer in the authorization server's own metadata";
+        problems.error(field.error(issuer::MISSING).with_hint(hint));
     }
     if spec.client_secret.is_some() && spec.client_id.is_none() {
         problems.error(field.error("a `client_secret` goes with a `client_id`, which is missing"));

@@ -177,6 +177,14 @@ pub(in crate::config) static OAUTH: Table = Table {
     about: "Who we are to the authorization server of a server with a `url`.",
     groups: &[&[
         Row {
+            name: "issuer",
+            kind: Kind::Template,
+            usual: Usual::Words("the authorization server that the server names"),
+            about: "The address of the authorization server (`https`, or on this machine). Tokens are asked for at its own \
+                    endpoints, whatever the server says. Needed with a `client_secret` or a `private_key`, which go to \
+                    no other authorization server; and for one in a private network.",
+        },
+        Row {
             name: "client_id",
             kind: Kind::Template,
             usual: Usual::Words("we register ourselves"),

@@ -3,6 +3,7 @@
 
 use super::answer::text_of;
 use super::connect::{Connector, mark_sensitive, trouble_in};
+use super::egress::{Egress, Forbidden};
 use super::pool::{Body, Failed, Pool};
 use super::withdraw;
 use crate::auth::Credential;
@@ -58,14 +59,17 @@ pub(crate) struct Ask {
 impl HttpClient {
     const REDIRECTS: usize = 5;
 
-    /// A client for the server at `url`, with the headers that the config names.
+    /// A client for the server at `url`, with the headers that the config names. `also_named` is another URL that the
+    /// config names, which may be at any address too.
     pub(crate) fn new(
         url: &Url,
+        also_named: Option<&Url>,
         mut headers: HeaderMap,
         tls: TlsFiles,
         credential: Option<Arc<Credential>>,
     ) -> Result<Self, Observed> {
-        let connector = Connector::new(&uri_of(url)?, tls)?;
+        let egress = Egress::naming([url].into_iter().chain(also_named));
+        let connector = Connector::new(&uri_of(url)?, egress, tls)?;
         mark_sensitive(&mut headers);
         Ok(Self {
             pool: Pool::new(connector),
@@ -180,6 +184,10 @@ impl HttpClient {
         }
         self.pool.send(&ask.to, request, ask.sent.as_deref()).await.map_err(|failed| match failed {
             Failed::Connecting(error) => {
+                if let Some(forbidden) = Forbidden::among(&*error) {
+                    let text = format!("it leads to another address: {forbidden}");
+                    return Evidence::unsent(during, Observed::BadConfig(text));
+                }
                 let (trouble, text) = trouble_in(&*error);
                 Evidence::unsent(during, Observed::Dial { trouble, text })
             }

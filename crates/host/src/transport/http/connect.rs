@@ -1,6 +1,7 @@
 //! Connections: TCP without delay, TLS with the system's roots and the operator's, and the proxies that
 //! the environment names.
 
+use super::egress::Egress;
 use crate::tls::{Believed, objection};
 use crate::transport::target::TlsFiles;
 use gripfast_core::failure::{DialTrouble, Observed};
@@ -18,6 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error as StdError;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -32,7 +34,11 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 /// may lead to another scheme or host than the configured one.
 #[derive(Clone)]
 pub(crate) struct Connector {
+    /// For targets that the config names, and for proxies.
     tcp: Tcp,
+    /// For all other targets: names resolve to addresses that `egress` allows.
+    filtered: Tcp,
+    egress: Arc<Egress>,
     proxies: Arc<Matcher>,
     tls: Arc<Tls>,
 }
@@ -54,14 +60,20 @@ impl Connector {
     const TCP_WITHIN: Duration = Duration::from_secs(10);
 
     /// A connector for `target` and wherever it redirects to.
-    pub(crate) fn new(target: &Uri, files: TlsFiles) -> Result<Self, Observed> {
-        let mut tcp = Tcp::new_with_resolver(Resolver(GaiResolver::new()));
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(Self::TCP_WITHIN));
-        tcp.set_keepalive(Some(Duration::from_secs(60)));
-        let tls = Tls { files, config: OnceLock::new() };
-        let connector = Self { tcp, proxies: Arc::new(Matcher::from_env()), tls: Arc::new(tls) };
+    pub(crate) fn new(target: &Uri, egress: Egress, files: TlsFiles) -> Result<Self, Observed> {
+        let egress = Arc::new(egress);
+        let tcp = |egress: Option<Arc<Egress>>| {
+            let mut tcp = Tcp::new_with_resolver(Resolver { inner: GaiResolver::new(), egress });
+            tcp.enforce_http(false);
+            tcp.set_nodelay(true);
+            tcp.set_connect_timeout(Some(Self::TCP_WITHIN));
+            tcp.set_keepalive(Some(Duration::from_secs(60)));
+            tcp
+        };
+        let tls = Arc::new(Tls { files, config: OnceLock::new() });
+        let proxies = Arc::new(Matcher::from_env());
+        let connector =
+            Self { tcp: tcp(None), filtered: tcp(Some(Arc::clone(&egress))), egress, proxies, tls };
         if is_encrypted(target) {
             connector.tls.config()?;
         }
@@ -76,10 +88,19 @@ impl Connector {
 
     /// A connection to `target`.
     pub(super) async fn connect(&self, target: Uri) -> Result<Stream, BoxError> {
-        let Self { mut tcp, proxies, tls } = self.clone();
+        let Self { mut tcp, filtered, egress, proxies, tls } = self.clone();
+        let mut direct = tcp.clone();
+        if !egress.names(&target) {
+            let host = target.host().unwrap_or_default();
+            // An address in the place of a name is not resolved.
+            if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+                egress.judge(host, address)?;
+            }
+            direct = filtered;
+        }
         let (io, forwarded) = match (proxies.intercept(&target), is_encrypted(&target)) {
-            (None, false) => (MaybeHttpsStream::Http(tcp.call(target).await?), false),
-            (None, true) => (with_tls(tcp, tls.config().map_err(unusable)?).call(target).await?, false),
+            (None, false) => (MaybeHttpsStream::Http(direct.call(target).await?), false),
+            (None, true) => (with_tls(direct, tls.config().map_err(unusable)?).call(target).await?, false),
             // Plain HTTP through a proxy: it is told the whole address in each request.
             (Some(proxy), false) => (MaybeHttpsStream::Http(tcp.call(proxy.uri().clone()).await?), true),
             // HTTPS through a proxy: it passes bytes.
@@ -190,9 +211,13 @@ fn tls_in(error: &io::Error) -> Option<&rustls::Error> {
     inner.downcast_ref().or_else(|| tls_in(inner.downcast_ref()?))
 }
 
-/// The system's resolver, whose failures can be told from others by type.
+/// The system's resolver, whose failures can be told from others by type. With egress rules it leaves out the addresses
+/// that they forbid.
 #[derive(Clone)]
-pub(crate) struct Resolver(GaiResolver);
+pub(crate) struct Resolver {
+    inner: GaiResolver,
+    egress: Option<Arc<Egress>>,
+}
 
 #[derive(Debug)]
 struct DnsError(io::Error);
@@ -206,17 +231,33 @@ impl std::fmt::Display for DnsError {
 impl StdError for DnsError {}
 
 impl Service<Name> for Resolver {
-    type Response = <GaiResolver as Service<Name>>::Response;
+    type Response = std::vec::IntoIter<SocketAddr>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx).map_err(|error| DnsError(error).into())
+        self.inner.poll_ready(cx).map_err(|error| DnsError(error).into())
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let lookup = self.0.call(name);
-        Box::pin(async move { lookup.await.map_err(|error| DnsError(error).into()) })
+        let host = name.to_string();
+        let (lookup, egress) = (self.inner.call(name), self.egress.clone());
+        Box::pin(async move {
+            let addresses = lookup.await.map_err(DnsError)?;
+            let Some(egress) = egress else { return Ok(addresses.collect::<Vec<_>>().into_iter()) };
+            let mut allowed = Vec::new();
+            let mut forbidden = None;
+            for address in addresses {
+                match egress.judge(&host, address.ip()) {
+                    Ok(()) => allowed.push(address),
+                    Err(error) => forbidden = Some(error),
+                }
+            }
+            match forbidden {
+                Some(error) if allowed.is_empty() => Err(error.into()),
+                Some(_) | None => Ok(allowed.into_iter()),
+            }
+        })
     }
 }
 
@@ -278,4 +319,24 @@ impl Write for Stream {
 /// `Basic …` of a proxy is a secret; it never shows.
 pub(super) fn mark_sensitive(headers: &mut HeaderMap) {
     headers.values_mut().for_each(|value: &mut HeaderValue| value.set_sensitive(true));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::egress::Forbidden;
+    use super::*;
+    use url::Url;
+
+    /// A name says nothing about where it leads: the addresses that it resolves to are judged.
+    #[tokio::test]
+    async fn a_name_that_resolves_to_this_machine_is_dialled_only_if_the_config_names_this_machine() {
+        let resolve = async |named: &str| {
+            let egress = Some(Arc::new(Egress::naming([&Url::parse(named).unwrap()])));
+            let mut resolver = Resolver { inner: GaiResolver::new(), egress };
+            resolver.call("localhost".parse().unwrap()).await
+        };
+        let error = resolve("https://mcp.example/mcp").await.unwrap_err();
+        assert!(Forbidden::among(&*error).is_some(), "{error}");
+        assert!(resolve("http://127.0.0.1:1/mcp").await.unwrap().all(|address| address.ip().is_loopback()));
+    }
 }

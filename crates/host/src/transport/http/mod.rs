@@ -4,6 +4,7 @@
 mod answer;
 mod client;
 mod connect;
+mod egress;
 mod fetch;
 mod headers;
 mod pool;
@@ -14,6 +15,7 @@ mod withdraw;
 pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
 pub(crate) use client::{Address, Ask, HttpClient};
+pub(crate) use egress::is_loopback;
 
 pub(crate) use fetch::{get, send};
 pub(super) use withdraw::Taken;

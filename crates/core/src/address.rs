@@ -1,0 +1,110 @@
+//! Classification of IP addresses: which of them belong to the public internet, and which to this machine or a private
+//! network. A fetch that a server or a token can cause may reach the others only where the config names them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The part of the network that an address belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zone {
+    /// The public internet.
+    Public,
+    /// This machine.
+    Loopback,
+    /// A private network, a link, a group of receivers, or a range that is reserved.
+    Private,
+}
+
+/// The zone of an address. An IPv6 address that carries an IPv4 address is judged by the latter.
+pub fn zone(address: IpAddr) -> Zone {
+    match address {
+        IpAddr::V4(address) => zone_of_v4(address),
+        IpAddr::V6(address) => zone_of_v6(address),
+    }
+}
+
+fn zone_of_v4(address: Ipv4Addr) -> Zone {
+    let [a, b, c, _] = address.octets();
+    if address.is_loopback() {
+        return Zone::Loopback;
+    }
+    let reserved = matches!((a, b, c), (0 | 240..=255, ..) | (192, 0, 0) | (192, 88, 99))
+        // Shared by the customers of one provider (RFC 6598).
+        || (a == 100 && (64..=127).contains(&b))
+        // For measurements between networks (RFC 2544).
+        || (a == 198 && matches!(b, 18 | 19));
+    let private = reserved
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_documentation();
+    if private { Zone::Private } else { Zone::Public }
+}
+
+fn zone_of_v6(address: Ipv6Addr) -> Zone {
+    if address.is_loopback() {
+        return Zone::Loopback;
+    }
+    let parts = address.segments();
+    let v4_of = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match parts {
+        // Mapped, compatible, and translated by a gateway (RFC 6052).
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            zone_of_v4(v4_of(high, low))
+        }
+        // 6to4
+        [0x2002, high, low, ..] => zone_of_v4(v4_of(high, low)),
+        // Global unicast, without Teredo, benchmarks, ORCHID and documentation.
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Zone::Private,
+        [0x2000..=0x3fff, ..] => Zone::Public,
+        _ => Zone::Private,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_the_public_internet_are_told_from_all_others() {
+        for (address, expected) in [
+            ("1.1.1.1", Zone::Public),
+            ("100.63.0.1", Zone::Public),
+            ("172.32.0.1", Zone::Public),
+            ("2606:4700::1", Zone::Public),
+            ("2001:4860:4860::8888", Zone::Public),
+            ("::ffff:1.1.1.1", Zone::Public),
+            ("127.0.0.1", Zone::Loopback),
+            ("127.9.9.9", Zone::Loopback),
+            ("::1", Zone::Loopback),
+            ("::ffff:127.0.0.1", Zone::Loopback),
+            ("::127.0.0.1", Zone::Loopback),
+            ("64:ff9b::7f00:1", Zone::Loopback),
+            ("2002:7f00:1::", Zone::Loopback),
+            ("0.0.0.0", Zone::Private),
+            ("0.1.2.3", Zone::Private),
+            ("10.0.0.1", Zone::Private),
+            ("172.16.0.1", Zone::Private),
+            ("192.168.1.1", Zone::Private),
+            ("169.254.169.254", Zone::Private),
+            ("100.64.0.1", Zone::Private),
+            ("100.127.255.255", Zone::Private),
+            ("192.0.0.192", Zone::Private),
+            ("198.18.0.1", Zone::Private),
+            ("224.0.0.1", Zone::Private),
+            ("255.255.255.255", Zone::Private),
+            ("::", Zone::Private),
+            ("::ffff:169.254.169.254", Zone::Private),
+            ("64:ff9b::a9fe:a9fe", Zone::Private),
+            ("64:ff9b:1::1", Zone::Private),
+            ("2002:a00:1::", Zone::Private),
+            ("2001::1", Zone::Private),
+            ("2001:db8::1", Zone::Private),
+            ("fd00::1", Zone::Private),
+            ("fe80::1", Zone::Private),
+            ("fec0::1", Zone::Private),
+            ("ff02::1", Zone::Private),
+        ] {
+            assert_eq!(zone(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Egress rules: which addresses a client may connect to. The origins that the config names may be anywhere. Everything
+//! else (what a server redirects to, or names in its metadata) has to be on the public internet, or on this machine if
+//! the config names an address of this machine. The address that is dialled is judged, so a name that resolves to
+//! another address the next time gains nothing.
+
+use gripfast_core::address::{Zone, zone};
+use http::Uri;
+use std::error::Error as StdError;
+use std::fmt;
+use std::net::IpAddr;
+use url::{Host, Origin, Url};
+
+/// The egress rules of one client.
+pub(crate) struct Egress {
+    named: Vec<Origin>,
+    loopback: bool,
+}
+
+impl Egress {
+    /// The rules of a client whose config names these URLs.
+    pub(crate) fn naming<'a>(urls: impl IntoIterator<Item = &'a Url>) -> Self {
+        let mut rules = Self { named: Vec::new(), loopback: false };
+        for url in urls {
+            rules.named.push(url.origin());
+            rules.loopback |= is_loopback(url);
+        }
+        rules
+    }
+
+    /// Whether the config names the origin of this target, so that it may be at any address.
+    pub(super) fn names(&self, target: &Uri) -> bool {
+        Url::parse(&target.to_string()).is_ok_and(|target| self.named.contains(&target.origin()))
+    }
+
+    /// Judges an address at which something is that the config does not name.
+    pub(super) fn judge(&self, host: &str, address: IpAddr) -> Result<(), Forbidden> {
+        match zone(address) {
+            Zone::Public => Ok(()),
+            Zone::Loopback if self.loopback => Ok(()),
+            Zone::Loopback | Zone::Private => Err(Forbidden { host: host.to_owned(), address }),
+        }
+    }
+}
+
+/// Whether a URL says by itself that it is on this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => zone(address.into()) == Zone::Loopback,
+        Some(Host::Ipv6(address)) => zone(address.into()) == Zone::Loopback,
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// An address that the rules forbid.
+#[derive(Debug)]
+pub(super) struct Forbidden {
+    host: String,
+    address: IpAddr,
+}
+
+impl Forbidden {
+    /// Finds it among the causes of an error.
+    pub(super) fn among<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(forbidden) = error.downcast_ref() {
+                return Some(forbidden);
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, address } = self;
+        if *host == address.to_string() {
+            write!(out, "`{host}` is not a public address, and the config does not name it")
+        } else {
+            write!(
+                out,
+                "`{host}` is at {address}, which is not a public address, and the config does not name it"
+            )
+        }
+    }
+}
+
+impl StdError for Forbidden {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn an_origin_is_named_with_its_scheme_host_and_port() {
+        let rules = Egress::naming([&url("https://mcp.example/mcp"), &url("http://10.0.0.1:8080")]);
+        for (target, named) in [
+            ("https://mcp.example/other", true),
+            ("https://mcp.example:443/", true),
+            ("http://10.0.0.1:8080/token", true),
+            ("http://mcp.example/", false),
+            ("https://mcp.example:8443/", false),
+            ("https://10.0.0.1:8080/", false),
+            ("https://id.example/", false),
+        ] {
+            assert_eq!(rules.names(&target.parse().unwrap()), named, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_the_config_does_not_name_is_public_or_beside_a_named_server_on_this_machine() {
+        let judge = |named: &str, address: &str| {
+            Egress::naming([&url(named)]).judge("there.example", address.parse().unwrap()).is_ok()
+        };
+        let remote = "https://mcp.example/mcp";
+        assert!(judge(remote, "93.184.216.34"));
+        for address in ["127.0.0.1", "::1", "10.1.2.3", "169.254.169.254", "0.0.0.0", "::ffff:10.0.0.1"] {
+            assert!(!judge(remote, address), "{address}");
+        }
+        for local in ["http://127.0.0.1:3000/mcp", "http://localhost/mcp", "http://[::1]:1/mcp"] {
+            assert!(judge(local, "127.0.0.1") && judge(local, "::1"), "{local}");
+            assert!(!judge(local, "10.1.2.3") && !judge(local, "0.0.0.0"), "{local}");
+        }
+    }
+}
