@@ -39,7 +39,7 @@ impl DeviceLogin {
     /// It needs no login, none is to be had, or not in this way ([`LoginError::NotOffered`]).
     pub async fn begin(name: &str, spec: &ServerSpec, logins: &Logins) -> Result<Self, LoginError> {
         let asked_of = asked_of(name, spec)?;
-        let begun = Preparation::of(name, &asked_of, logins).await?;
+        let begun = Box::pin(Preparation::of(name, &asked_of, logins)).await?;
         let Some(endpoint) = begun.device_endpoint() else {
             return Err(LoginError::NotOffered(format!(
                 "the authorization server of `{name}` has no logins by a code on another device"

@@ -78,7 +78,7 @@ impl Login {
         redirect: &str,
     ) -> Result<Self, LoginError> {
         let asked_of = asked_of(name, spec)?;
-        let mut begun = Preparation::of(name, &asked_of, logins).await?;
+        let mut begun = Box::pin(Preparation::of(name, &asked_of, logins)).await?;
         let store = InMemoryCredentialStore::new();
         begun.manager.set_credential_store(store.clone());
         let client = client(&mut begun, &asked_of, redirect).await?;
