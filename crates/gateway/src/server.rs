@@ -142,7 +142,7 @@ impl Server {
             None => admin,
         });
         let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
-        let guard = Guard::new(bound, public);
+        let guard = Guard::new(bound, public, host.id());
         let endpoint = match &access {
             Some(access) => {
                 let login = access.router();

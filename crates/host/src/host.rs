@@ -50,6 +50,7 @@ pub struct Host {
 
 pub(crate) struct Inner {
     clock: Clock,
+    id: Arc<str>,
     feed: Feed,
     store: Arc<dyn Store>,
     ledger: Arc<Ledger>,
@@ -112,6 +113,12 @@ impl Host {
     /// Begins to build a host.
     pub fn builder() -> HostBuilder {
         HostBuilder::default()
+    }
+
+    /// A random name of this host, which it sends with the handshake over HTTP ([`HOST_ID`]). A gateway in front of the
+    /// host that receives it has been made a server of itself.
+    pub fn id(&self) -> &str {
+        &self.inner.id
     }
 
     /// Adds a server and begins to keep it.
@@ -183,6 +190,7 @@ impl Host {
             max_message: spec.max_message,
             pins: spec.pins,
             restore: spec.restore.clone(),
+            host_id: Arc::clone(&self.inner.id),
             client_info: Arc::clone(&self.inner.client_info),
             capabilities: Arc::clone(&self.inner.capabilities),
             dialer: dialer.unwrap_or_else(|| self.dialer(name, spec)),

@@ -55,8 +55,13 @@ impl Demo {
         let loopback = ([127, 0, 0, 1], 0).into();
         let forgetful = gripfast_demo::start_http(loopback, options).await.map_err(|error| cannot(&error))?;
         let url = Template::parse(&forgetful.url()).map_err(|error| cannot(&error.message))?;
-        let target =
-            Target::Url { url, transport: UrlTransport::Http, headers: Vec::new(), tls: TlsSpec::default() };
+        let target = Target::Url {
+            url,
+            transport: UrlTransport::Http,
+            headers: Vec::new(),
+            tls: TlsSpec::default(),
+            redirects: Vec::new(),
+        };
         let mut spec = ServerSpec::new(target);
         // Only the legacy era has sessions to forget.
         spec.protocol = gripfast::config::ProtocolChoice::Legacy;

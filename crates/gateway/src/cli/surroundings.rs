@@ -40,7 +40,13 @@ fn keyed(target: &Target) -> Vec<(String, &Template)> {
             let cwd = cwd.iter().map(|cwd| ("cwd".to_owned(), cwd));
             std::iter::once(("command".to_owned(), command)).chain(args).chain(env).chain(cwd).collect()
         }
-        Target::Url { url, headers, tls: TlsSpec { ca_file, client_cert, client_key }, transport: _ } => {
+        Target::Url {
+            url,
+            headers,
+            tls: TlsSpec { ca_file, client_cert, client_key },
+            transport: _,
+            redirects: _,
+        } => {
             let headers = headers.iter().map(|(name, value)| (format!("headers.{name}"), value));
             let tls = [("ca_file", ca_file), ("client_cert", client_cert), ("client_key", client_key)];
             let tls = tls.into_iter().filter_map(|(key, file)| Some((key.to_owned(), file.as_ref()?)));

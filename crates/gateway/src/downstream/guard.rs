@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
+use gripfast::transport::HOST_ID;
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
@@ -15,19 +16,21 @@ pub struct Guard {
     names: Arc<Vec<String>>,
     /// Whether any IP address will do: a name that was pointed at us is none.
     addresses: bool,
+    /// The id of the host behind this listener. A request that carries it comes from that host.
+    host_id: Arc<str>,
 }
 
 impl Guard {
     /// Loopback names, the address it listens on, and what the operator says that clients call it. One that
     /// listens for other machines does not know all of its addresses, and may be called by any.
-    pub fn new(listen: std::net::SocketAddr, public: Option<&str>) -> Self {
+    pub fn new(listen: std::net::SocketAddr, public: Option<&str>, host_id: &str) -> Self {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()];
         names.push(match listen.ip() {
             std::net::IpAddr::V4(ip) => ip.to_string(),
             std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         });
         names.extend(public.map(str::to_owned));
-        Self { names: Arc::new(names), addresses: !listen.ip().is_loopback() }
+        Self { names: Arc::new(names), addresses: !listen.ip().is_loopback(), host_id: host_id.into() }
     }
 
     /// Turns others away before anything looks at their request.
@@ -37,11 +40,16 @@ impl Guard {
 
     /// What a request is turned away with, if it is.
     pub(crate) fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
-        self.refuses(uri, headers).map(|why| {
+        let refused = |status: StatusCode, why: &str| {
             let mut response = Response::new(Body::from(format!("{why}\n")));
-            *response.status_mut() = StatusCode::FORBIDDEN;
+            *response.status_mut() = status;
             response
-        })
+        };
+        if headers.get(HOST_ID).is_some_and(|id| *id == *self.host_id) {
+            let why = "this is the gateway that asks: it cannot be a server of itself";
+            return Some(refused(StatusCode::MISDIRECTED_REQUEST, why));
+        }
+        self.refuses(uri, headers).map(|why| refused(StatusCode::FORBIDDEN, why))
     }
 
     /// Why a request is turned away.
@@ -115,7 +123,7 @@ mod tests {
     }
 
     fn refused_at(listen: &str, public: Option<&str>, host: &str, origin: Option<&str>) -> bool {
-        let guard = Guard::new(listen.parse().unwrap(), public);
+        let guard = Guard::new(listen.parse().unwrap(), public, "host");
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().unwrap());
         if let Some(origin) = origin {
@@ -145,5 +153,18 @@ mod tests {
         assert!(!refused("192.0.2.7:7331", Some("http://192.0.2.7:7331")));
         assert!(refused("evil.example:7331", None), "a name that was pointed at us");
         assert!(refused("192.0.2.7:7331", Some("http://192.0.2.8")) && refused("192.0.2.7", Some("null")));
+    }
+
+    #[test]
+    fn a_gateway_that_was_made_its_own_server_refuses_itself() {
+        let guard = Guard::new("127.0.0.1:7331".parse().unwrap(), None, "host");
+        let asked_by = |id: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "127.0.0.1:7331".parse().unwrap());
+            headers.insert(HOST_ID, id.parse().unwrap());
+            guard.refusal(&Uri::from_static("/mcp"), &headers).map(|response| response.status())
+        };
+        assert_eq!(asked_by("host"), Some(StatusCode::MISDIRECTED_REQUEST));
+        assert_eq!(asked_by("another"), None);
     }
 }

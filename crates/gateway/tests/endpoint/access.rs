@@ -5,6 +5,7 @@ use crate::scene::{Scene, at, demo};
 use crate::script::Script;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gripfast::State;
 use gripfast::config::{AccessConfig, Config};
 use gripfast_gateway::auth::keys;
 use gripfast_gateway::downstream::Terms;
@@ -280,5 +281,19 @@ async fn g01_whose_lists_have_changed_is_told_to_look_again_and_nobody_else_is()
     for stream in [&mut she, &mut he, &mut modern] {
         assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
         assert!(stream.is_silent().await);
+    }
+}
+
+/// A gateway that is listed as a server of itself would call itself without end.
+#[tokio::test]
+async fn b09_a_gateway_refuses_to_be_a_server_of_itself() {
+    let scene = Scene::unlisted("").await;
+    for (name, path) in [("streamable", "/mcp"), ("events", "/sse")] {
+        let config = at(name, &format!("http://{}{path}", scene.http.address), "auto", &[]);
+        let server = Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers.remove(0);
+        scene.host.spawn(name, server.spec.unwrap()).unwrap();
+        scene.until(name, State::ConfigError).await;
+        let cause = scene.host.status_of(name).unwrap().supervision.cause.unwrap();
+        assert!(cause.contains("it cannot be a server of itself"), "{cause}");
     }
 }

@@ -225,6 +225,7 @@ pub(crate) fn url_of(url: &str, transport: UrlTransport) -> Target {
         transport,
         headers: Vec::new(),
         tls: TlsSpec::default(),
+        redirects: Vec::new(),
     }
 }
 

@@ -77,7 +77,7 @@ impl<'a> Provider<'a> {
         };
         let tls = TlsFiles::of(&asked_of.tls).await.map_err(worded)?;
         let headers = ::http::HeaderMap::new();
-        let client = HttpClient::new(&url, issuer.as_ref(), headers, tls, None).map_err(worded)?;
+        let client = HttpClient::new(&url, issuer.as_slice(), headers, tls, None).map_err(worded)?;
         Ok(Self { asked_of, url, issuer, http: AuthHttp::over(client) })
     }
 

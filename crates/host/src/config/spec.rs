@@ -255,6 +255,8 @@ pub enum Target {
         headers: Vec<(String, Template)>,
         /// What to trust and what to show when connecting.
         tls: TlsSpec,
+        /// Other origins that it may redirect requests to. Neither `headers` nor a token go there.
+        redirects: Vec<String>,
     },
 }
 
@@ -270,7 +272,13 @@ impl Target {
                 all.extend(env.iter().map(|(_, value)| value));
                 all.extend(cwd);
             }
-            Self::Url { url, headers, tls: TlsSpec { ca_file, client_cert, client_key }, transport: _ } => {
+            Self::Url {
+                url,
+                headers,
+                tls: TlsSpec { ca_file, client_cert, client_key },
+                transport: _,
+                redirects: _,
+            } => {
                 all.push(url);
                 all.extend(headers.iter().map(|(_, value)| value));
                 all.extend([ca_file, client_cert, client_key].into_iter().flatten());

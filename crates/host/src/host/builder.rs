@@ -5,7 +5,7 @@ use crate::audit::{Audit, AuditOptions};
 use crate::auth::Logins;
 use crate::cache::{AnswerCache, CacheLimits};
 use crate::call::{BudgetSpec, Purse};
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::LoginKey;
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::menu::{Bell, Kitchen};
@@ -137,6 +137,7 @@ impl HostBuilder {
         Host {
             inner: Arc::new(Inner {
                 clock,
+                id: host_id(),
                 feed: Feed::new(),
                 store,
                 ledger,
@@ -157,6 +158,12 @@ impl HostBuilder {
             }),
         }
     }
+}
+
+/// A name that no other host has.
+fn host_id() -> Arc<str> {
+    let bytes: [u8; 16] = clock::secret_bytes().unwrap_or_default();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
 fn in_memory() -> Arc<dyn Store> {

@@ -113,6 +113,8 @@ pub struct Surroundings {
     /// The children that were started and not yet seen to be gone, also those that nobody took when they were there.
     /// Whoever lets the server go waits for them.
     pub(crate) children: TaskTracker,
+    /// The name of the host that opens the link.
+    pub(crate) host_id: Arc<str>,
     /// The largest message that is taken, in bytes.
     pub max_message: usize,
 }

@@ -32,6 +32,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The header of a handshake over HTTP that carries [`Host::id`](crate::Host::id).
+pub const HOST_ID: &str = "gripfast-host-id";
+
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -6,7 +6,7 @@ use super::http::{
 };
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::{FrameFate, Pending};
-use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
+use super::{BoxFuture, HOST_ID, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::supervise::upstream::Manner;
@@ -15,7 +15,7 @@ use gripfast_wire::results;
 use gripfast_wire::sse::TooLarge;
 use gripfast_wire::{Id, RawValue};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -52,6 +52,9 @@ impl LegacySseLink {
     async fn greet(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, EVENTS);
+        if let Ok(id) = HeaderValue::from_str(&surroundings.host_id) {
+            headers.insert(HeaderName::from_static(HOST_ID), id);
+        }
         let to = client.address(url.clone())?;
         let ask = Ask { method: Method::GET, to, headers: headers.into(), body: Bytes::new(), sent: None };
         let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
@@ -61,7 +64,8 @@ impl LegacySseLink {
         if !matches!(kind_of(&response), super::http::Kind::Events) {
             return Err(Observed::Garbled("its answer to GET is not an event stream".to_owned()));
         }
-        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _ } = surroundings;
+        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } =
+            surroundings;
         let mut events = Events::of(response.into_body(), max_message);
         let endpoint = loop {
             match events.next(During::Handshake).await.map_err(|evidence| evidence.observed)? {

@@ -50,7 +50,7 @@ impl StdioLink {
     pub(super) fn over(tree: ProcessTree, pipes: Pipes, surroundings: Surroundings) -> Self {
         let pending = Arc::new(Pending::default());
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
-        let Surroundings { inbox, stderr, secrets, children: _, max_message } = surroundings;
+        let Surroundings { inbox, stderr, secrets, children: _, host_id: _, max_message } = surroundings;
 
         let heard = Arc::new(Heard::default());
         let last_words =
@@ -500,7 +500,8 @@ mod tests {
         .unwrap();
         let (inbox, _owner) = Inbox::new();
         let (stderr, secrets) = (Arc::default(), Arc::default());
-        let surroundings = Surroundings { inbox, stderr, secrets, children, max_message: 1 << 20 };
+        let surroundings =
+            Surroundings { inbox, stderr, secrets, children, host_id: "".into(), max_message: 1 << 20 };
         let link = StdioLink::over(tree, pipes, surroundings);
         // Nothing is written any more, and how it ended is told in a moment.
         link.writer().unwrap().closed().await;

@@ -156,7 +156,7 @@ async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<
 
 impl TargetDialer {
     async fn open_url(&self, route: Route, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
-        let Target::Url { url, headers, tls, .. } = &self.target else {
+        let Target::Url { url, headers, tls, redirects, .. } = &self.target else {
             return Err(Observed::BadConfig("not a URL".to_owned()));
         };
         let mut filling = Filling::default();
@@ -169,7 +169,10 @@ impl TargetDialer {
         if let Some(credential) = &self.credential {
             credential.look_again().await?;
         }
-        let client = HttpClient::new(&url, None, headers, TlsFiles::of(tls).await?, self.credential.clone())?
+        let redirects = redirects.iter().map(|origin| endpoint(origin)).collect::<Result<Vec<Url>, _>>();
+        let redirects = redirects.map_err(|error| Observed::BadConfig(format!("`redirects`: {error}")))?;
+        let tls = TlsFiles::of(tls).await?;
+        let client = HttpClient::new(&url, &redirects, headers, tls, self.credential.clone())?
             .telling(Arc::clone(&surroundings.secrets));
         match route {
             Route::LegacySse => Ok(Arc::new(LegacySseLink::open(client, url, surroundings).await?)),

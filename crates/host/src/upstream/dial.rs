@@ -331,6 +331,7 @@ impl Upstream {
             stderr: Arc::clone(&self.stderr),
             secrets: Arc::clone(&self.secrets),
             children: self.children.clone(),
+            host_id: Arc::clone(&settings.host_id),
             max_message: settings.max_message,
         };
         let link = settings.dialer.open(route, surroundings).await?;

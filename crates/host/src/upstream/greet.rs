@@ -4,7 +4,7 @@
 use super::dial::Step;
 use super::{ServerCapabilities, ServerFacts, Upstream};
 use crate::config::ProtocolChoice;
-use crate::transport::{Link, Outgoing, Reply, Route, Session, Trouble};
+use crate::transport::{HOST_ID, Link, Outgoing, Reply, Route, Session, Trouble};
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::era::probe::{self, Over, ProbeAnswer};
@@ -136,7 +136,7 @@ impl Upstream {
             method: method.to_owned(),
             message: envelope::request(id, method, params),
             name: None,
-            headers: Vec::new(),
+            headers: vec![(HOST_ID.to_owned(), self.settings().host_id.to_string())],
             during: During::Handshake,
             sent: Arc::default(),
             listener: None,

@@ -113,6 +113,8 @@ pub(crate) struct Settings {
     pub(crate) pins: PinMode,
     /// Calls that every new session begins with.
     pub(crate) restore: Vec<RestoreCall>,
+    /// The host's own name, by which it recognises itself.
+    pub(crate) host_id: Arc<str>,
     /// How we introduce ourselves.
     pub(crate) client_info: Arc<RawValue>,
     /// What we can do for servers that ask.

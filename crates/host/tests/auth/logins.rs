@@ -37,7 +37,11 @@ async fn e04_a_token_never_goes_to_another_host_that_the_server_names() {
     let stage = Stage::logged_in(Manners::default()).await;
     let stranger = Authority::start(Manners::default()).await;
     stage.authority.redirect(&stranger.mcp());
-    let host = stage.host();
+    let mut spec = stage.spec();
+    if let Target::Url { redirects, .. } = &mut spec.target {
+        redirects.push(stranger.mcp());
+    }
+    let host = stage.host_of(spec);
     let cause = until(&host, State::ConfigError).await.supervision.cause.unwrap();
     assert!(cause.contains("none goes to another origin"), "a login would not help: {cause}");
     let shown = stranger.shown();

@@ -34,7 +34,8 @@ impl Stage {
     pub(crate) fn spec(&self) -> ServerSpec {
         let url = Template::parse(&self.authority.mcp()).unwrap();
         let transport = UrlTransport::Http;
-        let target = Target::Url { url, transport, headers: Vec::new(), tls: TlsSpec::default() };
+        let (headers, redirects) = (Vec::new(), Vec::new());
+        let target = Target::Url { url, transport, headers, tls: TlsSpec::default(), redirects };
         let mut spec = ServerSpec::new(target);
         spec.supervision.timeouts.connect = Duration::from_secs(10);
         spec

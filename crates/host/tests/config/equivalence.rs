@@ -51,6 +51,7 @@ cache = { lists = "90s", tools = { "get_*" = "hinted" } }
 prefix = ""
 isolation = "per_client"
 max_instances = 65
+redirects = ["https://eu.example.com"]
 oauth = { issuer = "https://id.example.com", client_id = "us", client_secret = "${env:SECRET}", scopes = ["read"], callback_port = 7332 }
 tools = { allow = ["*"], deny = ["delete_*"] }
 replay = { safe = ["search_*"], never = ["send_*"] }
@@ -97,6 +98,7 @@ const IN_JSON: &str = r#"{
       "prefix": "",
       "isolation": "per_client",
       "max_instances": 65,
+      "redirects": ["https://eu.example.com"],
       "oauth": { "issuer": "https://id.example.com", "client_id": "us", "client_secret": "${env:SECRET}", "scopes": ["read"], "callback_port": 7332 },
       "tools": { "allow": ["*"], "deny": ["delete_*"] },
       "replay": { "safe": ["search_*"], "never": ["send_*"] },
@@ -147,6 +149,7 @@ mcp_servers:
     prefix: ""
     isolation: per_client
     max_instances: 65
+    redirects: ["https://eu.example.com"]
     oauth: { issuer: "https://id.example.com", client_id: us, client_secret: "${env:SECRET}", scopes: [read], callback_port: 7332 }
     tools: { allow: ["*"], deny: [delete_*] }
     replay: { safe: [search_*], never: [send_*] }
@@ -207,6 +210,9 @@ fn every_key_arrives_where_it_belongs() {
                     client_cert: None,
                     client_key: None,
                 },
+                redirects: [
+                    "https://eu.example.com",
+                ],
             },
             protocol: Legacy,
             oauth: Some(

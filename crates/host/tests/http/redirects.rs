@@ -5,8 +5,16 @@ use crate::stage::{
     call, echo, free_address, host, legacy, ready_host, serve, spec, until_state, with, with_header,
 };
 use gripfast::State;
+use gripfast::config::{ServerSpec, Target};
 use gripfast_demo::Faults;
 use serde_json::json;
+
+fn with_redirects(mut spec: ServerSpec, origins: &[&str]) -> ServerSpec {
+    if let Target::Url { redirects, .. } = &mut spec.target {
+        redirects.extend(origins.iter().map(|origin| (*origin).to_owned()));
+    }
+    spec
+}
 
 #[tokio::test]
 async fn a_redirect_on_the_same_origin_keeps_method_body_and_headers() {
@@ -25,13 +33,27 @@ async fn a_redirect_on_the_same_origin_keeps_method_body_and_headers() {
     }
 }
 
+/// The attack: a server sends requests, arguments included, to whoever it likes.
 #[tokio::test]
-async fn a_redirect_to_another_origin_takes_the_request_and_leaves_the_credentials() {
+async fn b09_a_redirect_to_another_origin_is_a_config_error_that_says_what_to_write_and_nothing_goes_there() {
+    let stranger = Script::new(good_manners).await;
+    let target = stranger.url();
+    let home = Script::new(move |_| redirect(307, &target)).await;
+    let host = host(spec(&home.url()));
+    let cause = until_state(&host, State::ConfigError).await.supervision.cause.unwrap();
+    assert!(cause.contains(&format!("redirects to {}", stranger.at(""))), "{cause}");
+    assert!(cause.contains("`redirects`"), "{cause}");
+    assert!(stranger.heard().is_empty(), "{:?}", stranger.heard());
+}
+
+#[tokio::test]
+async fn a_redirect_to_an_origin_that_the_config_names_takes_the_request_and_leaves_the_credentials() {
     for status in [307, 308] {
         let stranger = Script::new(good_manners).await;
         let target = stranger.url();
         let home = Script::new(move |_| redirect(status, &target)).await;
         let spec = with_header(spec(&home.url()), "authorization", "Bearer t0ken");
+        let spec = with_redirects(spec, &[&stranger.url()]);
         let host = ready_host(with_header(spec, "x-api-key", "k3y")).await;
         call(&host, "act", json!({})).await.unwrap();
         assert!(home.heard().iter().all(|heard| heard.header("authorization") == Some("Bearer t0ken")));
@@ -52,7 +74,8 @@ async fn a_redirect_that_comes_home_again_brings_no_credentials_back_to_anybody_
     let stranger = Script::new(move |_| redirect(307, &to_last)).await;
     let to_stranger = stranger.url();
     let home = Script::new(move |_| redirect(307, &to_stranger)).await;
-    let host = ready_host(with_header(spec(&home.url()), "authorization", "Bearer t0ken")).await;
+    let spec = with_redirects(spec(&home.url()), &[&stranger.url(), &last.url()]);
+    let host = ready_host(with_header(spec, "authorization", "Bearer t0ken")).await;
     call(&host, "look", json!({})).await.unwrap();
     for heard in [stranger.heard(), last.heard()].concat() {
         assert_eq!(heard.header("authorization"), None, "{heard:?}");
@@ -65,9 +88,11 @@ async fn b09_a_redirect_to_another_origin_that_wants_a_credential_is_a_config_er
     let stranger = Script::new(|_| Act::Say(response(401, &[("www-authenticate", "Bearer")], ""))).await;
     let target = stranger.url();
     let home = Script::new(move |_| redirect(307, &target)).await;
-    let host = host(with_header(spec(&home.url()), "authorization", "Bearer t0ken"));
+    let spec = with_redirects(spec(&home.url()), &[&stranger.url()]);
+    let host = host(with_header(spec, "authorization", "Bearer t0ken"));
     let cause = until_state(&host, State::ConfigError).await.supervision.cause.unwrap();
     assert!(cause.contains(&format!("redirects to {}", stranger.at(""))), "{cause}");
+    assert!(cause.contains("none goes to another origin"), "{cause}");
 }
 
 #[tokio::test]

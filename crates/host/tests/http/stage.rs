@@ -50,7 +50,8 @@ pub(crate) fn spec(url: &str) -> ServerSpec {
 
 pub(crate) fn spec_over(url: &str, transport: UrlTransport) -> ServerSpec {
     let url = Template::parse(url).unwrap();
-    let target = Target::Url { url, transport, headers: Vec::new(), tls: TlsSpec::default() };
+    let (headers, redirects) = (Vec::new(), Vec::new());
+    let target = Target::Url { url, transport, headers, tls: TlsSpec::default(), redirects };
     let mut spec = ServerSpec::new(target);
     spec.supervision.timeouts.connect = Duration::from_secs(5);
     spec.supervision.timeouts.call = Duration::from_secs(10);

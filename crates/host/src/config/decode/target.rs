@@ -164,6 +164,7 @@ fn with_secrets(args: Vec<Template>) -> Vec<Template> {
 /// The keys that go with a `url`.
 struct Connection<'n> {
     headers: Option<Field<'n>>,
+    redirects: Option<Field<'n>>,
     env_headers: Option<Field<'n>>,
     bearer_variable: Option<Field<'n>>,
     ca_file: Option<Field<'n>>,
@@ -178,6 +179,7 @@ impl<'n> Connection<'n> {
             ["env_http_headers", "bearer_token_env_var"].map(|name| fields.take_foreign(name));
         Self {
             headers: fields.take_or_alias("headers", &["http_headers"], problems),
+            redirects: fields.take("redirects"),
             env_headers,
             bearer_variable,
             ca_file: fields.take("ca_file"),
@@ -189,6 +191,7 @@ impl<'n> Connection<'n> {
     fn misplaced(self, needs: &str, problems: &mut Problems) {
         [
             self.headers,
+            self.redirects,
             self.env_headers,
             self.bearer_variable,
             self.ca_file,
@@ -202,6 +205,7 @@ impl<'n> Connection<'n> {
 
     fn target(self, url: &Field<'n>, transport: Transport, problems: &mut Problems) -> Option<Target> {
         let tls = self.tls(problems);
+        let redirects = self.redirects(problems);
         let headers = self.headers(problems);
         let template = url.filled_template(problems)?.into_url();
         trim_warning(url, &template, problems);
@@ -216,7 +220,23 @@ impl<'n> Connection<'n> {
             Transport::Http => UrlTransport::Http,
             Transport::Sse => UrlTransport::Sse,
         };
-        Some(Target::Url { url: template, transport, headers, tls })
+        Some(Target::Url { url: template, transport, headers, tls, redirects })
+    }
+
+    fn redirects(&self, problems: &mut Problems) -> Vec<String> {
+        let mut origins = Vec::new();
+        let elements = self.redirects.as_ref().and_then(|field| field.elements(problems));
+        for element in elements.into_iter().flatten() {
+            let Some(text) = element.text(problems) else { continue };
+            match endpoint(text) {
+                Ok(_) => origins.push(text.to_owned()),
+                Err(error) => {
+                    let hint = "for example \"https://eu.example.com\"";
+                    problems.error(element.error(error.to_string()).with_hint(hint));
+                }
+            }
+        }
+        origins
     }
 
     fn tls(&self, problems: &mut Problems) -> TlsSpec {

@@ -62,6 +62,13 @@ const CONNECTION: &[Row] = &[
         about: "Headers to send with every request.",
     },
     Row {
+        name: "redirects",
+        kind: Kind::Words,
+        usual: Usual::Nothing,
+        about: "Other origins that it may redirect to, such as `\"https://eu.example.com\"`. Redirects on its own origin, and \
+                from http to https on its own host, are followed anyway. Neither `headers` nor a token go to another origin.",
+    },
+    Row {
         name: "ca_file",
         kind: Kind::Template,
         usual: Usual::Nothing,

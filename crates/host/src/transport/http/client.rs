@@ -17,12 +17,14 @@ use http_body_util::Full;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use url::Url;
+use url::{Origin, Url};
 
 /// The HTTP client of one upstream. Cloning it is cheap.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     pool: Pool,
+    /// Other origins that redirects may lead to.
+    named: Arc<[Origin]>,
     /// Sent with every request to the upstream's own origin.
     headers: Arc<HeaderMap>,
     /// What is shown to it besides, which may change while the client lives.
@@ -59,20 +61,21 @@ pub(crate) struct Ask {
 impl HttpClient {
     const REDIRECTS: usize = 5;
 
-    /// A client for the server at `url`, with the headers that the config names. `also_named` is another URL that the
-    /// config names, which may be at any address too.
+    /// A client for the server at `url`, with the headers that the config names. `named` are other URLs that the config
+    /// names: their origins may be redirected to, and may be at any address.
     pub(crate) fn new(
         url: &Url,
-        also_named: Option<&Url>,
+        named: &[Url],
         mut headers: HeaderMap,
         tls: TlsFiles,
         credential: Option<Arc<Credential>>,
     ) -> Result<Self, Observed> {
-        let egress = Egress::naming([url].into_iter().chain(also_named));
+        let egress = Egress::naming([url].into_iter().chain(named));
         let connector = Connector::new(&uri_of(url)?, egress, tls)?;
         mark_sensitive(&mut headers);
         Ok(Self {
             pool: Pool::new(connector),
+            named: named.iter().map(Url::origin).collect(),
             headers: Arc::new(headers),
             credential,
             secrets: Arc::default(),
@@ -101,7 +104,8 @@ impl HttpClient {
         Ok(Arc::new(Address { url, uri, path, host, origin, proxy_authorization }))
     }
 
-    /// Sends a request and follows redirects, but never from https to http. Returns when the answer's head is there.
+    /// Sends a request and follows redirects: on its own origin, from http to https on its host, and to origins that the
+    /// config names. Returns when the answer's head is there.
     pub(crate) async fn send(&self, mut ask: Ask, during: During) -> Result<Response<Body>, Evidence> {
         let home = Arc::clone(&ask.to);
         let mut own_headers = Some(&*self.headers);
@@ -130,6 +134,14 @@ impl HttpClient {
                 let text = "it redirects from https to http, which is not followed".to_owned();
                 return Err(Evidence::unsent(during, Observed::BadConfig(text)));
             }
+            if !self.may_redirect(&home.url, &next) {
+                let there = next.origin().ascii_serialization();
+                let text = format!(
+                    "it redirects to {there}, which the config does not name; if that is right, make it the `url`, or \
+                     add it to `redirects`"
+                );
+                return Err(Evidence::unsent(during, Observed::BadConfig(text)));
+            }
             if next.origin() != home.url.origin() {
                 // Another origin is another party: it gets nothing that was meant for this one. The session's id
                 // stays, for it is whoever answered in the end that gave it.
@@ -143,6 +155,11 @@ impl HttpClient {
         }
         let text = format!("it redirects more than {} times", Self::REDIRECTS);
         Err(Evidence::unsent(during, Observed::BadConfig(text)))
+    }
+
+    fn may_redirect(&self, home: &Url, next: &Url) -> bool {
+        let is_upgrade = home.scheme() == "http" && next.scheme() == "https" && home.host() == next.host();
+        next.origin() == home.origin() || is_upgrade || self.named.contains(&next.origin())
     }
 
     /// Sends a request as it is, and follows nothing.
@@ -226,4 +243,30 @@ fn redirect(response: &Response<Body>, from: &Url) -> Option<Url> {
 
 fn uri_of(url: &Url) -> Result<Uri, Observed> {
     url.as_str().parse().map_err(|error| Observed::BadConfig(format!("the URL cannot be used: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_lead_to_the_own_origin_to_https_on_the_own_host_and_to_named_origins() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let named = [url("https://eu.example.com")];
+        let home = url("http://example.com/mcp");
+        let client = HttpClient::new(&home, &named, HeaderMap::new(), TlsFiles::default(), None).unwrap();
+        for (next, followed) in [
+            ("http://example.com/other", true),
+            ("https://example.com/mcp", true),
+            ("https://example.com:8443/mcp", true),
+            ("https://eu.example.com/anything", true),
+            ("http://example.com:8080/mcp", false),
+            ("http://eu.example.com/", false),
+            ("https://eu.example.com:8443/", false),
+            ("https://us.example.com/", false),
+        ] {
+            assert_eq!(client.may_redirect(&home, &url(next)), followed, "{next}");
+        }
+        assert!(!client.may_redirect(&url("https://example.com"), &url("http://example.com")));
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn send(
 
 fn way_to(url: &Url) -> Result<(HttpClient, Arc<Address>), Evidence> {
     let unsent = |observed| Evidence::unsent(During::Call, observed);
-    let client = HttpClient::new(url, None, HeaderMap::new(), Default::default(), None).map_err(unsent)?;
+    let client = HttpClient::new(url, &[], HeaderMap::new(), Default::default(), None).map_err(unsent)?;
     let to = client.address(url.clone()).map_err(unsent)?;
     Ok((client, to))
 }

@@ -65,7 +65,8 @@ const RESUMPTIONS_APART: Duration = Duration::from_millis(100);
 
 impl HttpLink {
     pub(super) fn new(client: HttpClient, url: Url, surroundings: Surroundings) -> Result<Self, Observed> {
-        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _ } = surroundings;
+        let Surroundings { inbox, max_message, stderr: _, secrets: _, children: _, host_id: _ } =
+            surroundings;
         let address = client.address(url)?;
         let (headers, first_stream) = (MessageHeaders::default(), FirstStream::default());
         Ok(Self { client, address, inbox, headers, max_message, first_stream })
