@@ -18,6 +18,9 @@ pub fn classify_knowing(evidence: &Evidence, known: &KnownSecrets) -> Failure {
 }
 
 fn meaning(evidence: &Evidence) -> Failure {
+    if is_session_gone(evidence.during, &evidence.observed) {
+        return Failure::SessionExpired(words(&evidence.observed));
+    }
     match &evidence.observed {
         Observed::NoExecutable(text) => Failure::Blocked(BlockCause::MissingExecutable(text.clone())),
         Observed::UnsetVariable(name) => {
@@ -34,7 +37,7 @@ fn meaning(evidence: &Evidence) -> Failure {
         }
         Observed::Silence(after) => Failure::TimedOut(*after),
         Observed::Http(answer) => http(evidence.during, answer),
-        Observed::Rpc(error) => rpc(evidence.during, error),
+        Observed::Rpc { error, .. } => Failure::Declined(format!("{} ({})", error.message, error.code)),
         Observed::Garbled(text) => match evidence.during {
             During::Handshake => Failure::Blocked(BlockCause::NotMcp(format!("does not speak MCP: {text}"))),
             During::Call | During::Probe => Failure::Nonsense(text.clone()),
@@ -79,9 +82,6 @@ fn exit(code: Option<i32>, signal: Option<i32>, last_words: Option<&str>) -> Str
 }
 
 fn http(during: During, answer: &HttpAnswer) -> Failure {
-    if is_session_gone(during, answer) {
-        return Failure::SessionExpired(said(answer));
-    }
     if is_outdated(during, answer) {
         return Failure::Outdated(said(answer));
     }
@@ -120,26 +120,85 @@ fn refused_or_foreign(during: During, answer: &HttpAnswer) -> Failure {
     }
 }
 
-fn is_session_gone(during: During, answer: &HttpAnswer) -> bool {
-    match (during, answer.status) {
-        // A handshake carries no session, so none of this can be about one: no loop is possible.
-        (During::Handshake, _) | (_, 401 | 403) => false,
-        (_, 404) if answer.had_session => true,
-        (_, 400) if answer.rpc.as_ref().is_some_and(|rpc| is_of_another_era(answer.had_session, rpc)) => true,
-        (_, 400 | 404 | 409 | 410 | 503) => {
-            let by_code = matches!(answer.status, 400 | 404)
-                && answer
-                    .rpc
-                    .as_ref()
-                    .is_some_and(|rpc| session_forms::CODES_WITH_BAD_STATUS.contains(&rpc.code));
-            let by_text = match &answer.rpc {
-                Some(rpc) => session_forms::refusal_says_so(&rpc.message),
-                None => session_forms::refusal_says_so(&answer.body),
-            };
-            by_code || by_text
-        }
-        _ => false,
+/// What an error says about the session of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SessionVerdict {
+    /// The server does not know it, so it did not act on the request.
+    Gone,
+    /// It may be gone. The server may have acted all the same.
+    Doubtful,
+    /// Nothing.
+    Untouched,
+}
+
+/// Whether an error leaves a doubt about the session: the caller gets the server's own error, and the session is probed.
+pub fn doubts_session(evidence: &Evidence) -> bool {
+    evidence.during == During::Call && session_verdict(&evidence.observed) == SessionVerdict::Doubtful
+}
+
+/// Whether a failed request means that the session is gone. A probe has no effect that could happen twice, so a doubt is
+/// enough there. A handshake carries no session.
+fn is_session_gone(during: During, observed: &Observed) -> bool {
+    match (during, session_verdict(observed)) {
+        (During::Handshake, _) | (_, SessionVerdict::Untouched) => false,
+        (During::Call, verdict) => verdict == SessionVerdict::Gone,
+        (During::Probe, SessionVerdict::Gone | SessionVerdict::Doubtful) => true,
     }
+}
+
+fn session_verdict(observed: &Observed) -> SessionVerdict {
+    match observed {
+        Observed::Http(answer) => session_in_http(answer),
+        Observed::Rpc { error, had_session } => {
+            if *had_session && says_gone(error) {
+                SessionVerdict::Gone
+            } else {
+                doubt_if(session_forms::mentions_session(&error.message))
+            }
+        }
+        Observed::NoExecutable(_)
+        | Observed::SpawnFailed(_)
+        | Observed::UnsetVariable(_)
+        | Observed::BadConfig(_)
+        | Observed::Dial { .. }
+        | Observed::NoToken(_)
+        | Observed::Closed(_)
+        | Observed::TurnedAway(_)
+        | Observed::Exited { .. }
+        | Observed::Silence(_)
+        | Observed::Garbled(_)
+        | Observed::TooLarge(_) => SessionVerdict::Untouched,
+    }
+}
+
+fn session_in_http(answer: &HttpAnswer) -> SessionVerdict {
+    const INVALID_REQUEST: i64 = -32600;
+    let has_code = |rpc: &RpcError| session_forms::CODES.contains(&rpc.code);
+    let certain = match (answer.status, &answer.rpc) {
+        (401 | 403, _) => return SessionVerdict::Untouched,
+        (400, Some(rpc)) if is_of_another_era(answer.had_session, rpc) => return SessionVerdict::Gone,
+        (404, None) => true,
+        (404, Some(rpc)) => rpc.code == INVALID_REQUEST || has_code(rpc) || says_gone(rpc),
+        (400, Some(rpc)) => says_gone(rpc),
+        (400, None) => session_forms::message_says_so(&answer.body),
+        _ => false,
+    };
+    if certain && answer.had_session {
+        return SessionVerdict::Gone;
+    }
+    let text = answer.rpc.as_ref().map_or(&answer.body, |rpc| &rpc.message);
+    let by_code = answer.status == 400 && answer.rpc.as_ref().is_some_and(has_code);
+    doubt_if(answer.status == 410 || by_code || session_forms::mentions_session(text))
+}
+
+/// Whether an error says, by its whole message, that the session is gone.
+fn says_gone(error: &RpcError) -> bool {
+    const METHOD_NOT_FOUND: i64 = -32601;
+    error.code != METHOD_NOT_FOUND && session_forms::message_says_so(&error.message)
+}
+
+fn doubt_if(doubtful: bool) -> SessionVerdict {
+    if doubtful { SessionVerdict::Doubtful } else { SessionVerdict::Untouched }
 }
 
 /// Whether a server of the other era is speaking: another one has taken the place of the one that we shook
@@ -164,16 +223,13 @@ fn is_outdated(during: During, answer: &HttpAnswer) -> bool {
     during == During::Call && answer.modern && answer.status == 400 && said
 }
 
-fn rpc(during: During, error: &RpcError) -> Failure {
-    match during {
-        During::Handshake => {}
-        During::Call | During::Probe => {
-            if session_forms::message_says_so(&error.message) {
-                return Failure::SessionExpired(error.message.clone());
-            }
-        }
+/// The words of a server that does not know our session.
+fn words(observed: &Observed) -> String {
+    match observed {
+        Observed::Http(answer) => said(answer),
+        Observed::Rpc { error, .. } => error.message.clone(),
+        other => format!("{other:?}"),
     }
-    Failure::Declined(format!("{} ({})", error.message, error.code))
 }
 
 fn said(answer: &HttpAnswer) -> String {
@@ -220,7 +276,7 @@ mod tests {
     fn a_credential_that_a_peer_repeats_while_it_refuses_it_is_told_to_nobody() {
         let said = "bad key ghp_0123456789abcdef";
         let http = |status| answered(status, None, said, false);
-        let rpc = Observed::Rpc(RpcError { code: -32000, message: said.to_owned() });
+        let rpc = error(-32000, said, false);
         for observed in [http(400), http(401), http(500), rpc, Observed::Closed(said.to_owned())] {
             let told = format!("{:?}", call(observed));
             assert!(!told.contains("ghp_"), "{told}");
@@ -231,34 +287,88 @@ mod tests {
     fn what_is_known_to_be_secret_is_told_to_nobody_and_decides_nothing() {
         let mut known = KnownSecrets::default();
         known.learn("Session");
-        known.learn("correct-horse");
+        known.learn("correct-h0rse");
         let said =
-            Evidence::sent(During::Call, answered(400, None, "Session not found: correct-horse", true));
+            Evidence::sent(During::Call, answered(400, None, "Session not found: correct-h0rse", true));
         let failure = classify_knowing(&said, &known);
         assert_eq!(failure, Failure::SessionExpired("HTTP 400: ******* not found: *************".to_owned()));
     }
 
+    fn doubts(observed: Observed) -> bool {
+        doubts_session(&Evidence::sent(During::Call, observed))
+    }
+
+    fn error(code: i64, message: &str, had_session: bool) -> Observed {
+        Observed::Rpc { error: RpcError { code, message: message.to_owned() }, had_session }
+    }
+
+    /// D01 (a): these are certain, and a request that they refuse is sent again.
     #[test]
-    fn d01_a_404_with_a_session_is_expiry_and_without_one_is_not() {
-        assert!(is_expiry(&call(answered(404, None, "", true))));
-        assert!(!is_expiry(&call(answered(404, None, "", false))));
+    fn d01_certain_forms_of_an_expired_session_are_recognised() {
+        for (status, rpc, body) in [
+            (404, None, ""),
+            (404, None, "<html>nothing here</html>"),
+            (404, Some((-32001, "Session not found")), ""),
+            (404, Some((-32015, "gone")), ""),
+            (404, Some((-32600, "Session terminated")), ""),
+            (404, Some((-32602, "Not Found: Session not found")), ""),
+            (400, Some((-32000, "Bad Request: No valid session ID provided")), ""),
+            (400, Some((-32602, "Invalid params: Invalid or expired session")), ""),
+            (400, None, "Session not found"),
+        ] {
+            assert!(is_expiry(&call(answered(status, rpc, body, true))), "{status} {rpc:?} {body}");
+            assert!(
+                !is_expiry(&call(answered(status, rpc, body, false))),
+                "without a session: {status} {rpc:?}"
+            );
+        }
+        assert!(is_expiry(&call(error(-32602, "Invalid params: Invalid or expired session", true))));
+        assert!(is_expiry(&call(error(-32001, "Session not found", true))));
+        assert!(!is_expiry(&call(error(-32001, "Session not found", false))));
+    }
+
+    /// D01 (b): the caller gets the server's own error, nothing is sent again, and the session is probed.
+    #[test]
+    fn d01_ordinary_refusals_that_mention_a_session_are_doubts_and_never_replayed() {
+        for (status, rpc, body, had_session) in [
+            (503, None, "session terminated", true),
+            (409, Some((-32000, "expired session records were not deleted")), "", true),
+            (409, None, "expired session", true),
+            (400, Some((-32602, "Invalid session length")), "", true),
+            (400, Some((-32001, "no such row")), "", false),
+            (400, Some((-32001, "no such row")), "", true),
+            (400, Some((-32015, "gone")), "", true),
+            (400, None, "<html>400: unknown session</html>", true),
+            (400, Some((-32000, "Bad Request: Mcp-Session-Id header is required")), "", false),
+            (404, Some((-32601, "Session not found")), "", true),
+            (410, None, "", true),
+            (410, Some((-32000, "Session expired")), "", true),
+            (500, Some((-32603, "Session expired")), "", true),
+        ] {
+            let observed = || answered(status, rpc, body, had_session);
+            assert!(!is_expiry(&call(observed())), "{status} {rpc:?} {body}");
+            assert!(doubts(observed()), "{status} {rpc:?} {body}");
+            let probed = classify(&Evidence::sent(During::Probe, observed()));
+            assert!(is_expiry(&probed), "a probe needs no more than a doubt: {status} {rpc:?} {body}");
+        }
+        assert!(doubts(error(-32000, "your session with the bank has ended", true)));
     }
 
     #[test]
-    fn d01_a_400_that_talks_about_the_session_is_expiry_and_an_ordinary_400_is_not() {
-        let everything = Some((-32000, "Bad Request: No valid session ID provided"));
-        assert!(is_expiry(&call(answered(400, everything, "", true))));
-        assert!(is_expiry(&call(answered(400, None, "Session not found", true))));
-        assert!(!is_expiry(&call(answered(400, Some((-32600, "Bad Request: missing field")), "", true))));
-        assert!(!is_expiry(&call(answered(400, None, "", true))));
-    }
-
-    #[test]
-    fn d01_a_bare_code_counts_only_with_a_refused_status() {
-        assert!(is_expiry(&call(answered(400, Some((-32001, "nope")), "", true))));
-        assert!(is_expiry(&call(answered(404, Some((-32015, "gone")), "", false))));
-        let timeout = RpcError { code: -32001, message: "Request timed out".to_owned() };
-        assert!(!is_expiry(&call(Observed::Rpc(timeout))));
+    fn d01_errors_that_do_not_mention_a_session_say_nothing_about_it() {
+        for (status, rpc, body) in [
+            (404, Some((-32602, "no such customer")), ""),
+            (404, Some((-32601, "Method not found")), ""),
+            (400, Some((-32602, "`text` is missing")), ""),
+            (400, None, ""),
+            (409, None, "conflict"),
+            (500, None, "oops"),
+        ] {
+            let observed = || answered(status, rpc, body, true);
+            assert!(!is_expiry(&call(observed())) && !doubts(observed()), "{status} {rpc:?} {body}");
+        }
+        assert!(!doubts(error(-32001, "Request timed out", true)));
+        assert!(!is_expiry(&call(error(-32001, "Request timed out", true))));
     }
 
     #[test]
@@ -272,12 +382,6 @@ mod tests {
         let legacy = Some((-32000, "Bad Request: Unsupported protocol version: 2026-07-28"));
         assert!(is_expiry(&call(answered(400, legacy, "", false))));
         assert!(!is_expiry(&call(answered(400, legacy, "", true))));
-    }
-
-    #[test]
-    fn d01_a_success_status_with_a_session_error_is_expiry() {
-        let error = RpcError { code: -32001, message: "Session not found".to_owned() };
-        assert!(is_expiry(&call(Observed::Rpc(error))));
     }
 
     #[test]
@@ -348,8 +452,7 @@ mod tests {
 
     #[test]
     fn b12_an_application_error_is_the_server_declining() {
-        let error = RpcError { code: -32602, message: "unknown tool".to_owned() };
-        assert!(matches!(call(Observed::Rpc(error)), Failure::Declined(_)));
+        assert!(matches!(call(error(-32602, "unknown tool", true)), Failure::Declined(_)));
         assert!(matches!(
             call(answered(404, Some((-32601, "no such method")), "", false)),
             Failure::Declined(_)

@@ -83,7 +83,12 @@ pub enum Observed {
     /// An HTTP answer that is not a success.
     Http(HttpAnswer),
     /// A JSON-RPC error, on a success status or without HTTP.
-    Rpc(RpcError),
+    Rpc {
+        /// The error.
+        error: RpcError,
+        /// Whether the request carried a session.
+        had_session: bool,
+    },
     /// Bytes that are not what the protocol allows here.
     Garbled(String),
     /// A message over the size limit (in bytes).

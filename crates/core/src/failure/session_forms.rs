@@ -104,9 +104,9 @@ pub const FORMS: &[SessionForm] = &[
     },
 ];
 
-/// Bare codes that mean a dead session when an HTTP 400 or 404 carries them. Alone they mean nothing:
-/// some SDKs use -32001 for a timeout.
-pub const CODES_WITH_BAD_STATUS: &[i64] = &[-32001, -32015];
+/// Codes by which SDKs say that a session is gone. With an HTTP 404 they are certain; with a 400 they raise a doubt; alone
+/// they mean nothing, for some SDKs use -32001 for a timeout.
+pub const CODES: &[i64] = &[-32001, -32015];
 
 /// Whether a JSON-RPC error message, as a whole, says that the session is gone.
 ///
@@ -118,17 +118,12 @@ pub fn message_says_so(message: &str) -> bool {
     FORMS.iter().any(|form| head.strip_prefix(form.phrase).is_some_and(is_harmless_tail))
 }
 
-/// Whether the body of a refused HTTP request says so. The status already says that the transport, not a
-/// tool, is speaking; so the phrase may stand anywhere, as whole words.
-pub fn refusal_says_so(body: &str) -> bool {
-    let body = body.to_lowercase();
-    FORMS.iter().any(|form| {
-        body.match_indices(form.phrase).any(|(at, phrase)| {
-            let before = body[..at].chars().next_back();
-            let after = body[at + phrase.len()..].chars().next();
-            !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
-        })
-    })
+/// Whether a text mentions a session at all, as `session`, `sessionId` or `Mcp-Session-Id`. That is a reason to ask the
+/// server whether it still knows ours, and no more.
+pub fn mentions_session(text: &str) -> bool {
+    let text = text.to_lowercase();
+    text.match_indices("session")
+        .any(|(at, _)| !text[..at].chars().next_back().is_some_and(char::is_alphabetic))
 }
 
 fn strip_prefixes(message: &str) -> &str {
@@ -186,7 +181,11 @@ mod tests {
             assert!(message_says_so(form.seen), "`{}` of {}", form.seen, form.said_by);
             assert!(message_says_so(&form.seen.to_uppercase()), "`{}` in capitals", form.seen);
             assert!(message_says_so(form.phrase), "the bare phrase `{}`", form.phrase);
-            assert!(refusal_says_so(form.seen), "`{}` in a refusal", form.seen);
+            assert!(
+                form.phrase == "server not initialized" || mentions_session(form.seen),
+                "`{}`",
+                form.seen
+            );
         }
     }
 
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn d01_empty_text_never_matches() {
-        assert!(!message_says_so("") && !message_says_so("   ") && !refusal_says_so(""));
+        assert!(!message_says_so("") && !message_says_so("   ") && !mentions_session(""));
     }
 
     #[test]
@@ -216,8 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn a_phrase_inside_another_word_of_a_refusal_does_not_match() {
-        assert!(!refusal_says_so("unknown sessionization strategy"));
-        assert!(refusal_says_so("<html>400: unknown session</html>"));
+    fn a_session_is_mentioned_by_its_word_and_not_by_another_that_holds_it() {
+        for text in [
+            "<html>400: unknown session</html>",
+            "mcp-session-id header is required",
+            "sessionId",
+            "Sessions",
+        ] {
+            assert!(mentions_session(text), "`{text}`");
+        }
+        assert!(!mentions_session("an obsession with possessions"));
     }
 }

@@ -29,6 +29,8 @@ impl Probe {
 pub(super) struct Keepalive {
     spec: KeepaliveSpec,
     heard_at: Mono,
+    /// The question that fits the server's era.
+    first: Probe,
     probe: Probe,
     open: Option<Question>,
 }
@@ -38,11 +40,23 @@ pub(super) struct Keepalive {
 struct Question {
     asked_at: Mono,
     due: Mono,
+    calls: CallsBefore,
+    /// It is overdue, and calls that were sent before it are still under way.
+    late: bool,
+}
+
+/// The calls that were under way on a link when a question was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct CallsBefore {
+    /// How many have not ended yet.
+    pub(super) open: u32,
+    /// The number of the next call that will be sent.
+    pub(super) next: u64,
 }
 
 impl Keepalive {
     pub(super) fn new(spec: KeepaliveSpec, probe: Probe, now: Mono) -> Self {
-        Self { spec, heard_at: now, probe, open: None }
+        Self { spec, heard_at: now, first: probe, probe, open: None }
     }
 
     /// Asks by these rules from now on.
@@ -50,9 +64,14 @@ impl Keepalive {
         self.spec = spec;
     }
 
-    /// The question that this link's server answers.
-    pub(super) fn probe(&self) -> Probe {
-        self.probe
+    /// The question that fits the server's era, whether or not the server answers it.
+    pub(super) fn first(&self) -> Probe {
+        self.first
+    }
+
+    /// When the server was last heard.
+    pub(super) fn heard_at(&self) -> Mono {
+        self.heard_at
     }
 
     /// The server was heard, in whatever way.
@@ -60,19 +79,18 @@ impl Keepalive {
         self.heard_at = now;
     }
 
-    /// The next time this schedule wants attention. Calls in flight are proof enough that somebody will
-    /// notice, and a busy server may answer late: no question is asked then.
-    pub(super) fn wake_at(&self, in_flight: u32) -> Option<Mono> {
+    /// The next time this schedule wants attention. A question that is late waits for calls to end, not for a time.
+    pub(super) fn wake_at(&self) -> Option<Mono> {
         match self.open {
+            Some(Question { late: true, .. }) => None,
             Some(question) => Some(question.due),
-            None if in_flight > 0 => None,
             None => self.spec.interval.map(|interval| self.heard_at + interval),
         }
     }
 
-    /// Whether an idle link has been silent for long enough to be asked.
-    pub(super) fn is_due(&self, now: Mono, in_flight: u32) -> bool {
-        self.open.is_none() && self.wake_at(in_flight).is_some_and(|at| at <= now)
+    /// Whether the link has been silent for long enough to be asked, calls under way or not.
+    pub(super) fn is_due(&self, now: Mono) -> bool {
+        self.open.is_none() && self.wake_at().is_some_and(|at| at <= now)
     }
 
     /// For how long the server has not answered, once that is too long.
@@ -80,13 +98,36 @@ impl Keepalive {
         self.open.filter(|question| question.due <= now).map(|question| now - question.asked_at)
     }
 
-    /// Asks, unless a question is open already. Answers with what to ask.
-    pub(super) fn ask(&mut self, now: Mono) -> Option<Probe> {
-        self.ask_within(now, self.spec.timeout)
+    /// How many calls that were sent before the open question are still under way. A server that is busy with one of
+    /// them may answer nothing else, so its link is not given up before they have ended.
+    pub(super) fn calls_before(&self) -> u32 {
+        self.open.map_or(0, |question| question.calls.open)
     }
 
-    /// The same for somebody who waits for the answer and has only so much time. An open question has it too.
-    pub(super) fn ask_within(&mut self, now: Mono, limit: Duration) -> Option<Probe> {
+    /// The question is overdue, and calls are under way that were sent before it.
+    pub(super) fn wait_for_calls(&mut self) {
+        if let Some(question) = &mut self.open {
+            question.late = true;
+        }
+    }
+
+    /// Whether a question is overdue and only calls that were sent before it keep the link.
+    pub(super) fn is_late(&self) -> bool {
+        self.open.is_some_and(|question| question.late)
+    }
+
+    /// A call on this link has ended. Answers with how long a late question has been open, if this was the last call
+    /// that kept the link; the question is closed then.
+    pub(super) fn call_ended(&mut self, now: Mono, call: u64) -> Option<Duration> {
+        let question = self.open.as_mut().filter(|question| call < question.calls.next)?;
+        question.calls.open = question.calls.open.saturating_sub(1);
+        let closed = self.open.take_if(|question| question.late && question.calls.open == 0)?;
+        Some(now - closed.asked_at)
+    }
+
+    /// Asks, unless a question is open already: a caller who waits for the answer may have only `limit`. Answers with
+    /// what to ask.
+    pub(super) fn ask_within(&mut self, now: Mono, limit: Duration, calls: CallsBefore) -> Option<Probe> {
         let due = now + limit.min(self.spec.timeout);
         match &mut self.open {
             Some(question) => {
@@ -94,16 +135,16 @@ impl Keepalive {
                 None
             }
             None => {
-                self.open = Some(Question { asked_at: now, due });
+                self.open = Some(Question { asked_at: now, due, calls, late: false });
                 Some(self.probe)
             }
         }
     }
 
-    /// The server does not know the question; remembered for this link. Answers with the other one to
-    /// ask, if there is one left.
+    /// The server refuses the question; remembered for this session. Answers with the other one to ask, if there is one
+    /// left.
     pub(super) fn unsupported(&mut self, now: Mono) -> Option<Probe> {
-        self.open = None;
+        let calls = self.open.take().map(|question| question.calls).unwrap_or_default();
         let instead = self.probe.instead();
         if instead == self.probe {
             // It answered, if only to say no: it lives.
@@ -111,7 +152,7 @@ impl Keepalive {
             return None;
         }
         self.probe = instead;
-        self.ask(now)
+        self.ask_within(now, self.spec.timeout, calls)
     }
 
     /// The question was answered.

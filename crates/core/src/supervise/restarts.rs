@@ -42,6 +42,11 @@ impl RestartBudget {
         self.at.push_back(now);
     }
 
+    /// The last restart that was noted did not happen.
+    pub fn take_back(&mut self) {
+        self.at.pop_back();
+    }
+
     /// The upstream has proven to be healthy: earlier restarts were bad luck.
     pub fn forgive(&mut self) {
         self.at.clear();

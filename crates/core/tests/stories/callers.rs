@@ -7,7 +7,7 @@ use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Manner, ProbeAnswer, Reason, WaitFor,
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Manner, ProbeAnswer, Reason, Refusal, WaitFor,
 };
 
 #[test]
@@ -82,9 +82,46 @@ fn c04_calls_are_held_while_a_link_is_on_its_way() {
 }
 
 #[test]
-fn c04_parked_blocked_stopped_and_open_answer_at_once() {
+fn c04_a_call_that_wakes_a_parked_server_is_held_once_and_later_ones_answer_at_once() {
     let mut world = parked();
-    assert!(matches!(world.refused().reason, Reason::Parked { .. }));
+    let place = world.wait();
+    for _ in 0..10 {
+        assert!(matches!(world.refused().reason, Reason::Parked { .. }), "the probe has not ended");
+    }
+    assert_eq!(world.machine.can_be_answered(), 0, "the one that is held has nothing to learn yet");
+    let Admission::Wait(place) = world.readmit(place) else { panic!("it is held until the probe has ended") };
+    world.pass(6 * SEC);
+    world.link_down(refused());
+    assert_eq!(world.machine.can_be_answered(), 1);
+    assert!(matches!(world.readmit(place), Admission::Refuse(Refusal { reason: Reason::Parked { .. }, .. })));
+    assert_eq!(world.state(), State::Parked);
+    let place = world.wait();
+    world.come_up();
+    assert!(matches!(world.readmit(place), Admission::Go(_)), "the server is back");
+}
+
+/// B03: as for parked servers, once in five seconds.
+#[test]
+fn c04_a_held_call_pulls_the_next_attempt_forward_once_in_five_seconds() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    while world.status().next_attempt.is_none_or(|pause| pause < 10 * SEC) {
+        world.link_down(refused());
+        world.pass(world.status().next_attempt.unwrap_or_default().min(9 * SEC));
+    }
+    let dials = world.dials();
+    let _held: Vec<_> = (0..20).map(|_| world.wait()).collect();
+    assert_eq!(world.dials(), dials + 1, "twenty callers cost one attempt");
+    world.link_down(refused());
+    let _held = world.wait();
+    assert_eq!(world.dials(), dials + 1);
+    world.pass(5 * SEC);
+    let _held = world.wait();
+    assert_eq!(world.dials(), dials + 2);
+}
+
+#[test]
+fn c04_blocked_stopped_and_open_answer_at_once() {
     let mut world = World::ready(LinkKind::Remote);
     world.ask(Ask::Stop);
     assert_eq!(world.refused().reason, Reason::Stopped);
@@ -197,14 +234,90 @@ fn c06_who_waits_while_a_link_is_in_doubt_queues_again_when_it_proves_good() {
 }
 
 #[test]
-fn c08_a_cancelled_call_never_triggers_a_reconnect_or_a_probe() {
+fn c08_a_cancelled_call_never_triggers_a_reconnect() {
     let mut world = World::ready(LinkKind::Remote);
-    let actions = world.actions.len();
+    let dials = world.dials();
     for _ in 0..100 {
         let ticket = world.go();
+        world.pass(10 * MS);
         world.end(ticket, CallEnd::Abandoned);
+        world.probe_ended(ProbeAnswer::Alive);
     }
-    assert_eq!(world.actions.len(), actions);
+    assert_eq!((world.dials(), world.state()), (dials, State::Ready));
+    assert!(!world.actions.iter().any(|action| matches!(action, Action::HangUp(_))));
+}
+
+/// D05: overlapping callers that give up one after another hid a hung child for ever.
+#[test]
+fn d05_a_hung_server_is_found_though_callers_overlap_and_give_up() {
+    let mut world = World::ready(LinkKind::Process);
+    let mut waiting = world.go();
+    world.pass(10 * SEC);
+    let mut rounds = 0;
+    while world.state() == State::Ready || world.state() == State::Degraded {
+        // Somebody is always in flight, until nobody is admitted any more.
+        let next = match world.admit() {
+            Admission::Go(ticket) => Some(ticket),
+            Admission::Wait(place) => {
+                world.machine.leave(world.now(), place);
+                None
+            }
+            Admission::Refuse(_) => None,
+        };
+        match next {
+            Some(next) => world.end(std::mem::replace(&mut waiting, next), CallEnd::Abandoned),
+            None => {
+                world.end(waiting, CallEnd::Abandoned);
+                world.pass(MIN);
+                break;
+            }
+        }
+        world.pass(5 * SEC);
+        rounds += 1;
+        assert!(rounds < 20, "it is never found");
+    }
+    assert_eq!(world.state(), State::Reconnecting);
+}
+
+/// D05: a server that does one thing at a time answers no probe while it works.
+#[test]
+fn d05_an_unanswered_probe_costs_the_link_only_when_the_calls_before_it_have_ended() {
+    let mut spec = SupervisionSpec::default();
+    spec.keepalive.interval = Some(5 * SEC);
+    spec.keepalive.timeout = 5 * SEC;
+    let mut world = World::ready_with(LinkKind::Process, spec.clone());
+    let working = world.go();
+    world.pass(250 * SEC);
+    assert_eq!(world.state(), State::Degraded);
+    assert!(
+        world.status().cause.is_some_and(|cause| cause.contains("1 earlier calls")),
+        "{:?}",
+        world.status()
+    );
+    let _held = world.wait();
+    let probes = world.probes();
+    world.end(working, CallEnd::Answered);
+    assert_eq!(
+        (world.state(), world.probes()),
+        (State::Ready, probes + 1),
+        "it has answered: it is asked once more"
+    );
+    world.pass(5 * SEC);
+    assert_eq!(world.state(), State::Reconnecting, "and it does not answer that, with nothing to do");
+
+    let mut world = World::ready_with(LinkKind::Process, spec.clone());
+    let working = world.go();
+    world.pass(250 * SEC);
+    world.end(working, CallEnd::Failed(timed_out()));
+    assert_eq!(world.state(), State::Reconnecting, "its call has ended, and nothing was ever answered");
+
+    let mut world = World::ready_with(LinkKind::Process, spec);
+    let working = world.go();
+    world.pass(20 * SEC);
+    world.probe_ended(ProbeAnswer::Alive);
+    assert_eq!((world.state(), world.status().cause), (State::Ready, None), "an answer ends the doubt");
+    world.end(working, CallEnd::Answered);
+    assert_eq!(world.state(), State::Ready);
 }
 
 #[test]

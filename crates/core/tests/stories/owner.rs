@@ -132,14 +132,16 @@ fn b03_a_parked_upstream_wakes_on_every_ask_and_on_a_call_once_in_five_seconds()
     }
     let mut world = parked();
     let dials = world.dials();
-    for _ in 0..50 {
+    let _held = world.wait();
+    world.link_down(refused());
+    for _ in 0..49 {
         assert!(matches!(world.refused().reason, Reason::Parked { .. }), "a call is answered at once");
         world.link_down(refused());
         world.pass(100 * MS);
     }
     assert_eq!(world.dials(), dials + 1, "fifty calls within five seconds wake it once");
     world.pass(SEC);
-    let _ = world.refused();
+    let _held = world.wait();
     assert_eq!(world.dials(), dials + 2);
 }
 
@@ -178,8 +180,9 @@ fn b06_a_remote_server_that_was_parked_for_flapping_stays_parked_until_a_link_is
     assert_eq!((world.state(), world.dials()), (State::Parked, dials + 1), "its own attempt");
     assert!(!world.events.iter().any(|event| matches!(event, Event::StateChanged { .. })), "no flapping");
     world.pass(5 * SEC);
-    assert!(matches!(world.refused().reason, Reason::Parked { .. }));
+    let place = world.wait();
     world.link_down(refused());
+    assert!(matches!(world.readmit(place), Admission::Refuse(_)));
     assert_eq!((world.state(), world.dials()), (State::Parked, dials + 2), "woken by a call");
     world.ask(Ask::Reconnect);
     world.come_up();
@@ -434,9 +437,65 @@ fn b09_a_refused_credential_leaves_no_link_behind() {
     world.fail_call(Failure::CredentialRefused("HTTP 401".to_owned()));
     let epoch = world.epoch();
     let failure = Some(Failure::CredentialRefused("HTTP 401".to_owned()));
+    let actions = world.actions.len();
     world.tell(Input::RenewalEnded { epoch, failure });
-    assert_eq!(world.state(), State::NeedsLogin);
-    assert_eq!(world.actions.last(), Some(&Action::HangUp(Manner::AtOnce)));
+    assert!(world.actions[actions..].contains(&Action::HangUp(Manner::AtOnce)));
+}
+
+/// A server that has just worked is not taken for a mistake of the config because something in between answers for it.
+#[test]
+fn b09_what_looks_like_a_mistake_of_the_config_is_tried_again_while_the_server_may_come_back() {
+    let not_mcp = || Failure::Blocked(BlockCause::NotMcp("no MCP server at this URL: HTTP 404".to_owned()));
+    let missing = || Failure::Blocked(BlockCause::MissingExecutable("`npx` was not found".to_owned()));
+    let refused_credential = || Failure::CredentialRefused("HTTP 401".to_owned());
+    for (failure, kind, grace, blocked) in [
+        (not_mcp(), LinkKind::Remote, 5 * MIN, State::ConfigError),
+        (missing(), LinkKind::Process, 5 * MIN, State::ConfigError),
+        (refused_credential(), LinkKind::Remote, 15 * SEC, State::NeedsLogin),
+    ] {
+        let mut world = World::ready(kind);
+        world.link_down(killed());
+        let mut spent = Duration::ZERO;
+        loop {
+            world.link_down(failure.clone());
+            if world.state() == blocked {
+                break;
+            }
+            assert_eq!(world.state(), State::Reconnecting, "{failure:?} after {spent:?}");
+            assert_eq!(world.status().cause, Some(failure.to_string()), "the evidence is shown");
+            let pause = world.status().next_attempt.unwrap();
+            world.pass(pause);
+            spent += pause;
+        }
+        assert!(grace - 2 * SEC < spent && spent <= grace, "{failure:?} blocks after {spent:?}");
+        assert!(world.status().restarts <= 1, "looking a name up is no restart: {}", world.status().restarts);
+
+        let mut world = World::ready(kind);
+        world.link_down(killed());
+        world.link_down(failure.clone());
+        let _held = world.wait();
+        world.come_up();
+        assert_eq!(world.state(), State::Ready, "a blip costs a moment");
+
+        let mut world = World::new(kind, SupervisionSpec::default());
+        world.ask(Ask::Start);
+        world.link_down(failure.clone());
+        assert_eq!(world.state(), blocked, "a server that never worked is a mistake of the config");
+    }
+}
+
+#[test]
+fn b09_what_no_waiting_mends_blocks_a_server_at_once_though_it_has_worked() {
+    for cause in [
+        BlockCause::UnsetVariable("variable `TOKEN` is not set".to_owned()),
+        BlockCause::BadConfig("`oauth` has it (invalid_client)".to_owned()),
+        BlockCause::NeedsLogin("the login has ended".to_owned()),
+    ] {
+        let mut world = World::ready(LinkKind::Remote);
+        world.link_down(killed());
+        world.link_down(Failure::Blocked(cause.clone()));
+        assert!(matches!(world.state(), State::ConfigError | State::NeedsLogin), "{cause:?}");
+    }
 }
 
 /// E01: a server that shakes hands with anybody and takes no token.

@@ -3,6 +3,7 @@
 use crate::common::*;
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::SupervisionSpec;
+use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Action, Admission, CallEnd, Input, LinkKind, ProbeAnswer, Renewal};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ fn d02_a_renewal_that_fails_becomes_a_reconnect() {
 }
 
 #[test]
-fn d05_an_idle_link_is_probed_after_the_interval_and_never_while_a_call_is_in_flight() {
+fn d05_a_silent_link_is_probed_after_the_interval_also_while_a_call_is_in_flight() {
     let mut world = World::ready(LinkKind::Remote);
     world.pass(179 * SEC);
     assert_eq!(world.probes(), 0);
@@ -43,11 +44,37 @@ fn d05_an_idle_link_is_probed_after_the_interval_and_never_while_a_call_is_in_fl
     assert_eq!(world.probes(), 1);
     world.probe_ended(ProbeAnswer::Alive);
     let ticket = world.go();
-    world.pass(60 * MIN);
-    assert_eq!(world.probes(), 1);
-    world.end(ticket, CallEnd::Answered);
     world.pass(180 * SEC);
     assert_eq!(world.probes(), 2);
+    world.probe_ended(ProbeAnswer::Alive);
+    world.end(ticket, CallEnd::Answered);
+    world.pass(180 * SEC);
+    assert_eq!(world.probes(), 3);
+}
+
+/// D01 (b): a doubt costs one probe in five seconds, and the session only if the probe says so too.
+#[test]
+fn d01_a_doubted_session_is_probed_once_in_five_seconds_and_renewed_only_if_the_probe_is_refused() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.good_call();
+    let doubt = |world: &mut World| {
+        let epoch = world.epoch();
+        world.tell(Input::SessionDoubted { epoch });
+    };
+    for _ in 0..10 {
+        doubt(&mut world);
+        world.probe_ended(ProbeAnswer::Alive);
+        world.pass(100 * MS);
+    }
+    assert_eq!((world.probes(), world.state()), (1, State::Ready));
+    let ticket = world.go();
+    world.end(ticket, CallEnd::Answered);
+    world.pass(5 * SEC);
+    doubt(&mut world);
+    assert_eq!(world.probes(), 2);
+    assert!(matches!(world.admit(), Admission::Go(_)), "nobody is held for a doubt");
+    world.probe_ended(ProbeAnswer::Failed(expired()));
+    assert!(world.is_renewing());
 }
 
 #[test]

@@ -59,7 +59,9 @@ impl From<AuthError> for LoginError {
 impl From<Trouble> for LoginError {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::Passing(_) | Trouble::NeedsPerson(_) => Self::Refused(trouble.to_string()),
+            Trouble::Passing(_) | Trouble::NeedsPerson(_) | Trouble::Rejected(_) => {
+                Self::Refused(trouble.to_string())
+            }
             Trouble::BadConfig(_) => Self::BadConfig(trouble.to_string()),
         }
     }

@@ -174,7 +174,10 @@ impl Credential {
                 let flight = Arc::clone(&self.flight).lock_owned().await;
                 let over = |held: &Held| held.lifetime.due(self.clock.now().wall) == Due::Over;
                 let still = self.state().held.as_ref().is_some_and(over);
-                if still && let Renewed::NeedsPerson(_) = self.replaced(flight, None).await? {
+                if still
+                    && let Renewed::NeedsPerson(_) | Renewed::Rejected(_) =
+                        self.replaced(flight, None).await?
+                {
                     // The server will say what it thinks of a request without it.
                     self.state().held = None;
                 }

@@ -23,8 +23,10 @@ use url::Url;
 pub(super) enum Trouble {
     /// It may work the next time; nothing that is stored is given up for it.
     Passing(String),
-    /// Somebody has to log in.
+    /// There is nothing to refresh: somebody has to log in, if the server insists.
     NeedsPerson(String),
+    /// The authorization server does not take the login any more: somebody has to log in.
+    Rejected(String),
     /// Somebody has to change the config.
     BadConfig(Observed),
 }
@@ -32,7 +34,7 @@ pub(super) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Passing(why) | Self::NeedsPerson(why) => out.write_str(why),
+            Self::Passing(why) | Self::NeedsPerson(why) | Self::Rejected(why) => out.write_str(why),
             Self::BadConfig(observed) => out.write_str(&worded(observed)),
         }
     }
@@ -42,7 +44,7 @@ impl From<AuthError> for Trouble {
     fn from(error: AuthError) -> Self {
         match error {
             AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_) => {
-                Self::NeedsPerson("the login has ended".to_owned())
+                Self::Rejected("the login has ended".to_owned())
             }
             other => Self::Passing(other.to_string()),
         }
@@ -146,10 +148,10 @@ impl<'a> Provider<'a> {
         match self.http.post_form(token_endpoint, &form, login.proof()).await {
             Ok(Posted::Granted(tokens)) => login.with_tokens(&tokens, &old.scopes),
             Ok(Posted::Refused(code)) => Err(match Complaint::of(&code) {
-                Complaint::Login => Trouble::NeedsPerson("the login has ended".to_owned()),
+                Complaint::Login => Trouble::Rejected("the login has ended".to_owned()),
                 // A client that registered itself can do so again, with a person.
                 Complaint::Client if self.asked_of.oauth.client_id.is_none() => {
-                    Trouble::NeedsPerson("the authorization server does not know us any more".to_owned())
+                    Trouble::Rejected("the authorization server does not know us any more".to_owned())
                 }
                 Complaint::Client => bad_client(&old.client_id, &code),
                 Complaint::Request | Complaint::Other => {

@@ -53,7 +53,7 @@ impl Credential {
         let outcome = match stored {
             _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge, now).await,
             None => Err(unread),
-            Some(_) if is_dead => Err(Trouble::NeedsPerson("the login has ended".to_owned())),
+            Some(_) if is_dead => Err(Trouble::Rejected("the login has ended".to_owned())),
             Some(record) => provider.refresh(&record).await,
         };
         match outcome {
@@ -63,9 +63,10 @@ impl Credential {
                 self.hold(&record)?;
                 Ok(Renewed::Replaced)
             }
-            Err(Trouble::NeedsPerson(why)) => {
+            Err(Trouble::NeedsPerson(why)) => Ok(Renewed::NeedsPerson(Some(why))),
+            Err(Trouble::Rejected(why)) => {
                 self.state().dead = stamp;
-                Ok(Renewed::NeedsPerson(Some(why)))
+                Ok(Renewed::Rejected(why))
             }
             Err(Trouble::BadConfig(observed)) => Err(observed),
             Err(Trouble::Passing(why)) => Err(unavailable(&why)),

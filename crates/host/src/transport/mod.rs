@@ -72,6 +72,8 @@ pub enum Renewed {
     Replaced,
     /// There is none to put in its place before a person has done something; why, if that is known.
     NeedsPerson(Option<String>),
+    /// The authorization server rejected it for good, for this reason: a person has to log in.
+    Rejected(String),
 }
 
 /// A way to reach a server.

@@ -290,7 +290,8 @@ impl Upstream {
             Outcome::Result(result) => result,
             Outcome::Error(error) => {
                 let said = RpcError { code: error.code, message: error.message.into_owned() };
-                let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
+                let observed = Observed::Rpc { error: said, had_session: live.has_session() };
+                let trouble: Box<Trouble> = Evidence::sent(During::Call, observed).into();
                 return absent_or(self.secrets.classify(&trouble.evidence), &trouble).map(|()| None);
             }
         };
@@ -392,7 +393,7 @@ fn own_name(live: &Live, method: &str, params: Option<&RawValue>) -> Option<Stri
 /// A server that does not know a list has none.
 fn absent_or(failure: Failure, trouble: &Trouble) -> Result<(), Failure> {
     let code = match &trouble.evidence.observed {
-        Observed::Rpc(rpc) => Some(rpc.code),
+        Observed::Rpc { error, .. } => Some(error.code),
         Observed::Http(answer) => answer.rpc.as_ref().map(|rpc| rpc.code),
         _ => None,
     };
@@ -460,7 +461,8 @@ mod tests {
 
     fn declined(code: i64) -> (Failure, Box<Trouble>) {
         let said = RpcError { code, message: "the database is starting".to_owned() };
-        let trouble: Box<Trouble> = Evidence::sent(During::Call, Observed::Rpc(said)).into();
+        let observed = Observed::Rpc { error: said, had_session: true };
+        let trouble: Box<Trouble> = Evidence::sent(During::Call, observed).into();
         (classify(&trouble.evidence), trouble)
     }
 

@@ -150,6 +150,9 @@ impl Upstream {
             Ok(Renewed::Replaced) => Ok(()),
             Ok(Renewed::NeedsPerson(None)) => Err(Failure::CredentialRefused(said.to_owned())),
             Ok(Renewed::NeedsPerson(Some(why))) => Err(Failure::CredentialRefused(format!("{why}: {said}"))),
+            Ok(Renewed::Rejected(why)) => {
+                Err(Failure::Blocked(BlockCause::NeedsLogin(format!("{why}: {said}"))))
+            }
             Err(evidence) => Err(self.secrets.classify(&evidence)),
         }
     }
@@ -416,7 +419,7 @@ fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'
         | Observed::Exited { .. }
         | Observed::Silence(_)
         | Observed::Http(_)
-        | Observed::Rpc(_)
+        | Observed::Rpc { .. }
         | Observed::Garbled(_)
         | Observed::TooLarge(_) => refusal.unwrap_or(evidence),
     }

@@ -8,13 +8,16 @@ use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
 use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
+use gripfast_core::failure::classify::doubts_session;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
     CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
 };
 use gripfast_core::ids::Epoch;
 use gripfast_core::isolation::Caller;
-use gripfast_core::supervise::upstream::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
+use gripfast_core::supervise::upstream::{
+    Admission, CallEnd, Input, Place, Reason, Refusal, Ticket, WaitFor,
+};
 use gripfast_core::text;
 use gripfast_core::time::Mono;
 use gripfast_wire::envelope::Message;
@@ -87,6 +90,9 @@ impl Upstream {
                 Err(trouble) => trouble,
             };
             let failure = self.secrets.classify(&trouble.evidence);
+            if doubts_session(&trouble.evidence) {
+                self.tell(Input::SessionDoubted { epoch: live.epoch });
+            }
             ticket.end(match (&failure, trouble.evidence.sent) {
                 // It could not even be written down: the server had no part in it.
                 (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,
@@ -269,7 +275,7 @@ impl Upstream {
                     under_way.answered();
                     return answer;
                 }
-                () = watch.news() => {}
+                () = watch.news() => self.tell(Input::Heard { epoch: live.epoch }),
                 () = tokio::time::sleep_until(self.clock.instant(due)), if !watch.is_asking() => {}
             }
             now = self.clock.mono();
@@ -287,10 +293,8 @@ impl Upstream {
         watch: &Arc<CallWatch>,
     ) -> Result<Outgoing, Box<Trouble>> {
         let unusable = |error: &dyn std::fmt::Display| -> Box<Trouble> {
-            let observed = Observed::Rpc(RpcError {
-                code: gripfast_wire::codes::INVALID_PARAMS,
-                message: error.to_string(),
-            });
+            let said = RpcError { code: gripfast_wire::codes::INVALID_PARAMS, message: error.to_string() };
+            let observed = Observed::Rpc { error: said, had_session: false };
             let id = RequestId::from(0);
             let answer = envelope::error_response(
                 Some(id.as_id()),
@@ -464,7 +468,7 @@ pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
         outcome @ Outcome::Error(_) if !live.has_session() => return Ok(Answer::of(&outcome, era)),
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
-    let evidence = Evidence::sent(During::Call, Observed::Rpc(said));
+    let evidence = Evidence::sent(During::Call, Observed::Rpc { error: said, had_session: true });
     Err(Box::new(Trouble { evidence, answer: Some(reply.message) }))
 }
 

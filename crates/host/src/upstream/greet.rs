@@ -101,7 +101,8 @@ impl Upstream {
             Outcome::Result(result) => result,
             Outcome::Error(error) => {
                 let said = RpcError { code: error.code, message: error.message.into_owned() };
-                let evidence = Evidence::sent(During::Handshake, Observed::Rpc(said));
+                let observed = Observed::Rpc { error: said, had_session: false };
+                let evidence = Evidence::sent(During::Handshake, observed);
                 return Err(if codes::is_modern(error.code) {
                     Miss::AnotherEra(evidence)
                 } else {
@@ -173,7 +174,7 @@ fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
         | Observed::NoToken(_)
         | Observed::Dial { .. }
         | Observed::TurnedAway(_)
-        | Observed::Rpc(_)
+        | Observed::Rpc { .. }
         | Observed::TooLarge(_) => ProbeAnswer::Silence(Over::Http),
     }
 }
@@ -185,7 +186,8 @@ fn read_probe(message: &[u8], http: Option<&HttpAnswer>) -> (ProbeAnswer, Eviden
         Ok(Message::Response(response)) => {
             let observed = match &response.outcome {
                 Outcome::Error(error) => {
-                    Observed::Rpc(RpcError { code: error.code, message: error.message.clone().into_owned() })
+                    let error = RpcError { code: error.code, message: error.message.clone().into_owned() };
+                    Observed::Rpc { error, had_session: false }
                 }
                 Outcome::Result(_) => garbled(),
             };
@@ -198,7 +200,7 @@ fn read_probe(message: &[u8], http: Option<&HttpAnswer>) -> (ProbeAnswer, Eviden
 
 /// Whether it declined with a word that only the modern era has.
 pub(super) fn says_modern(evidence: &Evidence) -> bool {
-    matches!(&evidence.observed, Observed::Rpc(said) if codes::is_modern(said.code))
+    matches!(&evidence.observed, Observed::Rpc { error, .. } if codes::is_modern(error.code))
 }
 
 /// A refused `initialize` over HTTP may mean that this is the old transport's address, or that the server
@@ -219,7 +221,7 @@ fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
         | Observed::TurnedAway(_)
         | Observed::Exited { .. }
         | Observed::Silence(_)
-        | Observed::Rpc(_)
+        | Observed::Rpc { .. }
         | Observed::TooLarge(_) => false,
     };
     if another { Miss::AnotherEra(evidence) } else { Miss::Away(evidence) }

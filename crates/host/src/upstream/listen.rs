@@ -35,7 +35,9 @@ impl Upstream {
                 | Failure::BeyondScope(_)
                 | Failure::Nonsense(_)
                 | Failure::Busy { .. } => {}
-                failure @ (Failure::Unreachable(_) | Failure::SessionExpired(_)) => {
+                // A server without such streams may say so with a 404: only a probe tells it from a lost session.
+                Failure::SessionExpired(_) => self.tell(Input::SessionDoubted { epoch }),
+                failure @ Failure::Unreachable(_) => {
                     self.tell(Input::ProbeEnded { epoch, answer: ProbeAnswer::Failed(failure) });
                 }
                 // Gateways cut idle streams, and some servers let nobody in there; that costs the link, or the

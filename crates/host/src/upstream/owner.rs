@@ -12,8 +12,8 @@ use gripfast_core::ids::{Epoch, SecondId};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{Action, Ask, Input, Manner, ProbeAnswer, Renewal, Role};
+use gripfast_wire::Outcome;
 use gripfast_wire::envelope::Message;
-use gripfast_wire::{Outcome, codes};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -428,33 +428,24 @@ impl Upstream {
             Probe::Discover => "server/discover",
             Probe::ListTools => "tools/list",
         };
-        let unknown = |code: i64| code == codes::METHOD_NOT_FOUND && probe != Probe::ListTools;
-        match self.own_request(live, method, None, During::Probe).await {
+        let evidence = match self.own_request(live, method, None, During::Probe).await {
             Ok(message) => match Message::parse(&message) {
                 Ok(Message::Response(response)) => match response.outcome {
-                    Outcome::Result(_) => ProbeAnswer::Alive,
-                    Outcome::Error(error) if unknown(error.code) => ProbeAnswer::Unsupported,
+                    Outcome::Result(_) => return ProbeAnswer::Alive,
                     Outcome::Error(error) => {
-                        let said = RpcError { code: error.code, message: error.message.into_owned() };
-                        let evidence = Evidence::sent(During::Probe, Observed::Rpc(said));
-                        ProbeAnswer::Failed(self.secrets.classify(&evidence))
+                        let error = RpcError { code: error.code, message: error.message.into_owned() };
+                        let observed = Observed::Rpc { error, had_session: live.has_session() };
+                        Evidence::sent(During::Probe, observed)
                     }
                 },
                 Ok(_) | Err(_) => {
-                    ProbeAnswer::Failed(Failure::Nonsense("its answer is not a response".to_owned()))
+                    let observed = Observed::Garbled("its answer is not a response".to_owned());
+                    Evidence::sent(During::Probe, observed)
                 }
             },
-            Err(trouble) => {
-                let code = match &trouble.evidence.observed {
-                    Observed::Http(answer) => answer.rpc.as_ref().map(|rpc| rpc.code),
-                    _ => None,
-                };
-                if code.is_some_and(unknown) {
-                    ProbeAnswer::Unsupported
-                } else {
-                    ProbeAnswer::Failed(self.secrets.classify(&trouble.evidence))
-                }
-            }
-        }
+            Err(trouble) => trouble.evidence,
+        };
+        let failure = self.secrets.classify(&evidence);
+        ProbeAnswer::of(probe, &evidence, failure)
     }
 }

@@ -243,3 +243,66 @@ async fn d02_what_the_stream_of_an_old_session_meets_is_not_charged_to_the_new_o
     }
     assert_eq!(script.calls_of("initialize").len(), 2);
 }
+
+/// C05: ordinary refusals that look a little like an expired session. The server has acted; the write must not run twice.
+#[tokio::test]
+async fn d01_a_refusal_that_only_mentions_a_session_is_not_sent_again_and_the_session_is_left_alone() {
+    let error = |code: i64, message: &str| json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": message } });
+    let refusals: [(u16, Value, bool); 6] = [
+        (503, json!("session terminated"), true),
+        (409, error(-32000, "expired session records were not deleted"), true),
+        (400, error(-32602, "Invalid session length"), true),
+        (400, error(-32001, "no such row"), false),
+        (404, error(-32602, "no such customer"), true),
+        (404, error(-32601, "Session not found"), true),
+    ];
+    for (status_code, body, has_session) in refusals {
+        let refused = body.clone();
+        let script = Script::new(move |heard| match (heard.rpc().as_str(), has_session) {
+            ("tools/call", _) => match &refused {
+                Value::String(text) => say_text(status_code, text),
+                json => say_json(status_code, json),
+            },
+            ("initialize", false) => {
+                let Act::Say(answer) = good_manners(heard) else { panic!("it answers") };
+                let answer = String::from_utf8(answer).unwrap();
+                Act::Say(answer.replace("mcp-session-id", "x-nothing").into_bytes())
+            }
+            _ => good_manners(heard),
+        })
+        .await;
+        let host = ready_host(spec(&script.url())).await;
+        let answer = call(&host, "act", json!({})).await;
+        let told = match &answer {
+            Ok(answer) => format!("{answer:?}"),
+            Err(error) => error.to_string(),
+        };
+        let own = body["error"]["message"].as_str().or(body.as_str()).unwrap();
+        assert!(told.contains(own), "the server's own error reaches the caller: {told}");
+        assert_eq!(script.calls_of("tools/call").len(), 1, "{status_code} {body}: it ran twice");
+        // Whatever the doubt leads to has been asked by now: the next call goes after it.
+        call(&host, "act", json!({})).await.ok();
+        assert_eq!(script.calls_of("initialize").len(), 1, "{status_code} {body}: the session is left alone");
+    }
+}
+
+/// D05
+#[tokio::test]
+async fn d05_a_server_that_refuses_ping_in_whatever_form_keeps_its_session() {
+    for status_code in [400, 404, 405, 500, 501] {
+        let script = Script::new(move |heard| match heard.rpc().as_str() {
+            "ping" => say_text(status_code, "no"),
+            _ => good_manners(heard),
+        })
+        .await;
+        let mut spec = spec(&script.url());
+        spec.supervision.keepalive.interval = Some(Duration::from_millis(50));
+        let host = ready_host(spec).await;
+        let lists = script.calls_of("tools/list").len();
+        eventually("it is asked for its tools instead", || script.calls_of("tools/list").len() > lists + 2)
+            .await;
+        assert_eq!(script.calls_of("ping").len(), 1, "{status_code}: remembered");
+        assert_eq!(script.calls_of("initialize").len(), 1, "{status_code}");
+        assert_eq!(status(&host).supervision.restarts, 0);
+    }
+}

@@ -41,12 +41,12 @@ async fn f01_an_unknown_tool_is_an_error_that_suggests_the_nearest_and_is_not_se
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_an_answer_that_is_not_mcp_has_a_code_of_its_own_and_counts_for_the_circuit() {
+async fn b11_an_answer_that_is_not_mcp_has_a_code_of_its_own_and_does_not_count_for_the_circuit() {
     let (host, server) = host_with(LinkKind::Remote).await;
     server.next_acts([Act::Nonsense]);
     let error = call(&host, "act", "").await.unwrap_err();
     assert_eq!((error.code.word(), error.outcome.word()), ("upstream_protocol", "unknown"));
-    assert_eq!(host.status_of("it").unwrap().supervision.consecutive_failures, 1);
+    assert_eq!(host.status_of("it").unwrap().supervision.consecutive_failures, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn c03_a_hung_call_ends_in_timeout_and_only_that_call() {
     assert_eq!((error.code.word(), error.outcome.word()), ("timeout", "unknown"));
     assert_eq!(begun.elapsed().as_secs(), 300);
     settle().await;
-    assert_eq!(server.received("ping"), 1, "the link was probed at once");
+    assert_eq!(server.received("ping"), 2, "after 180 s of silence, and at once after the timeout");
     assert_eq!(server.dials(), 1, "and kept, for the probe was answered");
 }
 
@@ -406,7 +406,8 @@ async fn c08_a_cancelled_call_never_triggers_a_reconnect() {
         let _ = tokio::time::timeout(Duration::from_millis(5), call(&host, "act", "")).await;
     }
     settle().await;
-    assert_eq!((server.dials(), server.received("ping")), (1, 0));
+    assert_eq!(server.dials(), 1);
+    assert!(server.received("ping") > 0, "nothing was heard since they were sent: the server is asked");
     until(&host, State::Ready).await;
 }
 

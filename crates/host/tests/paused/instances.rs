@@ -165,7 +165,7 @@ async fn an_instance_is_kept_like_any_other() {
     let status = host.status_of("it").unwrap();
     assert_eq!(status.supervision.restarts, 2, "the base instance and the client's own");
     // A sick one opens its own circuit and nobody else's.
-    server.next_acts(std::iter::repeat_n(Act::Nonsense, 3));
+    server.next_acts(std::iter::repeat_n(Act::Hang, 3));
     for _ in 0..3 {
         calls_as(&host, &client("a"), "sick").await.unwrap_err();
     }

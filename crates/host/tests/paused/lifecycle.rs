@@ -12,6 +12,7 @@ use gripfast_core::supervise::upstream::LinkKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
 async fn b05_a_listing_that_does_not_end_is_given_up_after_the_time_of_a_call() {
@@ -150,11 +151,19 @@ async fn b03_a_crash_loop_is_parked_probes_itself_slowly_and_wakes_on_a_call() {
     let probes = server.dials() - dials;
     assert!((8..=13).contains(&probes), "about one a minute: {probes}");
 
-    server.come_back();
-    let error = call(&host, "act", "first").await.unwrap_err();
-    assert_eq!(error.code.word(), "unreachable", "a parked server answers at once");
+    let begun = Instant::now();
+    let first = tokio::spawn({
+        let host = host.clone();
+        async move { call(&host, "act", "first").await }
+    });
     settle().await;
-    assert!(call(&host, "act", "second").await.is_ok(), "the first call woke it");
+    let error = call(&host, "act", "second").await.unwrap_err();
+    assert_eq!(error.code.word(), "unreachable", "a parked server answers at once");
+    assert_eq!(first.await.unwrap().unwrap_err().code.word(), "unreachable");
+    assert!(begun.elapsed() < Duration::from_secs(1), "its attempt has ended: {:?}", begun.elapsed());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    server.come_back();
+    assert!(call(&host, "act", "third").await.is_ok(), "the call that wakes it is held until it is up");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A server that was started anew, with other keys.
 #[derive(Default)]
@@ -131,7 +132,7 @@ async fn d03_this_holds_for_every_method_alike() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d05_an_idle_link_is_asked_after_the_interval_with_the_session_and_not_during_a_call() {
+async fn d05_a_silent_link_is_asked_after_the_interval_with_the_session_also_during_a_call() {
     let (host, server) = host_with(LinkKind::Remote).await;
     tokio::time::sleep(Duration::from_secs(179)).await;
     assert_eq!(server.received("ping"), 0);
@@ -139,7 +140,20 @@ async fn d05_an_idle_link_is_asked_after_the_interval_with_the_session_and_not_d
     assert_eq!(server.received("ping"), 1);
     server.next_acts([Act::Slowly(Duration::from_secs(290))]);
     call(&host, "act", "").await.unwrap();
-    assert_eq!(server.received("ping"), 1);
+    assert_eq!(server.received("ping"), 2, "once in 290 s of silence");
+}
+
+/// D05: a server that does one thing at a time answers no probe while it works.
+#[tokio::test(start_paused = true)]
+async fn d05_a_tool_that_blocks_its_server_for_250_s_succeeds_with_a_keepalive_of_5_s() {
+    let mut spec = spec();
+    spec.supervision.keepalive.interval = Some(Duration::from_secs(5));
+    spec.supervision.keepalive.timeout = Duration::from_secs(5);
+    let (host, server) = host_with_spec(LinkKind::Process, spec).await;
+    server.stop_answering_probes();
+    server.next_acts([Act::Slowly(Duration::from_secs(250))]);
+    call(&host, "act", "").await.unwrap();
+    assert_eq!(server.dials(), 1, "{:?} {:?}", server.dial_times(), Instant::now());
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ pub struct Ticket {
     call: u64,
     epoch: Epoch,
     link: u64,
+    at: Mono,
 }
 
 impl Ticket {
@@ -43,6 +44,8 @@ impl Ticket {
 pub struct Place {
     /// What it waits for.
     pub wait_for: WaitFor,
+    /// Whether it has woken a parked upstream, and is held until that was tried.
+    woke: bool,
 }
 
 /// What a waiting caller waits for.
@@ -101,8 +104,12 @@ pub enum CallEnd {
 }
 
 enum Verdict {
-    Go { trial: bool },
+    Go {
+        trial: bool,
+    },
     Wait(WaitFor),
+    /// It is parked, and this caller may wake it.
+    Wake,
     Refuse(Refusal),
 }
 
@@ -114,13 +121,21 @@ impl Upstream {
         let slots_free = self.has_free_slot() && self.waiting == 0;
         let admission = match self.verdict(now.mono, slots_free) {
             Verdict::Go { trial } => Admission::Go(self.issue(now.mono, trial)),
-            Verdict::Wait(_) if self.waiting >= self.spec.max_waiting => Admission::Refuse(Refusal {
-                reason: Reason::Overloaded,
-                retry_after: Some(Duration::from_secs(1)),
-            }),
+            Verdict::Wait(_) | Verdict::Wake if self.waiting >= self.spec.max_waiting => {
+                Admission::Refuse(Refusal {
+                    reason: Reason::Overloaded,
+                    retry_after: Some(Duration::from_secs(1)),
+                })
+            }
             Verdict::Wait(wait_for) => {
                 self.waiting += 1;
-                Admission::Wait(self.place(wait_for))
+                Admission::Wait(self.place(wait_for, false))
+            }
+            Verdict::Wake => {
+                self.woken_by_call = Some(now.mono);
+                self.try_parked(now.mono);
+                self.waiting += 1;
+                Admission::Wait(self.place(WaitFor::Link, true))
             }
             Verdict::Refuse(refusal) => Admission::Refuse(refusal),
         };
@@ -131,13 +146,22 @@ impl Upstream {
     /// A waiting caller asks again.
     pub fn readmit(&mut self, now: Now, place: Place) -> Admission {
         self.look(now);
+        let woke = place.woke;
         self.give_up_place(place);
+        if woke && matches!(self.link, Link::Connecting { parked: true, .. }) {
+            return Admission::Wait(self.place(WaitFor::Link, true));
+        }
         let admission = match self.verdict(now.mono, self.has_free_slot()) {
             Verdict::Go { trial } => {
                 self.waiting -= 1;
                 Admission::Go(self.issue(now.mono, trial))
             }
-            Verdict::Wait(wait_for) => Admission::Wait(self.place(wait_for)),
+            Verdict::Wait(wait_for) => Admission::Wait(self.place(wait_for, false)),
+            // A caller is held once: whoever has waited already is told.
+            Verdict::Wake => {
+                self.waiting -= 1;
+                Admission::Refuse(self.parked_refusal(now.mono))
+            }
             Verdict::Refuse(refusal) => {
                 self.waiting -= 1;
                 Admission::Refuse(refusal)
@@ -154,13 +178,15 @@ impl Upstream {
         self.used_at = now.mono;
     }
 
-    fn place(&mut self, wait_for: WaitFor) -> Place {
+    fn place(&mut self, wait_for: WaitFor, woke: bool) -> Place {
         self.queued += u32::from(wait_for == WaitFor::Slot);
-        Place { wait_for }
+        self.wakers += u32::from(woke);
+        Place { wait_for, woke }
     }
 
-    fn give_up_place(&mut self, Place { wait_for }: Place) {
+    fn give_up_place(&mut self, Place { wait_for, woke }: Place) {
         self.queued -= u32::from(wait_for == WaitFor::Slot);
+        self.wakers -= u32::from(woke);
     }
 
     /// How many of those who wait are to ask again because they wait for something else now: without a link that can be
@@ -190,7 +216,8 @@ impl Upstream {
             Link::Ready(_) => 0,
             Link::Dormant | Link::Parked { .. } | Link::Blocked { .. } => u32::MAX,
             Link::Draining { .. } | Link::Stopped => u32::MAX,
-            Link::Connecting { blocked, parked, .. } if blocked.is_some() || *parked => u32::MAX,
+            Link::Connecting { blocked: Some(_), .. } => u32::MAX,
+            Link::Connecting { parked: true, .. } => self.waiting.saturating_sub(self.wakers),
             Link::Connecting { .. } | Link::Renewing { .. } | Link::Waiting { .. } => 0,
         };
         self.waiting.min(answers)
@@ -200,16 +227,23 @@ impl Upstream {
     pub fn end(&mut self, now: Now, ticket: Ticket, end: CallEnd) {
         self.look(now);
         let mono = now.mono;
-        let Ticket { call, epoch, link } = ticket;
+        let Ticket { call, epoch, link, at } = ticket;
         self.in_flight -= 1;
         self.leave_link(link);
         self.used_at = mono;
         match end {
-            // A caller's change of mind teaches nothing about the server.
-            CallEnd::Abandoned => self.circuit.abandoned(mono, call),
+            // A caller's change of mind teaches nothing about the server. If nothing at all was heard since the call was
+            // sent, the server may hang: it is asked, and nothing else is done.
+            CallEnd::Abandoned => {
+                self.circuit.abandoned(mono, call);
+                if self.ready_at(epoch).is_some_and(|ready| ready.keepalive.heard_at() <= at && at < mono) {
+                    self.probe(mono);
+                }
+            }
             CallEnd::Answered => self.learn_success(mono, epoch),
             CallEnd::Failed(failure) => self.learn_failure(mono, call, epoch, failure),
         }
+        self.call_left(mono, call, link);
         if self.in_flight == 0 && matches!(self.link, Link::Draining { .. }) {
             self.finish_drain();
         }
@@ -287,10 +321,7 @@ impl Upstream {
                 reason: Reason::Blocked(cause.clone()),
                 retry_after: Some(now.until(*give_up_at)),
             }),
-            Link::Connecting { parked: true, give_up_at, .. } => Verdict::Refuse(Refusal {
-                reason: Reason::Parked { cause: self.cause.clone() },
-                retry_after: Some(now.until(*give_up_at)),
-            }),
+            Link::Connecting { parked: true, .. } => Verdict::Refuse(self.parked_refusal(now)),
             Link::Connecting { blocked: None, parked: false, .. }
             | Link::Renewing { .. }
             | Link::Waiting { .. } => self.without_link(now),
@@ -307,17 +338,8 @@ impl Upstream {
                 Passage::TrialDue => Verdict::Go { trial: true },
                 Passage::Refused { retry_at } => Verdict::Refuse(self.circuit_refusal(now, retry_at)),
             },
-            Link::Parked { probe_at } => {
-                let retry_after = Some(now.until(*probe_at));
-                let reason = Reason::Parked { cause: self.cause.clone() };
-                let rested = self.woken_by_call.is_none_or(|at| now - at >= Self::WAKE_EVERY);
-                if !rested {
-                    return Verdict::Refuse(Refusal { reason, retry_after });
-                }
-                self.woken_by_call = Some(now);
-                self.restart(now);
-                Verdict::Refuse(Refusal { reason, retry_after: Some(Duration::from_secs(1)) })
-            }
+            Link::Parked { .. } if self.may_wake(now) => Verdict::Wake,
+            Link::Parked { .. } => Verdict::Refuse(self.parked_refusal(now)),
             Link::Blocked { cause, recheck_at } => Verdict::Refuse(Refusal {
                 reason: Reason::Blocked(cause.clone()),
                 retry_after: Some(now.until(*recheck_at)),
@@ -328,10 +350,36 @@ impl Upstream {
         }
     }
 
-    /// No link, but one is on its way: hold the caller, unless the circuit has something against it.
+    /// Whether a call may have the next attempt made now.
+    fn may_wake(&self, now: Mono) -> bool {
+        self.woken_by_call.is_none_or(|at| now - at >= Self::WAKE_EVERY)
+    }
+
+    fn parked_refusal(&self, now: Mono) -> Refusal {
+        let retry_after = match &self.link {
+            Link::Parked { probe_at: at } | Link::Connecting { give_up_at: at, .. } => Some(now.until(*at)),
+            Link::Dormant
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => None,
+        };
+        Refusal { reason: Reason::Parked { cause: self.cause.clone() }, retry_after }
+    }
+
+    /// No link, but one is on its way: hold the caller, unless the circuit has something against it. A held caller pulls
+    /// the next attempt forward.
     fn without_link(&mut self, now: Mono) -> Verdict {
         match self.circuit.passage(now) {
-            Passage::Free => Verdict::Wait(WaitFor::Link),
+            Passage::Free => {
+                if matches!(self.link, Link::Waiting { .. }) && self.may_wake(now) {
+                    self.woken_by_call = Some(now);
+                    self.restart(now);
+                }
+                Verdict::Wait(WaitFor::Link)
+            }
             Passage::Refused { retry_at } => Verdict::Refuse(self.circuit_refusal(now, retry_at)),
             // A trial would write into a dead pipe: have the link made first.
             Passage::TrialDue => {
@@ -362,7 +410,7 @@ impl Upstream {
             self.circuit.begin_trial(now, call);
         }
         let epoch = self.ready_epoch().expect("a call is admitted to a usable link only");
-        Ticket { call, epoch, link: self.join_link() }
+        Ticket { call, epoch, link: self.join_link(), at: now }
     }
 
     /// Calls that were left behind on a link that is gone take nothing from the present one.
@@ -378,9 +426,10 @@ fn counts(failure: &Failure) -> bool {
         | Failure::Lost(_)
         | Failure::TimedOut(_)
         | Failure::ServerFault(_)
-        | Failure::Nonsense(_)
         | Failure::Blocked(_) => true,
-        Failure::SessionExpired(_)
+        // An answer that arrived, too large or unreadable, came over a transport that works.
+        Failure::Nonsense(_)
+        | Failure::SessionExpired(_)
         | Failure::CredentialRefused(_)
         | Failure::Busy { .. }
         | Failure::Outdated(_)

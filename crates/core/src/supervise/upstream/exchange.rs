@@ -1,7 +1,7 @@
 //! The words between the machine and its shell: what the shell reports, and what it is to do.
 
 use super::Role;
-use crate::failure::Failure;
+use crate::failure::{Evidence, Failure, Observed};
 use crate::ids::{Epoch, SecondId};
 use crate::supervise::keepalive::Probe;
 use crate::supervise::link::Renewal;
@@ -97,6 +97,11 @@ pub enum Input {
         /// In bytes.
         resident: u64,
     },
+    /// An error of the server leaves a doubt whether it still knows the session.
+    SessionDoubted {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
     /// Somebody asks for something.
     Asked(Ask),
 }
@@ -110,6 +115,37 @@ pub enum ProbeAnswer {
     Unsupported,
     /// It did not answer as it should.
     Failed(Failure),
+}
+
+impl ProbeAnswer {
+    /// The meaning of a probe that was not answered with a result. Any answer of the server proves that it lives. One that
+    /// refuses the probe, in whatever form, is asked the other question before anything is concluded: a server that
+    /// answers `ping` with 404 has not forgotten its session.
+    pub fn of(probe: Probe, evidence: &Evidence, failure: Failure) -> Self {
+        let refused = match &evidence.observed {
+            // A proxy speaks for a server that is not there.
+            Observed::Http(answer) => !matches!(answer.status, 401 | 502..=504),
+            Observed::Rpc { .. } => true,
+            Observed::NoExecutable(_)
+            | Observed::SpawnFailed(_)
+            | Observed::UnsetVariable(_)
+            | Observed::BadConfig(_)
+            | Observed::Dial { .. }
+            | Observed::NoToken(_)
+            | Observed::Closed(_)
+            | Observed::TurnedAway(_)
+            | Observed::Exited { .. }
+            | Observed::Silence(_)
+            | Observed::Garbled(_)
+            | Observed::TooLarge(_) => false,
+        };
+        match (refused, probe, &failure) {
+            (true, Probe::Ping | Probe::Discover, _) => Self::Unsupported,
+            (true, Probe::ListTools, Failure::SessionExpired(_)) => Self::Failed(failure),
+            (true, Probe::ListTools, _) => Self::Alive,
+            (false, _, _) => Self::Failed(failure),
+        }
+    }
 }
 
 /// What people, and other parts of the program, may ask for.

@@ -37,7 +37,7 @@ pub use revise::Revision;
 pub use second::Role;
 
 use super::circuit::Circuit;
-use super::keepalive::{Keepalive, Probe};
+use super::keepalive::{CallsBefore, Keepalive, Probe};
 use super::link::{CatalogState, Link, Ready};
 use super::restarts::RestartBudget;
 use super::spec::{KeepaliveSpec, SupervisionSpec};
@@ -92,6 +92,9 @@ pub struct Upstream {
     ever_up: bool,
     restarts: u64,
     woken_by_call: Option<Mono>,
+    /// Callers that have woken a parked upstream and are held until it has been tried.
+    wakers: u32,
+    session_doubted_at: Option<Mono>,
     rechecked_at: Option<Mono>,
     shown: State,
     shown_since: Mono,
@@ -107,7 +110,8 @@ impl Upstream {
     const STAGGER: Duration = Duration::from_secs(5);
     /// How long calls in flight may go on after a stop.
     const DRAIN_FOR: Duration = Duration::from_secs(10);
-    /// A call wakes a parked upstream, and a changed cause a blocked one, at most this often.
+    /// A call wakes a parked upstream or pulls an attempt forward, a changed cause wakes a blocked one, and a doubt about
+    /// the session has it probed, at most this often.
     const WAKE_EVERY: Duration = Duration::from_secs(5);
     /// In a span of this length a server is listed twice at the most, however often it says that something changed:
     /// there are servers that say so whenever they are listed.
@@ -146,6 +150,8 @@ impl Upstream {
             ever_up: false,
             restarts: 0,
             woken_by_call: None,
+            wakers: 0,
+            session_doubted_at: None,
             rechecked_at: None,
             shown: State::Idle,
             shown_since: now.mono,
@@ -176,6 +182,7 @@ impl Upstream {
             Input::SpareUp { id } => self.on_spare_up(now, id),
             Input::SecondDown { id, failure } => self.on_second_down(now, id, &failure),
             Input::Measured { epoch, resident } => self.on_measured(now, epoch, resident),
+            Input::SessionDoubted { epoch } => self.on_session_doubted(now, epoch),
             Input::Asked(ask) => self.on_asked(now, ask),
         }
         self.show(now);
@@ -252,7 +259,7 @@ impl Upstream {
                     | CatalogState::Fresh => None,
                 };
                 let due = [
-                    ready.keepalive.wake_at(self.on_link),
+                    ready.keepalive.wake_at(),
                     ready.proven_at,
                     ready.suspect,
                     catalog_due,

@@ -28,6 +28,11 @@ impl Outage {
 impl Upstream {
     /// However little time callers have, a healthy server on a long line must be able to answer in it.
     const SHORTEST_DOUBT: Duration = Duration::from_secs(2);
+    /// For how long a refused credential of a server that has worked may be a mistake of something in between. A second
+    /// less than 15, so that the last attempt has ended by then.
+    const CREDENTIAL_GRACE: Duration = Duration::from_secs(14);
+    /// How often an executable that is missing is looked up. That takes no process.
+    const LOOKED_UP_EVERY: Duration = Duration::from_secs(2);
     /// A server may ask for patience, but not for more than this.
     const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -103,9 +108,25 @@ impl Upstream {
 
     /// There is no link, for this reason: decide when to try again.
     pub(super) fn away(&mut self, now: Mono, failure: Failure) {
+        let age = self.outage.as_ref().map_or(Duration::ZERO, |outage| now - outage.since);
+        let grace = self.grace_for(&failure);
+        if grace.is_none_or(|grace| age >= grace) {
+            match failure {
+                Failure::Blocked(cause) => return self.block(now, cause),
+                Failure::CredentialRefused(text) => return self.block(now, BlockCause::NeedsLogin(text)),
+                Failure::Unreachable(_)
+                | Failure::Lost(_)
+                | Failure::TimedOut(_)
+                | Failure::SessionExpired(_)
+                | Failure::ServerFault(_)
+                | Failure::Nonsense(_)
+                | Failure::Outdated(_)
+                | Failure::BeyondScope(_)
+                | Failure::Declined(_)
+                | Failure::Busy { .. } => {}
+            }
+        }
         let patience = match failure {
-            Failure::Blocked(cause) => return self.block(now, cause),
-            Failure::CredentialRefused(text) => return self.block(now, BlockCause::NeedsLogin(text)),
             Failure::Busy { retry_after, .. } => retry_after.unwrap_or_default().min(Self::LONGEST_PATIENCE),
             Failure::Unreachable(_)
             | Failure::Lost(_)
@@ -115,21 +136,59 @@ impl Upstream {
             | Failure::Nonsense(_)
             | Failure::Outdated(_)
             | Failure::BeyondScope(_)
+            | Failure::Blocked(_)
+            | Failure::CredentialRefused(_)
             | Failure::Declined(_) => Duration::ZERO,
         };
         self.cause = Some(failure.to_string());
+        let was_looked_up = matches!(failure, Failure::Blocked(BlockCause::MissingExecutable(_)));
+        if was_looked_up && self.outage.is_some() {
+            // Nothing was spawned.
+            self.restarts -= 1;
+            self.budget.take_back();
+        }
         let spec = &self.spec.restart;
         let outage = self.outage.get_or_insert_with(|| Outage::new(now, spec));
-        let age = now - outage.since;
         let budget_spent = self.kind == LinkKind::Process && self.budget.is_spent(now);
         if outage.parked || age >= spec.window || budget_spent {
             return self.park(now);
         }
-        let pause = outage.backoff.next(age, &mut self.jitter).max(patience);
+        let mut pause = outage.backoff.next(age, &mut self.jitter).max(patience);
+        if was_looked_up {
+            pause = pause.min(Self::LOOKED_UP_EVERY);
+        }
+        if let Some(grace) = grace {
+            // The last attempt is made when the grace ends, so that the verdict is known then.
+            pause = pause.min(grace - age);
+        }
         if pause.is_zero() {
             self.restart(now);
         } else {
             self.link = Link::Waiting { until: now + pause };
+        }
+    }
+
+    /// For how long a server that has worked may fail like this before a person is asked to look at it. An ingress answers
+    /// 404, 401 or with a page while the server behind it restarts, and an upgrade removes an executable for a moment.
+    fn grace_for(&self, failure: &Failure) -> Option<Duration> {
+        match failure {
+            Failure::Blocked(BlockCause::NotMcp(_) | BlockCause::MissingExecutable(_)) => {
+                self.ever_up.then_some(self.spec.restart.window)
+            }
+            Failure::CredentialRefused(_) => self.ever_up.then_some(Self::CREDENTIAL_GRACE),
+            Failure::Blocked(
+                BlockCause::UnsetVariable(_) | BlockCause::BadConfig(_) | BlockCause::NeedsLogin(_),
+            )
+            | Failure::Unreachable(_)
+            | Failure::Lost(_)
+            | Failure::TimedOut(_)
+            | Failure::SessionExpired(_)
+            | Failure::BeyondScope(_)
+            | Failure::Busy { .. }
+            | Failure::ServerFault(_)
+            | Failure::Nonsense(_)
+            | Failure::Outdated(_)
+            | Failure::Declined(_) => None,
         }
     }
 

@@ -60,7 +60,7 @@ impl Upstream {
     /// Session or credential was refused on the present link: replace it once for everybody.
     fn renew(&mut self, now: Mono, renewal: Renewal) {
         let Link::Ready(ready) = &self.link else { return };
-        let (of, probe) = (ready.epoch, ready.keepalive.probe());
+        let (of, probe) = (ready.epoch, ready.keepalive.first());
         self.epoch = self.epoch.next();
         let give_up_at = now + self.spec.timeouts.connect;
         self.link = Link::Renewing { epoch: self.epoch, of, renewal, probe, give_up_at };
@@ -83,7 +83,7 @@ impl Upstream {
                     ready.credential_on_trial = renewal == Renewal::Credential;
                 }
             }
-            Some(Failure::CredentialRefused(text)) => self.need_login(now, text),
+            // It may have worked a moment ago, and what is in between may be to blame: it is tried again for a while.
             Some(failure) => self.lose_link(now, failure),
         }
     }

@@ -83,6 +83,7 @@ impl Upstream {
             Link::Connecting { parked: true, .. } | Link::Parked { .. } => State::Parked,
             Link::Connecting { .. } if self.ever_up => State::Reconnecting,
             Link::Connecting { .. } => State::Starting,
+            Link::Ready(ready) if ready.keepalive.is_late() => State::Degraded,
             Link::Ready(ready) => match (self.circuit.view(now), ready.catalog) {
                 (CircuitView::Closed, CatalogState::FirstListing { .. }) => ready.until_listed,
                 (

@@ -1,6 +1,6 @@
 //! A link that works: looked after while time passes, asked when it has been silent, left when nobody uses it.
 
-use super::{Action, Manner, ProbeAnswer, Upstream};
+use super::{Action, CallsBefore, Manner, ProbeAnswer, Upstream};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
@@ -33,12 +33,12 @@ impl Upstream {
         }
         self.tend_age(now);
         let Link::Ready(ready) = &mut self.link else { return };
-        if let Some(waited) = ready.keepalive.overdue(now) {
-            let silent = Failure::TimedOut(waited);
-            self.events.push_back(Event::ProbeFailed { cause: silent.to_string() });
-            self.lose_link(now, silent);
-            return;
+        if !ready.keepalive.is_late()
+            && let Some(waited) = ready.keepalive.overdue(now)
+        {
+            self.probe_unanswered(now, waited);
         }
+        let Link::Ready(ready) = &mut self.link else { return };
         if ready.proven_at.is_some_and(|at| at <= now) {
             ready.proven_at = None;
             self.budget.forgive();
@@ -66,7 +66,7 @@ impl Upstream {
             // Asked, or being asked: the answer's own deadline takes over.
             ready.suspect = Some(now + self.spec.keepalive.timeout);
         }
-        if suspicion_due || ready.keepalive.is_due(now, self.on_link) {
+        if suspicion_due || ready.keepalive.is_due(now) {
             self.probe(now);
         }
     }
@@ -75,9 +75,49 @@ impl Upstream {
         self.probe_within(now, self.spec.keepalive.timeout);
     }
 
+    /// The session may be gone: asks, without holding anybody up, and not too often.
+    pub(super) fn on_session_doubted(&mut self, now: Mono, epoch: Epoch) {
+        let rested = self.session_doubted_at.is_none_or(|at| now - at >= Self::WAKE_EVERY);
+        if rested && self.ready_at(epoch).is_some() {
+            self.session_doubted_at = Some(now);
+            self.probe(now);
+        }
+    }
+
+    /// A probe was not answered in time. The link is given up, unless calls are under way that were sent before it.
+    fn probe_unanswered(&mut self, now: Mono, waited: Duration) {
+        let Link::Ready(ready) = &mut self.link else { return };
+        let silent = Failure::TimedOut(waited);
+        self.events.push_back(Event::ProbeFailed { cause: silent.to_string() });
+        let calls = ready.keepalive.calls_before();
+        if calls == 0 {
+            return self.lose_link(now, silent);
+        }
+        ready.keepalive.wait_for_calls();
+        ready.suspect = Some(now + self.spec.keepalive.timeout);
+        self.cause = Some(format!("a probe got {silent}; {calls} earlier calls are still under way"));
+    }
+
+    /// A call on the present link has ended. If it was the last one that kept a link whose probe was not answered, the
+    /// link is given up; or asked once more, if the call was answered.
+    pub(super) fn call_left(&mut self, now: Mono, call: u64, link_number: u64) {
+        if link_number != self.link_number {
+            return;
+        }
+        let Link::Ready(ready) = &mut self.link else { return };
+        let Some(waited) = ready.keepalive.call_ended(now, call) else { return };
+        if ready.keepalive.heard_at() == now {
+            self.cause = None;
+            self.settle_doubt(now);
+        } else {
+            self.lose_link(now, Failure::TimedOut(waited));
+        }
+    }
+
     pub(super) fn probe_within(&mut self, now: Mono, limit: Duration) {
+        let calls = CallsBefore { open: self.on_link, next: self.next_call };
         if let Link::Ready(ready) = &mut self.link
-            && let Some(probe) = ready.keepalive.ask_within(now, limit)
+            && let Some(probe) = ready.keepalive.ask_within(now, limit, calls)
         {
             self.actions.push_back(Action::Probe { epoch: ready.epoch, probe });
         }
@@ -97,14 +137,21 @@ impl Upstream {
             | ProbeAnswer::Failed(
                 Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_) | Failure::Busy { .. },
             ) => {
+                let was_late = ready.keepalive.is_late();
                 ready.keepalive.answered(now);
                 ready.answered = true;
                 ready.trust(next_call);
+                if was_late {
+                    self.cause = None;
+                }
             }
             ProbeAnswer::Unsupported => match ready.keepalive.unsupported(now) {
                 Some(probe) => self.actions.push_back(Action::Probe { epoch, probe }),
                 None => ready.trust(next_call),
             },
+            // Whoever asked for us has given up before the machine did, or after it: the calls before it count.
+            ProbeAnswer::Failed(Failure::TimedOut(_)) if ready.keepalive.is_late() => {}
+            ProbeAnswer::Failed(Failure::TimedOut(waited)) => self.probe_unanswered(now, waited),
             ProbeAnswer::Failed(failure) => {
                 self.events.push_back(Event::ProbeFailed { cause: failure.to_string() });
                 match failure {
