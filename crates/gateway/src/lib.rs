@@ -7,6 +7,7 @@ pub mod auth;
 mod connections;
 mod dashboard;
 pub mod downstream;
+mod file_stamp;
 mod front;
 pub mod metrics;
 pub mod reload;

@@ -29,7 +29,7 @@ fn unauthorized(token: &Token, what: &str) -> Refusal {
     let hint = match token.place() {
         Place::Kept(path) => format!("the token is in `{}`", path.display()),
         Place::Unusable { path, why } => format!(
-            "this gateway could not use `{}` ({why}); mend or remove the file, and start the gateway anew",
+            "this gateway cannot use `{}` ({why}); `gripfast token rotate` makes a new one",
             path.display()
         ),
         Place::Nowhere => {

@@ -24,7 +24,7 @@ mod words;
 pub use calls::CallsView;
 pub use openapi::document;
 pub use pins::PinsView;
-pub use token::TOKEN_FILE;
+pub use token::{TOKEN_FILE, rotate_token};
 
 use crate::downstream::{SessionFacts, body};
 use crate::reload::Reloader;
@@ -65,6 +65,10 @@ pub struct Admin {
     bodies: Shares,
     tls: Option<Arc<Tls>>,
 }
+
+/// Marks a request that is answered only because it shows the admin token.
+#[derive(Debug, Clone, Copy)]
+struct ByToken;
 
 impl Admin {
     /// The admin API in front of `host`, on the tokio runtime that this is called on.
@@ -148,13 +152,23 @@ impl Admin {
     }
 
     /// Lets those read who are on this machine, and others if they have the token.
-    pub(crate) async fn let_read(State(admin): State<Arc<Self>>, request: Request, next: Next) -> Response {
+    pub(crate) async fn let_read(
+        State(admin): State<Arc<Self>>,
+        mut request: Request,
+        next: Next,
+    ) -> Response {
         let is_here = Peer::of(&request).is_here();
         let is_open = is_here || matches!(request.uri().path(), "/healthz" | "/readyz");
         match guard::admit(request.headers(), &admin.token) {
             // Where the token is concerns nobody elsewhere.
             Err(refusal) if !is_open => refusal.without_hint().into_response(),
-            Ok(()) | Err(_) => next.run(request).await,
+            Err(_) => next.run(request).await,
+            Ok(()) => {
+                if !is_open {
+                    request.extensions_mut().insert(ByToken);
+                }
+                next.run(request).await
+            }
         }
     }
 

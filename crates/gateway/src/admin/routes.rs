@@ -6,7 +6,7 @@ use super::journal::Follower;
 use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
 use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, TlsView, millis};
-use super::{Admin, guard};
+use super::{Admin, ByToken, guard};
 use crate::downstream::body;
 use crate::shares::Peer;
 use axum::Router;
@@ -25,6 +25,9 @@ use std::time::Duration;
 
 /// Proxies close what is silent for a minute, and a follower that is gone is noticed when it is written to.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// Interval at which an event stream checks that the token which opened it is still valid.
+const LOOK_AT_TOKEN: Duration = Duration::from_millis(500);
 
 type Ask = fn(&Host, &str) -> Result<(), CallError>;
 
@@ -182,18 +185,43 @@ pub(super) async fn reload(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
     Ok(json(StatusCode::OK, &reloaded))
 }
 
-/// What happens, as it happens. A client that comes back with `Last-Event-ID` gets what it missed.
-pub(super) async fn events(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
-    let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+/// The event stream. A client that comes back with `Last-Event-ID` gets the events that it missed. A stream that the
+/// admin token opened ends when that token is replaced.
+pub(super) async fn events(State(admin): State<Arc<Admin>>, request: Request) -> Response {
+    let last_seen = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let follower = admin.journal.follow(last_seen);
-    let frames = futures_util::stream::unfold((follower, admin), async |(mut follower, admin)| {
-        let frame = next_frame(&mut follower, &admin, SIGN_OF_LIFE).await?;
-        Some((Ok::<Bytes, Infallible>(frame), (follower, admin)))
-    });
+    let shown = request.extensions().get::<ByToken>().map(|_| request.headers().clone());
+    let frames =
+        futures_util::stream::unfold((follower, admin, shown), async |(mut follower, admin, shown)| {
+            let next = next_frame(&mut follower, &admin, SIGN_OF_LIFE);
+            let frame = match &shown {
+                Some(headers) => while_admitted(headers, &admin, next).await?,
+                None => next.await?,
+            };
+            Some((Ok::<Bytes, Infallible>(frame), (follower, admin, shown)))
+        });
     let mut response = Response::new(Body::from_stream(frames));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// The result of `next`, or `None` as soon as these headers are not admitted any more.
+async fn while_admitted(
+    headers: &HeaderMap,
+    admin: &Admin,
+    next: impl Future<Output = Option<Bytes>>,
+) -> Option<Bytes> {
+    let refused = async {
+        while guard::admit(headers, &admin.token).is_ok() {
+            tokio::time::sleep(LOOK_AT_TOKEN).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = refused => None,
+        frame = next => frame,
+    }
 }
 
 async fn next_frame(follower: &mut Follower, admin: &Admin, patience: Duration) -> Option<Bytes> {
@@ -252,6 +280,7 @@ pub(super) fn unreadable(rejection: PathRejection) -> Refusal {
 mod tests {
     use super::*;
     use axum::response::IntoResponse;
+    use http_body_util::BodyExt;
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_is_turned_away_before_its_body_and_whoever_has_the_token_has_a_minute_for_it() {
@@ -269,6 +298,32 @@ mod tests {
         assert_eq!(ask("Bearer guessed").await, (StatusCode::UNAUTHORIZED, Duration::ZERO));
         let in_time = Duration::from_secs(60);
         assert_eq!(ask(&format!("Bearer {}", token.trim())).await, (StatusCode::REQUEST_TIMEOUT, in_time));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g05_an_event_stream_that_a_token_opened_ends_within_a_second_when_the_token_is_replaced() {
+        let state = tempfile::tempdir().unwrap();
+        let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
+        let token = std::fs::read_to_string(state.path().join(crate::admin::TOKEN_FILE)).unwrap();
+        let layer = axum::middleware::from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+        let routes = router(Arc::clone(&admin)).layer(layer);
+        let follow = async |from: [u8; 4]| {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = Uri::from_static("/api/v1/events");
+            request.extensions_mut().insert(Peer::at(from.into()));
+            let bearer = format!("Bearer {}", token.trim());
+            request.headers_mut().insert("authorization", bearer.parse().unwrap());
+            tower_service::Service::call(&mut routes.clone(), request).await.unwrap().into_body()
+        };
+        let has_ended = async |body: &mut Body| {
+            let reading = async { while body.frame().await.is_some() {} };
+            tokio::time::timeout(Duration::from_secs(1), reading).await.is_ok()
+        };
+        let (mut elsewhere, mut here) = (follow([192, 0, 2, 1]).await, follow([127, 0, 0, 1]).await);
+        assert!(!has_ended(&mut elsewhere).await && !has_ended(&mut here).await);
+        crate::admin::rotate_token(state.path()).unwrap();
+        assert!(has_ended(&mut elsewhere).await);
+        assert!(!has_ended(&mut here).await, "reading is open here");
     }
 
     #[tokio::test]

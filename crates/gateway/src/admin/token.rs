@@ -1,20 +1,30 @@
-//! The admin token: made once, kept in the state directory where only its owner can read it, shared by all
-//! processes that use the directory.
+//! The admin token: kept in the state directory where only its owner can read it, shared by all processes that use the
+//! directory. Each request is compared with what the file says at that moment, so a token that was replaced is refused
+//! from then on.
 
+use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The file in the state directory that holds the admin token.
 pub const TOKEN_FILE: &str = "admin.token";
 
 /// What whoever operates servers has to know.
 pub(super) struct Token {
+    known: Mutex<Known>,
+}
+
+/// The token as it was last read.
+struct Known {
     text: String,
     place: Place,
+    /// Of the file, when it was read.
+    stamp: Option<FileStamp>,
 }
 
 /// Where whoever wants the token finds it.
@@ -38,31 +48,73 @@ impl Token {
     /// The token of this directory, made there if there is none. A directory that cannot be used is said
     /// aloud and done without.
     pub(super) fn of(state_dir: Option<&Path>) -> io::Result<Self> {
-        if let Some(directory) = state_dir {
-            let path = directory.join(TOKEN_FILE);
-            match kept(directory, &path) {
-                Ok(text) => return Ok(Self { text, place: Place::Kept(path) }),
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "no admin token can be kept; servers cannot be operated in this run");
-                    let place = Place::Unusable { path, why: error.to_string() };
-                    return Ok(Self { text: random()?, place });
-                }
-            }
-        }
-        Ok(Self { text: random()?, place: Place::Nowhere })
+        let Some(directory) = state_dir else {
+            let known = Known { text: random()?, place: Place::Nowhere, stamp: None };
+            return Ok(Self { known: Mutex::new(known) });
+        };
+        let path = directory.join(TOKEN_FILE);
+        let (text, place) = match kept(directory, &path) {
+            Ok(text) => (text, Place::Kept(path.clone())),
+            Err(error) => unusable(&path, &error)?,
+        };
+        Ok(Self { known: Mutex::new(Known { text, place, stamp: FileStamp::of(&path) }) })
     }
 
-    /// Where it can be read. `None` if nobody can.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    /// The place where an operator finds it.
+    pub(super) fn place(&self) -> Place {
+        self.known().place.clone()
     }
 
     /// Whether this is the token. How long that takes tells nothing about it but its length.
     pub(super) fn matches(&self, offered: &str) -> bool {
-        let (ours, theirs) = (self.text.as_bytes(), offered.as_bytes());
+        let known = self.known();
+        let (ours, theirs) = (known.text.as_bytes(), offered.as_bytes());
         let differing = |bits: u8, (ours, theirs): (&u8, &u8)| std::hint::black_box(bits | (ours ^ theirs));
         ours.len() == theirs.len() && ours.iter().zip(theirs).fold(0, differing) == 0
     }
+
+    /// The token that is in the file now. If the file is gone the last token stays valid; if it cannot be used, no token
+    /// is.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = match &known.place {
+            Place::Kept(path) | Place::Unusable { path, .. } => path.clone(),
+            Place::Nowhere => return known,
+        };
+        let stamp = FileStamp::of(&path);
+        if stamp.is_none() || stamp == known.stamp {
+            return known;
+        }
+        let read = match read(&path) {
+            Ok(text) => Ok((text, Place::Kept(path))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return known,
+            Err(error) => unusable(&path, &error),
+        };
+        // Without randomness the file is looked at again with the next request.
+        if let Ok((text, place)) = read {
+            *known = Known { text, place, stamp };
+        }
+        known
+    }
+}
+
+/// A random token in the place of one that cannot be used, so that no request is admitted.
+fn unusable(path: &Path, error: &io::Error) -> io::Result<(String, Place)> {
+    tracing::warn!(path = %path.display(), %error, "the admin token cannot be used; servers cannot be operated");
+    Ok((random()?, Place::Unusable { path: path.to_owned(), why: error.to_string() }))
+}
+
+/// Puts a new admin token in the place of the one in this state directory, and returns the path of its file. Gateways
+/// that use the directory refuse the old one from then on.
+///
+/// # Errors
+/// The directory cannot be written to, or the system gave no randomness.
+pub fn rotate_token(state_dir: &Path) -> io::Result<PathBuf> {
+    make_private_dir(state_dir)?;
+    let path = state_dir.join(TOKEN_FILE);
+    let draft = draft(state_dir, &random()?)?;
+    fs::rename(&draft, &path).inspect_err(|_| drop(fs::remove_file(&draft)))?;
+    Ok(path)
 }
 
 fn kept(directory: &Path, path: &Path) -> io::Result<String> {
@@ -76,16 +128,23 @@ fn kept(directory: &Path, path: &Path) -> io::Result<String> {
 /// Makes the file whole or not at all: whoever else starts at this moment reads the same token.
 fn make(directory: &Path, path: &Path) -> io::Result<String> {
     let text = random()?;
-    let draft = directory.join(format!("{TOKEN_FILE}.{}", &random()?[..8]));
-    let mut file = create_private(&draft)?;
-    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
-    let published = written.and_then(|()| fs::hard_link(&draft, path));
+    let draft = draft(directory, &text)?;
+    let published = fs::hard_link(&draft, path);
     let _ = fs::remove_file(&draft);
     match published {
         Ok(()) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(path),
         Err(error) => Err(error),
     }
+}
+
+/// A whole file under another name.
+fn draft(directory: &Path, text: &str) -> io::Result<PathBuf> {
+    let draft = directory.join(format!("{TOKEN_FILE}.{}", &random()?[..8]));
+    let mut file = create_private(&draft)?;
+    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
+    written.inspect_err(|_| drop(fs::remove_file(&draft)))?;
+    Ok(draft)
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -95,7 +154,7 @@ fn read(path: &Path) -> io::Result<String> {
     file.take(LONGEST).read_to_string(&mut text)?;
     let text = text.trim();
     if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let what = format!("it holds no token of {SHORTEST} letters or more; remove it to have one made");
+        let what = format!("it holds no token of {SHORTEST} letters or more");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(text.to_owned())
@@ -137,7 +196,7 @@ fn tighten(file: &File, path: &Path) -> io::Result<()> {
     if mode & 0o077 != 0 {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         let (path, mode) = (path.display(), format!("{mode:o}"));
-        tracing::warn!(%path, mode, "others could read the admin token; now they cannot. Remove the file to have a new one made");
+        tracing::warn!(%path, mode, "others could read the admin token; now they cannot. `gripfast token rotate` makes a new one");
     }
     Ok(())
 }
@@ -156,13 +215,19 @@ mod tests {
         Token::of(Some(directory)).unwrap()
     }
 
+    impl Token {
+        fn text(&self) -> String {
+            self.known().text.clone()
+        }
+    }
+
     #[test]
     fn the_token_outlives_the_process_and_differs_between_directories() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let token = of(one.path());
-        assert!(token.matches(&of(one.path()).text));
-        assert!(!token.matches(&of(other.path()).text) && !token.matches(""));
-        assert_eq!(*token.place(), Place::Kept(one.path().join(TOKEN_FILE)));
+        assert!(token.matches(&of(one.path()).text()));
+        assert!(!token.matches(&of(other.path()).text()) && !token.matches(""));
+        assert_eq!(token.place(), Place::Kept(one.path().join(TOKEN_FILE)));
         assert_eq!(fs::read_dir(one.path()).unwrap().count(), 1, "no draft is left");
     }
 
@@ -175,7 +240,7 @@ mod tests {
                 .map(|_| {
                     scope.spawn(|| {
                         gate.wait();
-                        of(&directory.path().join("state")).text
+                        of(&directory.path().join("state")).text()
                     })
                 })
                 .collect();
@@ -195,7 +260,40 @@ mod tests {
         let Place::Unusable { path, why } = token.place() else { panic!("{:?}", token.place()) };
         assert!(path.ends_with(TOKEN_FILE) && why.contains("letters"), "{why}");
         assert!(!token.matches("short"));
-        assert_eq!(*Token::of(None).unwrap().place(), Place::Nowhere);
+        assert_eq!(Token::of(None).unwrap().place(), Place::Nowhere);
+    }
+
+    #[test]
+    fn a_token_that_was_replaced_is_refused_from_then_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (of(directory.path()), of(directory.path()));
+        let old = one.text();
+        rotate_token(directory.path()).unwrap();
+        let new = fs::read_to_string(directory.path().join(TOKEN_FILE)).unwrap();
+        for gateway in [&one, &other] {
+            assert!(gateway.matches(new.trim()) && !gateway.matches(&old));
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no draft is left");
+        // A token that a person writes counts too; with one that is too short no request is admitted.
+        let path = directory.path().join(TOKEN_FILE);
+        let own = "a token that a person has made up".replace(' ', "-");
+        fs::write(&path, &own).unwrap();
+        assert!(one.matches(&own));
+        fs::write(&path, "short").unwrap();
+        assert!(!one.matches("short") && !one.matches(&own));
+        assert!(matches!(one.place(), Place::Unusable { .. }));
+        fs::write(&path, &own).unwrap();
+        assert!(one.matches(&own));
+        fs::remove_file(&path).unwrap();
+        assert!(one.matches(&own), "nothing has taken its place");
+    }
+
+    #[test]
+    fn a_token_is_made_by_rotating_where_there_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = rotate_token(&directory.path().join("state")).unwrap();
+        let made = fs::read_to_string(path).unwrap();
+        assert!(of(&directory.path().join("state")).matches(made.trim()));
     }
 
     #[cfg(unix)]
@@ -205,10 +303,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(TOKEN_FILE);
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        let before = of(directory.path());
+        let before = of(directory.path()).text();
         assert_eq!(mode(), 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(of(directory.path()).matches(&before.text));
+        assert!(of(directory.path()).matches(&before));
+        assert_eq!(mode(), 0o600);
+        rotate_token(directory.path()).unwrap();
         assert_eq!(mode(), 0o600);
     }
 }

@@ -1,6 +1,7 @@
 //! API keys: made by an operator, shown once, kept as digests in the state directory. A gateway looks at the file
 //! with every key that it is shown, so a key is good from the moment it is made until it is removed.
 
+use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gripfast::Principal;
@@ -8,7 +9,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,16 +124,8 @@ pub(super) struct Keyring {
 #[derive(Default)]
 struct Known {
     /// What the file looked like when it was read.
-    looks: Option<Looks>,
+    stamp: Option<FileStamp>,
     names: HashMap<String, Arc<str>>,
-}
-
-/// By what a changed file is recognised: each change is a new file.
-#[derive(Debug, PartialEq, Eq)]
-struct Looks {
-    modified: Option<SystemTime>,
-    length: u64,
-    number: u64,
 }
 
 impl Keyring {
@@ -153,26 +146,16 @@ impl Keyring {
     /// What the file says now. One that cannot be read lets nobody in.
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let looks = fs::metadata(&self.path).ok().map(|metadata| Looks::of(&metadata));
-        if known.looks != looks {
+        let stamp = FileStamp::of(&self.path);
+        if known.stamp != stamp {
             let kept = read(&self.path).unwrap_or_else(|error| {
                 tracing::warn!(path = %self.path.display(), %error, "keys cannot be read; nobody gets in by one");
                 Kept::default()
             });
             known.names = kept.keys.into_iter().map(|key| (key.sha256, key.name.into())).collect();
-            known.looks = looks;
+            known.stamp = stamp;
         }
         known
-    }
-}
-
-impl Looks {
-    fn of(metadata: &Metadata) -> Self {
-        #[cfg(unix)]
-        let number = std::os::unix::fs::MetadataExt::ino(metadata);
-        #[cfg(not(unix))]
-        let number = 0;
-        Self { modified: metadata.modified().ok(), length: metadata.len(), number }
     }
 }
 

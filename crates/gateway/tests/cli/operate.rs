@@ -124,6 +124,6 @@ fn a_token_that_the_gateway_could_not_use() {
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `[DIR]/home/.local/state/gripfast/admin.token`
-      hint: this gateway could not use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more; remove it to have one made); mend or remove the file, and start the gateway anew; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
+      hint: this gateway cannot use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more); `gripfast token rotate` makes a new one; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
     ");
 }
