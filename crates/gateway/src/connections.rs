@@ -2,6 +2,8 @@
 //! let go of in order. A client that sends its head slowly, or does not read what it asked for, costs a
 //! connection for a minute and nothing more. Where TLS is spoken, a connection is a client's only after a handshake.
 
+#[cfg(unix)]
+use crate::control_socket::ControlSocket;
 use crate::front::Front;
 use crate::shares::{Peer, Share, Shares};
 use crate::steady::{Part, Steady};
@@ -43,6 +45,9 @@ const HANDSHAKES: usize = 2048;
 const HANDSHAKES_OF_ONE: usize = 1024;
 /// What every TLS connection begins with, and no HTTP request.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// Bound of the connections through the control socket. More are closed.
+#[cfg(unix)]
+const COMMANDS: usize = 64;
 /// Connections that are too many are told so, this many at a time; even more are just closed.
 const TURNED_AWAY: usize = 64;
 /// How long somebody who is turned away may take to say what for.
@@ -119,6 +124,51 @@ impl Connections {
         all.wait().await;
         Ok(())
     }
+}
+
+/// Serves the commands of the user who runs this gateway, in the way of [`Connections::serve`]. They have connections of
+/// their own, so that clients which have taken all others do not keep the operator out.
+#[cfg(unix)]
+pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, leaving: CancellationToken) {
+    let Some(socket) = socket else { return };
+    let (all, shares) = (TaskTracker::new(), Shares::new(COMMANDS, COMMANDS));
+    let cut = CancellationToken::new();
+    let _cut_at_the_end = cut.clone().drop_guard();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = leaving.cancelled() => break,
+        };
+        let (stream, checked) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections of commands");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
+            }
+        };
+        let peer = Peer::here();
+        // A connection beyond the bound is closed.
+        let Ok(share) = shares.take(&peer, 1) else { continue };
+        let (front, leaving) = (front.clone(), leaving.clone());
+        let connection = async move {
+            match checked {
+                Ok(()) => serve(Patient::new(stream), peer, front, leaving).await,
+                Err(other) => {
+                    tracing::warn!(
+                        uid = other.uid,
+                        "another user has connected to the control socket and is refused"
+                    );
+                    turn_away(stream, &OTHER_USER).await;
+                }
+            }
+        };
+        all.spawn(until_cut(cut.clone(), share, connection));
+    }
+    drop(socket);
+    all.close();
+    all.wait().await;
 }
 
 /// Its share is free when the connection has ended, in whichever way.
@@ -207,6 +257,13 @@ static NO_ROOM: No = No {
 static NOT_ENCRYPTED: No = No {
     status: StatusCode::BAD_REQUEST,
     text: "this gateway speaks https: begin the address with `https://`\n",
+    retry_after: None,
+};
+
+#[cfg(unix)]
+static OTHER_USER: No = No {
+    status: StatusCode::FORBIDDEN,
+    text: "this socket is for the user who runs the gateway\n",
     retry_after: None,
 };
 

@@ -5,6 +5,8 @@
 pub mod admin;
 pub mod auth;
 mod connections;
+#[cfg(unix)]
+pub mod control_socket;
 mod dashboard;
 pub mod downstream;
 mod file_stamp;

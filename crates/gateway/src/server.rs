@@ -3,6 +3,10 @@
 use crate::admin::{Admin, ClientsView};
 use crate::auth::Access;
 use crate::connections::Connections;
+#[cfg(unix)]
+use crate::connections::serve_socket;
+#[cfg(unix)]
+use crate::control_socket::ControlSocket;
 use crate::dashboard;
 use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
 use crate::front::Front;
@@ -16,6 +20,8 @@ use gripfast::Host;
 use gripfast::config::AccessConfig;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+#[cfg(unix)]
+use std::path::Path;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -58,6 +64,9 @@ impl Settings {
 pub struct Server {
     host: Host,
     listener: TcpListener,
+    /// The socket for the commands of its own user.
+    #[cfg(unix)]
+    control: Option<ControlSocket>,
     connections: Connections,
     tls: Option<Arc<Tls>>,
     gateway: Arc<Gateway>,
@@ -162,6 +171,8 @@ impl Server {
         Ok(Self {
             host,
             listener,
+            #[cfg(unix)]
+            control: control_socket(state_dir, bound).await,
             connections: Connections { front, shares, tls: tls.clone() },
             tls,
             gateway,
@@ -202,10 +213,15 @@ impl Server {
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         // Whoever measures may ask to the very end.
-        let Self { host, listener, connections, tls, gateway, admin, meter: _meter } = self;
+        let Self { host, listener, connections, tls, gateway, admin, meter: _meter, .. } = self;
         admin.set_serving();
         let leaving = CancellationToken::new();
-        let mut serving = pin!(connections.serve(listener, leaving.clone()));
+        #[cfg(unix)]
+        let commands = serve_socket(self.control, connections.front.clone(), leaving.clone());
+        #[cfg(not(unix))]
+        let commands = std::future::ready(());
+        let clients = connections.serve(listener, leaving.clone());
+        let mut serving = pin!(async { tokio::join!(clients, commands).0 });
         let keep_certificate = async {
             match &tls {
                 Some(tls) => tls.watch().await,
@@ -227,6 +243,18 @@ impl Server {
         host.shutdown().await;
         gateway.finish_telling().await;
         served
+    }
+}
+
+/// Without it the gateway serves its clients all the same.
+#[cfg(unix)]
+async fn control_socket(state_dir: Option<&Path>, bound: SocketAddr) -> Option<ControlSocket> {
+    match ControlSocket::bind(state_dir?, bound).await {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(%error, "there is no control socket; commands of this machine cannot operate this gateway");
+            None
+        }
     }
 }
 

@@ -61,8 +61,9 @@ const KEEPING: &[Row] = &[
         name: "state_dir",
         kind: Kind::Text,
         usual: Usual::Words("the platform's own"),
-        about: "The directory where logins, pins, catalogs, the ledger and the admin token are kept; `--state-dir` \
-                overrides it.",
+        about: "The directory where logins, pins, catalogs, the ledger, the admin token and the control sockets are \
+                kept; `--state-dir` overrides it. Commands find a running gateway by the socket in it, so they need \
+                the same directory to operate one.",
     },
     Row {
         name: "ledger",

@@ -1,0 +1,402 @@
+//! The control socket: a unix socket in the state directory through which the commands of a gateway's own user reach it.
+//!
+//! This module decides which process may be at the other end, on both sides, and keeps the files. Which requests are
+//! answered there, and which of them need the admin token, is decided where those of the network are.
+
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tokio::net::{UnixListener, UnixStream};
+
+/// The folder in the state directory that holds the sockets of all gateways which use that directory.
+pub const FOLDER: &str = "sockets";
+const SUFFIX: &str = ".sock";
+/// The longest path that a socket's address holds: 104 bytes on BSD and macOS, 108 on Linux, with a zero at the end.
+const LONGEST_PATH: usize = 103;
+const ROOT: u32 = 0;
+
+/// The path of the control socket of a gateway that listens on `listen`.
+pub fn path(state_dir: &Path, listen: SocketAddr) -> PathBuf {
+    state_dir.join(FOLDER).join(format!("{}_{}{SUFFIX}", listen.ip(), listen.port()))
+}
+
+/// The addresses on which a gateway may listen that is reached at `address`, the most specific first.
+pub fn listening_for(address: SocketAddr) -> Vec<SocketAddr> {
+    let any_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let any_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let ips = match address.ip() {
+        // A listener on `::` takes connections of both families.
+        ip @ IpAddr::V4(_) => vec![ip, any_v4, any_v6],
+        ip @ IpAddr::V6(_) => vec![ip, any_v6],
+    };
+    ips.into_iter().map(|ip| SocketAddr::new(ip, address.port())).collect()
+}
+
+/// A process of another user at the other end of a control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the process at the other end belongs to another user (uid {uid})")]
+pub struct OtherUser {
+    /// That user.
+    pub uid: u32,
+}
+
+/// Whether a process of user `peer` may be at the other end of a socket that belongs to `owner`.
+fn judge(peer: u32, owner: u32) -> Result<(), OtherUser> {
+    if peer == owner || peer == ROOT { Ok(()) } else { Err(OtherUser { uid: peer }) }
+}
+
+fn check_peer(stream: &UnixStream, owner: u32) -> io::Result<Result<(), OtherUser>> {
+    Ok(judge(stream.peer_cred()?.uid(), owner))
+}
+
+/// The control socket of this gateway. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    file: FileId,
+    owner: u32,
+}
+
+impl ControlSocket {
+    /// Listens in `state_dir` for the gateway that listens on `listen`. Sockets that gateways left behind when they
+    /// died are removed.
+    ///
+    /// # Errors
+    /// The folder cannot be made or belongs to another user, or a gateway with the same address uses this directory,
+    /// as one in another container may.
+    pub async fn bind(state_dir: &Path, listen: SocketAddr) -> io::Result<Self> {
+        let folder = state_dir.join(FOLDER);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        tighten(&folder)?;
+        let owner = owner_of(&folder)?;
+        remove_stale(&folder).await;
+        let path = path(state_dir, listen);
+        if FileId::of(&path).is_some() {
+            let what = format!("another gateway listens on `{}`", path.display());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        // Under its own name it is there only once it listens: until then it would look like one of a dead gateway.
+        let draft = tempfile::Builder::new().prefix(".").make_in(&folder, |draft| {
+            let reachable = Reachable::of(draft)?;
+            std::os::unix::net::UnixListener::bind(&reachable.path)
+        })?;
+        fs::set_permissions(draft.path(), Permissions::from_mode(0o600))?;
+        draft.as_file().set_nonblocking(true)?;
+        let listener = draft.persist(&path).map_err(|refused| refused.error)?;
+        let file = FileId::of(&path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, path, file, owner })
+    }
+
+    /// The next connection, and whether its process may have one.
+    ///
+    /// # Errors
+    /// The system refuses, or the connection is gone already.
+    pub async fn accept(&self) -> io::Result<(UnixStream, Result<(), OtherUser>)> {
+        let (stream, _) = self.listener.accept().await?;
+        let checked = check_peer(&stream, self.owner)?;
+        Ok((stream, checked))
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // A gateway that was started meanwhile may have put its own there.
+        if FileId::of(&self.path) == Some(self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The control socket of a gateway that was seen to run.
+#[derive(Debug, Clone)]
+pub struct Found {
+    path: PathBuf,
+    owner: u32,
+}
+
+/// Looks for the gateway that uses `state_dir` and listens on one of `addresses`. `None` if none does.
+///
+/// # Errors
+/// There is a socket that cannot be used, or not safely.
+pub async fn find(state_dir: &Path, addresses: &[SocketAddr]) -> io::Result<Option<Found>> {
+    let owner = match owner_of(&state_dir.join(FOLDER)) {
+        Ok(owner) => owner,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for address in addresses {
+        let found = Found { path: path(state_dir, *address), owner };
+        match found.connect().await {
+            Ok(_) => return Ok(Some(found)),
+            Err(error) if is_deserted(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+impl Found {
+    /// A connection to the gateway.
+    ///
+    /// # Errors
+    /// Nothing listens any more, or a process of another user does.
+    pub async fn connect(&self) -> io::Result<UnixStream> {
+        let reachable = Reachable::of(&self.path)?;
+        let stream = UnixStream::connect(&reachable.path).await?;
+        check_peer(&stream, self.owner)?
+            .map_err(|other| io::Error::new(io::ErrorKind::PermissionDenied, other))?;
+        Ok(stream)
+    }
+
+    /// The user whose gateway it is.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+}
+
+/// Whether no process listens, as the error of a connection attempt tells.
+fn is_deserted(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// The user whose sockets the folder holds: our own, or for root any.
+fn owner_of(folder: &Path) -> io::Result<u32> {
+    let metadata = fs::symlink_metadata(folder)?;
+    let (owner, us) = (metadata.uid(), geteuid().as_raw());
+    let objection = if !metadata.is_dir() {
+        "is not a directory".to_owned()
+    } else if owner != us && us != ROOT {
+        format!("belongs to another user (uid {owner})")
+    } else if metadata.mode() & 0o022 != 0 {
+        "can be written to by other users".to_owned()
+    } else {
+        return Ok(owner);
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("`{}` {objection}", folder.display())))
+}
+
+/// Takes from others what a folder that was made otherwise gives them.
+fn tighten(folder: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(folder)?;
+    if metadata.is_dir() && metadata.mode() & 0o077 != 0 {
+        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Removes the sockets of gateways that died without doing so.
+async fn remove_stale(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let before = FileId::of(&path);
+        if !entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+            continue;
+        }
+        let Ok(reachable) = Reachable::of(&path) else { continue };
+        let refused = UnixStream::connect(&reachable.path).await.is_err_and(|error| is_deserted(&error));
+        // A gateway that starts at this moment may have put its own there.
+        if refused && FileId::of(&path) == before {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Tells a file from another one of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::symlink_metadata(path).ok()?;
+        Some(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+/// A path that fits into the address of a socket.
+struct Reachable {
+    path: PathBuf,
+    /// The folder that the path goes through while it is used.
+    _folder: Option<File>,
+}
+
+impl Reachable {
+    fn of(path: &Path) -> io::Result<Self> {
+        if path.as_os_str().len() <= LONGEST_PATH {
+            return Ok(Self { path: path.to_owned(), _folder: None });
+        }
+        Self::through_folder(path)
+    }
+
+    /// The system's own name for a folder that this process has open is short.
+    #[cfg(target_os = "linux")]
+    fn through_folder(path: &Path) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let folder = File::open(folder)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        Ok(Self { path, _folder: Some(folder) })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn through_folder(path: &Path) -> io::Result<Self> {
+        let what = format!(
+            "`{}` is longer than the {LONGEST_PATH} bytes that a socket's path may have; `--state-dir` names a \
+             directory with a shorter one",
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    use rustix::process::Uid;
+
+    const NOBODY: u32 = 65534;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn g05_the_owner_and_root_may_be_at_the_other_end() {
+        assert_eq!((judge(1000, 1000), judge(0, 1000), judge(0, 0)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(judge(1001, 1000), Err(OtherUser { uid: 1001 }));
+        assert_eq!(judge(1000, 0), Err(OtherUser { uid: 1000 }), "root's gateway is not for everybody");
+    }
+
+    #[test]
+    fn a_gateway_that_listens_on_every_address_is_found_by_each() {
+        let listening = |text: &str| -> Vec<String> {
+            listening_for(address(text)).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(listening("127.0.0.1:7331"), ["127.0.0.1:7331", "0.0.0.0:7331", "[::]:7331"]);
+        assert_eq!(listening("[::1]:80"), ["[::1]:80", "[::]:80"]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_found_by_its_address_while_its_gateway_lives() {
+        let state = tempfile::tempdir().unwrap();
+        let (one, other) = (address("127.0.0.1:7331"), address("[::1]:7331"));
+        assert!(find(state.path(), &[one]).await.unwrap().is_none());
+        let gateway = ControlSocket::bind(state.path(), one).await.unwrap();
+        assert!(find(state.path(), &[other]).await.unwrap().is_none());
+        let found = find(state.path(), &[other, one]).await.unwrap().unwrap();
+        let (connected, accepted) = tokio::join!(found.connect(), gateway.accept());
+        assert!(connected.is_ok() && accepted.unwrap().1 == Ok(()));
+        assert_eq!(found.owner(), geteuid().as_raw());
+        drop(gateway);
+        assert!(is_deserted(&found.connect().await.unwrap_err()));
+        assert!(find(state.path(), &[one]).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_socket_of_a_gateway_that_lives_is_not_taken_and_that_of_a_dead_one_is() {
+        let state = tempfile::tempdir().unwrap();
+        let listen = address("127.0.0.1:7331");
+        let gateway = ControlSocket::bind(state.path(), listen).await.unwrap();
+        let refused = ControlSocket::bind(state.path(), listen).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
+        let other = ControlSocket::bind(state.path(), address("127.0.0.1:7332")).await.unwrap();
+        assert!(find(state.path(), &[listen]).await.unwrap().is_some(), "a third has not removed it");
+        // Both die, and nothing tidies up.
+        for dead in [gateway, other] {
+            let kept = state.path().join("kept");
+            fs::rename(&dead.path, &kept).unwrap();
+            let path = dead.path.clone();
+            drop(dead);
+            fs::rename(&kept, path).unwrap();
+        }
+        let successor = ControlSocket::bind(state.path(), listen).await.unwrap();
+        assert_eq!(fs::read_dir(state.path().join(FOLDER)).unwrap().count(), 1, "both are gone");
+        assert!(find(state.path(), &[listen]).await.unwrap().is_some());
+        drop(successor);
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_ends_leaves_the_socket_of_its_successor() {
+        let state = tempfile::tempdir().unwrap();
+        let listen = address("127.0.0.1:7331");
+        let ending = ControlSocket::bind(state.path(), listen).await.unwrap();
+        fs::remove_file(&ending.path).unwrap();
+        let _successor = ControlSocket::bind(state.path(), listen).await.unwrap();
+        drop(ending);
+        assert!(find(state.path(), &[listen]).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn g05_a_folder_that_others_can_write_to_is_not_believed_and_is_closed_by_the_next_gateway() {
+        let state = tempfile::tempdir().unwrap();
+        let (folder, listen) = (state.path().join(FOLDER), address("127.0.0.1:7331"));
+        let _gateway = ControlSocket::bind(state.path(), listen).await.unwrap();
+        let mode = || fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        fs::set_permissions(&folder, Permissions::from_mode(0o770)).unwrap();
+        let refused = find(state.path(), &[listen]).await.unwrap_err();
+        assert!(refused.to_string().contains("can be written to by other users"), "{refused}");
+        let _other = ControlSocket::bind(state.path(), address("127.0.0.1:7332")).await.unwrap();
+        assert_eq!(mode(), 0o700);
+    }
+
+    #[tokio::test]
+    async fn g05_a_link_in_the_place_of_the_folder_is_not_followed() {
+        let (state, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let listen = address("127.0.0.1:7331");
+        let _gateway = ControlSocket::bind(other.path(), listen).await.unwrap();
+        std::os::unix::fs::symlink(other.path().join(FOLDER), state.path().join(FOLDER)).unwrap();
+        assert!(find(state.path(), &[listen]).await.is_err());
+        assert!(ControlSocket::bind(state.path(), listen).await.is_err());
+    }
+
+    /// Does something as another user, which only root can; `None` for others.
+    fn as_nobody<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if !geteuid().is_root() {
+            return None;
+        }
+        let thread = std::thread::spawn(move || {
+            // Of this thread alone.
+            rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
+            work()
+        });
+        Some(thread.join().unwrap())
+    }
+
+    #[tokio::test]
+    async fn g05_a_process_of_another_user_that_listens_is_not_spoken_to() {
+        let state = tempfile::tempdir().unwrap();
+        let listen_on = address("127.0.0.1:7331");
+        DirBuilder::new().mode(0o700).create(state.path().join(FOLDER)).unwrap();
+        let path = path(state.path(), listen_on);
+        let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // Whose a socket is, is decided when it begins to listen.
+        let Some(_listener) = as_nobody(move || listen(&listener, 8).map(|()| listener).unwrap()) else {
+            return;
+        };
+        let refused = find(state.path(), &[listen_on]).await.unwrap_err();
+        assert!(refused.to_string().contains("another user (uid 65534)"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn g05_a_folder_of_another_user_is_not_believed() {
+        let state = tempfile::tempdir().unwrap();
+        let listen = address("127.0.0.1:7331");
+        let _gateway = ControlSocket::bind(state.path(), listen).await.unwrap();
+        fs::set_permissions(state.path(), Permissions::from_mode(0o755)).unwrap();
+        let folder = state.path().join(FOLDER);
+        let Some(judged) = as_nobody(move || owner_of(&folder)) else { return };
+        let refused = judged.unwrap_err();
+        assert!(refused.to_string().contains("belongs to another user (uid 0)"), "{refused}");
+    }
+}
