@@ -16,8 +16,16 @@ use std::str::FromStr;
 pub(crate) struct GatewayUrl {
     base: String,
     own: Option<OwnCertificate>,
-    /// On this machine, as far as its address or the config says.
-    here: bool,
+    origin: Origin,
+}
+
+/// Origin of an address. Secrets of the environment go only to an address that the user named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The user: `--url` or `$GRIPFAST_URL`.
+    Named,
+    /// A config file, or the default.
+    Derived,
 }
 
 /// What the gateway of this config proves itself with, if it speaks https.
@@ -74,7 +82,8 @@ impl GatewayUrl {
                     public: public.map(|url| url.as_str().trim_end_matches('/').to_owned()),
                 });
                 let scheme = if own.is_some() { "https" } else { "http" };
-                Ok(Self { base: format!("{scheme}://{}", SocketAddr::new(ip, port)), own, here: true })
+                let base = format!("{scheme}://{}", SocketAddr::new(ip, port));
+                Ok(Self { base, own, origin: Origin::Derived })
             }
         }
     }
@@ -88,9 +97,29 @@ impl GatewayUrl {
         self.base.starts_with("https://")
     }
 
-    /// Whether it is on this machine, so that what is sent there crosses no network.
-    pub(crate) fn is_here(&self) -> bool {
-        self.here
+    /// Whether the user named it, and not only a file.
+    pub(crate) fn is_named(&self) -> bool {
+        self.origin == Origin::Named
+    }
+
+    /// Whether what is sent there stays on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.base.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback))
+    }
+
+    /// The addresses on this machine by which a gateway is meant: those of a loopback address, and that of the config.
+    /// None if it is a gateway on another machine.
+    pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
+        if self.is_named() && !self.is_loopback() {
+            return Vec::new();
+        }
+        let Ok(uri) = self.base.parse::<Uri>() else { return Vec::new() };
+        let port = uri.port_u16().unwrap_or(if self.is_encrypted() { 443 } else { 80 });
+        let ips = match uri.host().map(bare).and_then(|host| host.parse::<IpAddr>().ok()) {
+            Some(ip) => vec![ip],
+            None => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        };
+        ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
     }
 
     /// What an MCP client is to be told.
@@ -106,7 +135,7 @@ impl GatewayUrl {
 
 impl Default for GatewayUrl {
     fn default() -> Self {
-        Self { base: "http://127.0.0.1:7331".to_owned(), own: None, here: true }
+        Self { base: "http://127.0.0.1:7331".to_owned(), own: None, origin: Origin::Derived }
     }
 }
 
@@ -122,7 +151,7 @@ impl FromStr for GatewayUrl {
         let uri: Uri = base.parse().map_err(|_| EXPECTED)?;
         match (uri.scheme_str(), uri.host(), uri.query()) {
             (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
-                Ok(Self { base: base.to_owned(), own: None, here: is_loopback(host) })
+                Ok(Self { base: base.to_owned(), own: None, origin: Origin::Named })
             }
             _ => Err(EXPECTED),
         }
@@ -130,8 +159,13 @@ impl FromStr for GatewayUrl {
 }
 
 fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    bare.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    let host = bare(host);
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// A host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 impl fmt::Display for GatewayUrl {
@@ -150,7 +184,8 @@ mod tests {
         for typed in
             ["http://127.0.0.1:7331", "http://127.0.0.1:7331/", "127.0.0.1:7331", "127.0.0.1:7331/mcp"]
         {
-            assert_eq!(typed.parse(), Ok(GatewayUrl::default()), "{typed}");
+            let parsed: GatewayUrl = typed.parse().unwrap();
+            assert_eq!(parsed.to_string(), GatewayUrl::default().to_string(), "{typed}");
         }
         for wrong in ["", "http://", "ftp://host", "http://host/?q", "https://", "a b"] {
             assert!(wrong.parse::<GatewayUrl>().is_err(), "{wrong:?}");
@@ -158,6 +193,32 @@ mod tests {
         let encrypted: GatewayUrl = "https://mcp.example.com/mcp".parse().unwrap();
         assert_eq!(encrypted.to_string(), "https://mcp.example.com");
         assert!(encrypted.is_encrypted() && !GatewayUrl::default().is_encrypted());
+    }
+
+    #[test]
+    fn a_gateway_is_local_at_a_loopback_address_and_where_the_config_says() {
+        let local = |typed: &str| -> Vec<String> {
+            let url: GatewayUrl = typed.parse().unwrap();
+            url.local_addresses().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(local("http://127.0.0.1:7331"), ["127.0.0.1:7331"]);
+        assert_eq!(local("https://127.0.0.2"), ["127.0.0.2:443"]);
+        assert_eq!(local("[::1]:80"), ["[::1]:80"]);
+        assert_eq!(local("http://LOCALHOST"), ["127.0.0.1:80", "[::1]:80"]);
+        for elsewhere in [
+            "http://10.0.0.7:7331",
+            "https://mcp.example.com",
+            "http://localhost.example.com",
+            "http://127.0.0.1@10.0.0.5:7331",
+            "http://0.0.0.0:7331",
+        ] {
+            assert!(local(elsewhere).is_empty(), "{elsewhere}");
+        }
+        let listen = "10.0.0.7:7331".parse().unwrap();
+        let derived = GatewayUrl::listening_on(listen, &AccessConfig::default()).unwrap();
+        assert_eq!(derived.local_addresses(), [listen]);
+        assert!(!derived.is_named() && !derived.is_loopback());
+        assert_eq!(GatewayUrl::default().local_addresses(), ["127.0.0.1:7331".parse().unwrap()]);
     }
 
     #[test]

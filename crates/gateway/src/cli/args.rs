@@ -48,9 +48,12 @@ stdout is data, stderr is talk. Exit codes:
   2  config invalid       5  the tool or its server reported an error
 
 $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is honoured. $GRIPFAST_CA \
-names a file with certificates to believe, for gateways that speak https. A gateway on another machine is shown \
-$GRIPFAST_TOKEN, its admin token, by the verbs that look at it and act on it, and $GRIPFAST_KEY, a client's key, by `tools` and \
-`call`; over plain http only where $GRIPFAST_CLEARTEXT is its host and port.";
+names a file with certificates to believe, for gateways that speak https.
+
+Commands reach a gateway of this machine through a socket in its state directory, and send its admin token nowhere \
+else. A gateway on another machine is sent $GRIPFAST_TOKEN, its admin token, over https. `tools` and `call` send \
+$GRIPFAST_KEY, a client's key, to the gateway that --url or $GRIPFAST_URL names; to another machine over https, or where \
+$GRIPFAST_CLEARTEXT is its host and port.";
 
 const SCHEMA: &str = "\
 For TOML, editors with Taplo or Even Better TOML look at a first line `#:schema PATH`. In JSON it is the key \

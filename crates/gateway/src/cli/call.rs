@@ -70,7 +70,7 @@ fn through(
         return Ok(Err(failure));
     }
     let asked = async {
-        let client = Client::of(global, url)?;
+        let client = Client::of(global, url).await?;
         match client.call(server, tool, arguments).await? {
             Called::Answered(response) => match client::outcome(&response) {
                 Some(Outcome::Result(result)) => client::failure(result).map_or(Ok(response.clone()), Err),

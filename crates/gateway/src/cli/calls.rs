@@ -71,7 +71,7 @@ pub(crate) fn run(global: &Global, args: &CallsArgs, screen: &mut Screen) -> Res
 
 fn asked(global: &Global, url: &GatewayUrl, args: &CallsArgs) -> Result<(String, Told), Failure> {
     super::fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(global, url)?;
+        let gateway = Gateway::at(global, url).await?;
         let reply = gateway.get(&path(args)).await?;
         match reply.refusal() {
             Some(refusal) => Err(refusal.into()),

@@ -6,9 +6,9 @@
 use super::address::GatewayUrl;
 use super::args::Global;
 use super::config;
+use super::credentials::ClientKey;
 use super::exit::Exit;
 use super::gateway::{Gateway, piece};
-use super::proof::Proof;
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use bytes::Bytes;
@@ -43,7 +43,7 @@ impl Asked {
         let url = GatewayUrl::meant(global, typed)?;
         match super::fleet::runtime()?.block_on(fleet(global, &url)) {
             Ok(fleet) => Ok(Self::Gateway(url, Some(Box::new(fleet)))),
-            Err(failure) if failure.exit == Exit::Denied && Proof::key(&url).is_some() => {
+            Err(failure) if failure.exit == Exit::Denied && ClientKey::is_set() => {
                 Ok(Self::Gateway(url, None))
             }
             Err(failure) if failure.exit == Exit::Unreachable && typed.is_none() => {
@@ -58,7 +58,7 @@ impl Asked {
 }
 
 async fn fleet(global: &Global, url: &GatewayUrl) -> Result<Fleet, Failure> {
-    let gateway = Gateway::at(global, url)?;
+    let gateway = Gateway::at(global, url).await?;
     let reply = gateway.get("/api/v1/status").await?;
     gateway.read(&reply)
 }
@@ -131,8 +131,7 @@ pub(crate) struct Client<'u> {
 const MOST_PAGES: usize = 1000;
 
 impl<'u> Client<'u> {
-    /// Needs a runtime.
-    pub(crate) fn of(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
+    pub(crate) async fn of(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
         let context = RequestContext {
             version: ProtocolVersion::MODERN,
             client_info: Some(raw(&json!({ "name": "gripfast-cli", "version": env!("CARGO_PKG_VERSION") }))),
@@ -140,7 +139,7 @@ impl<'u> Client<'u> {
             capabilities: raw(&json!({})),
             log_level: None,
         };
-        Ok(Self { gateway: Gateway::at(global, url)?, context })
+        Ok(Self { gateway: Gateway::at(global, url).await?, context })
     }
 
     /// Every tool of every server.

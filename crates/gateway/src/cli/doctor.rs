@@ -127,7 +127,7 @@ fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Wi
     }
     let url = args.gateway.address(global)?;
     let asking = async {
-        let gateway = Gateway::at(global, &url)?;
+        let gateway = Gateway::at(global, &url).await?;
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
             Ok(_) => Witness::Gateway(url.clone()),
@@ -144,7 +144,7 @@ fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Wi
 
 /// What the gateway saw of its servers.
 async fn asked(global: &Global, url: &GatewayUrl) -> Result<HashMap<String, Seen>, Failure> {
-    let gateway = Gateway::at(global, url)?;
+    let gateway = Gateway::at(global, url).await?;
     let fleet: Fleet = gateway.read(&gateway.get("/api/v1/status").await?)?;
     let mut seen = HashMap::new();
     for name in fleet.names() {

@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) fn run(global: &Global, args: &EventsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let url = args.gateway.address(global)?;
     fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(global, &url)?;
+        let gateway = Gateway::at(global, &url).await?;
         let mut signals = Signals::listen().map_err(no_runtime)?;
         // Listening begins before looking back, so that nothing falls in between.
         let stream = if args.follow { Some(gateway.events(None).await?) } else { None };

@@ -2,8 +2,9 @@
 
 use super::address::GatewayUrl;
 use super::args::Global;
+use super::channel::Channel;
+use super::credentials::{AdminToken, ClientKey};
 use super::exit::Exit;
-use super::proof::Proof;
 use super::stop::Failure;
 use super::trust;
 use bytes::Bytes;
@@ -13,10 +14,7 @@ use gripfast::wire::sse;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::client::legacy::Error;
 use serde::Deserialize;
 use std::error::Error as _;
 use std::fmt;
@@ -27,10 +25,10 @@ use std::time::Duration;
 /// A gateway that can be asked.
 pub(crate) struct Gateway<'u> {
     url: &'u GatewayUrl,
-    token: Proof,
+    channel: Channel,
+    token: AdminToken,
     /// It has said that it wants the token.
     wants_token: AtomicBool,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 /// What it answered.
@@ -73,8 +71,6 @@ pub(crate) struct Refusal {
     pub(crate) hint: Option<String>,
 }
 
-/// It is on this machine or near it.
-const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// It answers from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The status of a thousand servers fits many times.
@@ -83,15 +79,13 @@ const LARGEST: usize = 16 << 20;
 const LARGEST_ANSWER: usize = 1 << 30;
 
 impl<'u> Gateway<'u> {
-    /// Needs a runtime.
+    /// Opens the channel to the gateway at `url`; whether it answers is seen when it is asked.
     ///
     /// # Errors
     /// Nobody could tell who it is, or the config that was named cannot be read.
-    pub(crate) fn at(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
-        let client = Client::builder(TokioExecutor::new()).build(trust::connector(url, tcp)?);
-        Ok(Self { url, token: Proof::token(global, url)?, wants_token: AtomicBool::new(false), client })
+    pub(crate) async fn at(global: &Global, url: &'u GatewayUrl) -> Result<Self, Failure> {
+        let (channel, token) = Channel::to(global, url).await?;
+        Ok(Self { url, channel, token, wants_token: AtomicBool::new(false) })
     }
 
     pub(crate) fn url(&self) -> &GatewayUrl {
@@ -102,10 +96,25 @@ impl<'u> Gateway<'u> {
         self.asked(Method::GET, path, &[]).await
     }
 
+    /// Asks the gateway to act. What listens on the network, and cannot be sent the token, is not asked: it could only
+    /// refuse, or pretend.
     pub(crate) async fn post(&self, path: &str) -> Result<Reply, Failure> {
+        if !self.channel.is_socket() && self.token.value().is_none() {
+            self.see_that_it_answers().await?;
+            return Err(self.token.not_sent(self.url));
+        }
         // Acting needs the token in any case.
         self.wants_token.store(true, Ordering::Relaxed);
         self.asked(Method::POST, path, &[]).await
+    }
+
+    async fn see_that_it_answers(&self) -> Result<(), Failure> {
+        let request = Request::get(self.channel.address(self.url, "/healthz")).body(Full::default());
+        let asking = self.channel.request(request.map_err(|error| self.unaskable(&error))?);
+        match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+            Ok(answered) => answered.map(drop).map_err(|error| self.unreachable(&error)),
+            Err(_) => Err(self.silent()),
+        }
     }
 
     async fn asked(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Reply, Failure> {
@@ -136,13 +145,13 @@ impl<'u> Gateway<'u> {
         loop {
             let shows = self.wants_token.load(Ordering::Relaxed);
             let token = self.token.value().filter(|_| shows);
-            let mut request = Request::builder().method(&method).uri(format!("{}{path}", self.url));
+            let mut request = Request::builder().method(&method).uri(self.channel.address(self.url, path));
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
             let request =
                 bearer(request, token)?.body(Full::default()).map_err(|error| self.unaskable(&error))?;
-            let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+            let response = self.channel.request(request).await.map_err(|error| self.unreachable(&error))?;
             let wanted = response.status() == StatusCode::UNAUTHORIZED && self.token.value().is_some();
             if !wanted || self.wants_token.swap(true, Ordering::Relaxed) {
                 return Ok(response);
@@ -158,16 +167,16 @@ impl<'u> Gateway<'u> {
         headers: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<Bytes, Failure> {
-        let mut request = Request::builder().method(Method::POST).uri(format!("{}{path}", self.url));
+        let mut request = Request::builder().method(Method::POST).uri(self.channel.address(self.url, path));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let key = Proof::key(self.url);
-        let request = bearer(request, key.as_ref().and_then(Proof::value))?;
+        let key = ClientKey::of_environment(self.url, self.channel.is_socket());
+        let request = bearer(request, key.as_ref().and_then(ClientKey::value))?;
         let request = request.body(Full::from(body)).map_err(|error| self.unaskable(&error))?;
-        let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+        let response = self.channel.request(request).await.map_err(|error| self.unreachable(&error))?;
         if response.status() == StatusCode::UNAUTHORIZED {
-            return Err(Proof::key_refused(key.as_ref(), self.url));
+            return Err(ClientKey::refused(key.as_ref(), self.url));
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let streamed = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -229,7 +238,10 @@ impl<'u> Gateway<'u> {
             }
             None => {}
         }
-        let refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
+        // A socket that was there a moment ago is gone with its gateway.
+        let refused = |cause: &io::Error| {
+            matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+        };
         let why = match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
             Some(cause) if refused(cause) => String::new(),
             _ => format!(" ({})", innermost(error)),

@@ -34,7 +34,7 @@ struct Line<'l> {
 pub(crate) fn run(global: &Global, args: &LogsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let url = args.gateway.address(global)?;
     fleet::runtime()?.block_on(async {
-        let gateway = Gateway::at(global, &url)?;
+        let gateway = Gateway::at(global, &url).await?;
         let mut signals = Signals::listen().map_err(no_runtime)?;
         let mut written = ask(&gateway, &args.name, 0).await?;
         if written.next == 0 && !args.follow {

@@ -58,7 +58,7 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
     }
     let url = gateway.address(global)?;
     let telling = async {
-        let gateway = Gateway::at(global, &url)?;
+        let gateway = Gateway::at(global, &url).await?;
         let reply = gateway.post("/api/v1/reload").await?;
         match reply.refusal() {
             Some(refusal) if reply.is_unprocessable() => {
@@ -83,7 +83,7 @@ async fn tell(
     name: &str,
     url: &GatewayUrl,
 ) -> Result<(Reply, Upstream), Failure> {
-    let gateway = Gateway::at(global, url)?;
+    let gateway = Gateway::at(global, url).await?;
     let path = format!("/api/v1/upstreams/{}/{}", piece(name), action.word());
     let reply = gateway.post(&path).await?;
     match reply.refusal() {

@@ -130,7 +130,7 @@ fn asked(
 ) -> Result<Option<Reply>, Failure> {
     let url = GatewayUrl::meant(global, named)?;
     let asked = runtime()?.block_on(async {
-        let gateway = Gateway::at(global, &url)?;
+        let gateway = Gateway::at(global, &url).await?;
         let reply = ask(&gateway).await?;
         match reply.refusal() {
             Some(refusal) => Err(Failure::from(refusal)),

@@ -21,7 +21,7 @@ pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Re
     let url = args.gateway.address(global)?;
     let runtime = super::fleet::runtime()?;
     runtime.block_on(async {
-        let gateway = Gateway::at(global, &url)?;
+        let gateway = Gateway::at(global, &url).await?;
         if args.watch {
             return watch::run(&gateway, args, screen).await;
         }

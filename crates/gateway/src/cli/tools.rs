@@ -84,7 +84,7 @@ fn served<'f>(
     args: &ToolsArgs,
     screen: &mut Screen,
 ) -> Result<Vec<Row<'f>>, Stop> {
-    let asked = async { Client::of(global, url)?.offers().await };
+    let asked = async { Client::of(global, url).await?.offers().await };
     let mut offers = runtime()?.block_on(with_progress(screen, "the gateway", asked))?;
     let Some(fleet) = fleet else { return Ok(shown(url, offers, args.server.as_deref())) };
     let wanted = fleet.upstreams().iter().filter(|upstream| match &args.server {

@@ -2,30 +2,44 @@
 
 use crate::sandbox::{Ran, Sandbox, stdio};
 use crate::serving::{Serving, until};
+use crate::tls::papers;
 use insta::assert_snapshot;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// Stands before a gateway and treats those who ask as one would whose machine they are not on: its admin API is for who
-/// shows the token. Keeps what it was sent.
+/// A proxy that makes a gateway look like one on another machine: it speaks https, and its admin API wants the token from
+/// every client. It keeps the heads of all requests. Its address leads to this machine and is not a loopback address.
 struct Elsewhere {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Elsewhere {
-    fn before(gateway: &Serving, token: Option<&str>) -> Self {
+    fn before(gateway: &Serving, token: Option<&str>, (cert, key): &(String, String)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let url = format!("https://0.0.0.0:{}", listener.local_addr().unwrap().port());
         let behind = gateway.url.replace("http://", "");
         let (heads, wanted) =
             (Arc::<Mutex<Vec<String>>>::default(), token.map(|token| format!("Bearer {token}")));
         let kept = Arc::clone(&heads);
+        let tls = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+            );
+        let tls = Arc::new(tls.unwrap());
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
                 let (behind, wanted, kept) = (behind.clone(), wanted.clone(), Arc::clone(&kept));
-                std::thread::spawn(move || serve(connection, &behind, wanted.as_deref(), &kept));
+                let asking = StreamOwned::new(ServerConnection::new(Arc::clone(&tls)).unwrap(), connection);
+                std::thread::spawn(move || serve(asking, &behind, wanted.as_deref(), &kept));
             }
         });
         Self { url, heads }
@@ -36,8 +50,13 @@ impl Elsewhere {
     }
 }
 
-/// One request, passed on byte for byte or refused. Either side may hang up whenever it likes.
-fn serve(mut asking: TcpStream, behind: &str, wanted: Option<&str>, kept: &Mutex<Vec<String>>) -> Option<()> {
+/// One request, passed on or refused. Either side may hang up whenever it likes.
+fn serve(
+    mut asking: StreamOwned<ServerConnection, TcpStream>,
+    behind: &str,
+    wanted: Option<&str>,
+    kept: &Mutex<Vec<String>>,
+) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -47,19 +66,25 @@ fn serve(mut asking: TcpStream, behind: &str, wanted: Option<&str>, kept: &Mutex
     let head = String::from_utf8(head).unwrap();
     kept.lock().unwrap().push(head.clone());
     let path = head.split(' ').nth(1).unwrap();
-    if path.starts_with("/api/") && wanted.is_some_and(|wanted| !head.contains(wanted)) {
-        let body = r#"{"error":{"code":"unauthorized","text":"this needs the admin token","hint":"the token is in `/there/admin.token`"}}"#;
+    let answer = if path.starts_with("/api/") && wanted.is_some_and(|wanted| !head.contains(wanted)) {
+        let body = r#"{"error":{"code":"unauthorized","text":"this needs the admin token"}}"#;
         let length = body.len();
-        write!(asking, "HTTP/1.1 401 \r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
-            .ok()?;
-        return None;
-    }
-    let mut gateway = TcpStream::connect(behind).unwrap();
-    gateway.write_all(head.replacen("\r\n", "\r\nconnection: close\r\n", 1).as_bytes()).ok()?;
-    let (mut up, mut from) = (gateway.try_clone().unwrap(), asking.try_clone().unwrap());
-    std::thread::spawn(move || std::io::copy(&mut from, &mut up));
-    std::io::copy(&mut gateway, &mut asking).ok()?;
-    asking.shutdown(Shutdown::Both).ok()
+        format!("HTTP/1.1 401 \r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").into_bytes()
+    } else {
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        asking.read_exact(&mut body).ok()?;
+        let name = head.lines().find(|line| line.starts_with("host: ")).unwrap();
+        let head = head.replacen(name, &format!("host: {behind}\r\nconnection: close"), 1);
+        let mut gateway = TcpStream::connect(behind).unwrap();
+        gateway.write_all(&[head.as_bytes(), &body].concat()).ok()?;
+        let mut answer = Vec::new();
+        gateway.read_to_end(&mut answer).ok()?;
+        answer
+    };
+    asking.write_all(&answer).ok()?;
+    asking.conn.send_close_notify();
+    asking.flush().ok()
 }
 
 struct Scene {
@@ -71,10 +96,16 @@ struct Scene {
 
 impl Scene {
     fn of(config: &str) -> Self {
-        let sandbox = Sandbox::empty().file("there.toml", config);
+        Self::before(config, true)
+    }
+
+    /// A gateway elsewhere, which lets others read if it does not ask for the token.
+    fn before(config: &str, asks: bool) -> Self {
+        let papers = papers("0.0.0.0");
+        let sandbox = Sandbox::empty().file("there.toml", config).file("cert.pem", &papers.0);
         let gateway = Serving::start(&sandbox, &["--config", "there.toml", "--state-dir", "there"]);
         let token = std::fs::read_to_string(sandbox.path("there/admin.token")).unwrap().trim().to_owned();
-        let there = Elsewhere::before(&gateway, Some(&token));
+        let there = Elsewhere::before(&gateway, asks.then_some(token.as_str()), &papers);
         Self { sandbox, _gateway: gateway, there, token }
     }
 
@@ -85,7 +116,8 @@ impl Scene {
     }
 
     fn ask(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
-        self.sandbox.run_with(&[words, &["--url", &self.there.url]].concat(), variables)
+        let variables = [variables, &[("GRIPFAST_CA", "cert.pem")]].concat();
+        self.sandbox.run_with(&[words, &["--url", &self.there.url]].concat(), &variables)
     }
 }
 
@@ -116,39 +148,44 @@ fn a_gateway_elsewhere_says_what_it_wants() {
     let scene = Scene::of(&stdio("demo", &[]));
     for verb in ["status", "tools", "calls", "events", "doctor"] {
         let ran = scene.ask(&[verb], &[]);
-        assert!(
-            ran.code == Some(6) && ran.stderr.contains("$GRIPFAST_TOKEN holds the token"),
-            "{verb}: {ran}"
-        );
+        assert!(ran.code == Some(6) && ran.stderr.contains("$GRIPFAST_TOKEN is not set"), "{verb}: {ran}");
     }
-    assert_snapshot!(scene.ask(&["status"], &[]), @"
+    assert_snapshot!(scene.ask(&["stop", "demo"], &[]), @"
     exit 6
     --- stderr
-    error: the gateway at http://127.0.0.1:[PORT] wants its admin token; looked for it in `[DIR]/home/.local/state/gripfast/admin.token`: No such file or directory (os error 2)
-      hint: the token is in `/there/admin.token`; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
+    error: the gateway at https://0.0.0.0:[PORT] wants its admin token: $GRIPFAST_TOKEN is not set
+      hint: $GRIPFAST_TOKEN has to hold it; it is in `admin.token` of the gateway's state directory
     ");
     assert_snapshot!(scene.ask(&["status"], &[("GRIPFAST_TOKEN", "another")]), @"
     exit 6
     --- stderr
-    error: the gateway at http://127.0.0.1:[PORT] has another admin token than $GRIPFAST_TOKEN
-      hint: the token is in `/there/admin.token`; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
+    error: the gateway at https://0.0.0.0:[PORT] has another admin token than $GRIPFAST_TOKEN
+      hint: $GRIPFAST_TOKEN has to hold that of this gateway
     ");
 }
 
 #[test]
-fn the_token_is_shown_only_where_it_is_asked_for() {
-    let sandbox = Sandbox::with_demo(&[]);
-    let gateway = Serving::start(&sandbox, &["--state-dir", "state"]);
-    let token = std::fs::read_to_string(sandbox.path("state/admin.token")).unwrap();
-    let open = Elsewhere::before(&gateway, None);
-    let shown = |heads: Vec<String>| heads.iter().filter(|head| head.contains(token.trim())).count();
-    let run = |words: &[&str]| {
-        let words = [words, &["--url", &open.url, "--state-dir", "state"]].concat();
-        assert_eq!(sandbox.run(&words).code, Some(0), "{words:?}");
-        open.heads()
+fn g05_the_token_is_sent_only_when_it_is_asked_for() {
+    let scene = Scene::before(&stdio("demo", &[]), false);
+    let token = [("GRIPFAST_TOKEN", scene.token.as_str())];
+    let shown = |words: &[&str]| {
+        let ran = scene.ask(words, &token);
+        assert_eq!(ran.code, Some(0), "{words:?}: {ran}");
+        scene.there.heads().iter().filter(|head| head.contains(&scene.token)).count()
     };
-    assert_eq!(shown(run(&["status"])), 0, "reading is open there");
-    assert_eq!(shown(run(&["stop", "demo"])), 1);
+    assert_eq!(shown(&["status"]), 0, "reading is open there");
+    assert_eq!(shown(&["stop", "demo"]), 1);
+}
+
+#[test]
+fn g05_the_token_of_a_state_directory_is_sent_to_no_other_machine() {
+    let scene = Scene::of(&stdio("demo", &[]));
+    for words in [&["status"][..], &["stop", "demo"], &["calls"], &["pins", "approve", "demo"]] {
+        let ran = scene.ask(&[words, &["--state-dir", "there"]].concat(), &[]);
+        assert_eq!(ran.code, Some(6), "{words:?}: {ran}");
+    }
+    let heads = scene.there.heads();
+    assert!(!heads.is_empty() && !heads.iter().any(|head| head.contains(&scene.token)), "{heads:?}");
 }
 
 #[test]
@@ -169,7 +206,7 @@ fn a_client_with_a_key_needs_no_token_to_call_tools() {
     assert_snapshot!(scene.ask(&["tools", "other"], &[key]), @"
     exit 1
     --- stderr
-    error: the gateway at http://127.0.0.1:[PORT] shows this client no tool of a server `other`
+    error: the gateway at https://0.0.0.0:[PORT] shows this client no tool of a server `other`
       hint: `gripfast tools` lists those that it shows
     ");
     assert_snapshot!(scene.ask(&["call", "demo", "crash"], &[key]), @"

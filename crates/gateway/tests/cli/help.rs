@@ -83,10 +83,13 @@ fn overview() {
       2  config invalid       5  the tool or its server reported an error
 
     $GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is
-    honoured. $GRIPFAST_CA names a file with certificates to believe, for gateways that speak https. A
-    gateway on another machine is shown $GRIPFAST_TOKEN, its admin token, by the verbs that look at it
-    and act on it, and $GRIPFAST_KEY, a client's key, by `tools` and `call`; over plain http only where
-    $GRIPFAST_CLEARTEXT is its host and port.
+    honoured. $GRIPFAST_CA names a file with certificates to believe, for gateways that speak https.
+
+    Commands reach a gateway of this machine through a socket in its state directory, and send its admin
+    token nowhere else. A gateway on another machine is sent $GRIPFAST_TOKEN, its admin token, over
+    https. `tools` and `call` send $GRIPFAST_KEY, a client's key, to the gateway that --url or
+    $GRIPFAST_URL names; to another machine over https, or where $GRIPFAST_CLEARTEXT is its host and
+    port.
     "#);
 }
 
@@ -195,12 +198,12 @@ fn operating() {
           --state-dir <DIR>  Where catalogs and the like are kept [default: `gateway.state_dir`, the
                              platform's state directory]
 
-    The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It wants the
-    token that it keeps in its state directory, which is found by itself where both use the same config,
-    and with --state-dir otherwise.
+    The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It is reached
+    through its socket in the state directory, and wants the token that it keeps there. Both are found
+    by themselves where the command uses the same config, and with --state-dir otherwise.
 
-    Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, 6 it wants
-    another token.
+    Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, or none
+    with this state directory, 6 it wants another token.
     ");
 }
 

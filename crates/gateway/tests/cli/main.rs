@@ -16,6 +16,8 @@ mod elsewhere;
 mod help;
 mod import;
 #[cfg(unix)]
+mod impostor;
+#[cfg(unix)]
 mod in_force;
 #[cfg(unix)]
 mod json;
@@ -34,6 +36,8 @@ mod serve;
 mod serving;
 #[cfg(unix)]
 mod signals;
+#[cfg(unix)]
+mod socket;
 #[cfg(unix)]
 mod state_dir;
 mod status;

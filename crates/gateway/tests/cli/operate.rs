@@ -69,26 +69,26 @@ fn without_a_gateway() {
 }
 
 #[test]
-fn without_the_token() {
+fn with_another_state_directory() {
     let (sandbox, running) = scene();
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo", "--state-dir", "elsewhere"]), @"
-    exit 6
+    exit 4
     --- stderr
-    error: the gateway at http://127.0.0.1:[PORT] wants its admin token; looked for it in `elsewhere/admin.token`: No such file or directory (os error 2)
-      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
+    error: the admin token was not sent to http://127.0.0.1:[PORT]: no gateway with the state directory `elsewhere` listens there
+      hint: `--state-dir` names the state directory of the gateway that listens there
     ");
     running.until("demo", "ready");
 }
 
 #[test]
-fn with_the_token_of_another_gateway() {
+fn the_token_of_another_state_directory_is_not_sent() {
     let (sandbox, running) = scene();
     let sandbox = sandbox.file("admin.token", &"x".repeat(43));
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo", "--state-dir", "."]), @"
-    exit 6
+    exit 4
     --- stderr
-    error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `./admin.token`
-      hint: the token is in `[DIR]/home/.local/state/gripfast/admin.token`; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
+    error: the admin token was not sent to http://127.0.0.1:[PORT]: no gateway with the state directory `.` listens there
+      hint: `--state-dir` names the state directory of the gateway that listens there
     ");
     running.until("demo", "ready");
 }
@@ -98,7 +98,7 @@ fn the_token_is_found_where_the_config_says() {
     let (sandbox, running) = scene();
     let moved = sandbox.path("moved");
     std::fs::rename(sandbox.path(STATE), &moved).unwrap();
-    assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(6));
+    assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(4));
     let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nstate_dir = {moved:?}\n"));
     assert_eq!(ask(&sandbox, &running, &["stop", "demo"]).code, Some(0));
     running.until("demo", "stopped");
@@ -124,6 +124,6 @@ fn a_token_that_the_gateway_could_not_use() {
     exit 6
     --- stderr
     error: the gateway at http://127.0.0.1:[PORT] has another admin token than the one in `[DIR]/home/.local/state/gripfast/admin.token`
-      hint: this gateway cannot use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more); `gripfast token rotate` makes a new one; `--state-dir` names its directory, $GRIPFAST_TOKEN holds the token itself
+      hint: this gateway cannot use `[DIR]/home/.local/state/gripfast/admin.token` (it holds no token of 32 letters or more); `gripfast token rotate` makes a new one; `--state-dir` names its directory
     ");
 }

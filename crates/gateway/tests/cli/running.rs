@@ -1,5 +1,6 @@
 //! A gateway in this process, for the binary to ask: a host over demo servers, its MCP endpoint and its admin
-//! API on a port. Its state is where the sandbox's platform keeps it, so that the binary finds the token by itself.
+//! API on a port and on a control socket. Its state is where the sandbox's platform keeps it, so that the binary finds
+//! socket and token by itself.
 
 use crate::sandbox::{Ran, Sandbox, stdio};
 use gripfast::Host;
@@ -7,6 +8,7 @@ use gripfast::config::Config;
 use gripfast_gateway::admin::Admin;
 use gripfast_gateway::downstream::{Gateway, Seal, Terms};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -41,6 +43,7 @@ pub(crate) struct Running {
     admin: Arc<Admin>,
     gateway: Arc<Gateway>,
     address: SocketAddr,
+    state: PathBuf,
     /// Where the servers live.
     hosting: Runtime,
     /// Where connections live: without it nobody listens.
@@ -50,7 +53,7 @@ pub(crate) struct Running {
 impl Running {
     /// The servers of this config.
     pub(crate) fn with(sandbox: &Sandbox, config: &str) -> Self {
-        let hosting = runtime();
+        let (hosting, state) = (runtime(), sandbox.path(STATE));
         let (host, admin, gateway) = hosting.block_on(async {
             let host = Host::builder().build();
             for server in Config::parse(config, "gripfast.toml".as_ref()).unwrap().servers {
@@ -59,13 +62,13 @@ impl Running {
                     Err(causes) => host.spawn_broken(&server.name, &causes[0].to_string()).unwrap(),
                 }
             }
-            let admin = Admin::new(host.clone(), Some(&sandbox.path(STATE))).unwrap();
+            let admin = Admin::new(host.clone(), Some(&state)).unwrap();
             let gateway = Gateway::new(host.clone(), Seal::of_this_process().unwrap(), &Terms::default());
             (host, Arc::new(admin), gateway)
         });
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut running =
-            Self { host, url: String::new(), admin, gateway, address, hosting, listening: None };
+            Self { host, url: String::new(), admin, gateway, address, state, hosting, listening: None };
         running.come();
         running
     }
@@ -82,8 +85,23 @@ impl Running {
         let listener = listening.block_on(TcpListener::bind(self.address)).unwrap();
         self.address = listener.local_addr().unwrap();
         self.url = format!("http://{}", self.address);
+        #[cfg(unix)]
+        listening.spawn(axum::serve(self.socket(&listening), router.clone()).into_future());
         listening.spawn(axum::serve(listener, router).into_future());
         self.listening = Some(listening);
+    }
+
+    /// A control socket as a gateway has it, in the place of the one before.
+    #[cfg(unix)]
+    fn socket(&self, runtime: &Runtime) -> tokio::net::UnixListener {
+        use std::os::unix::fs::PermissionsExt;
+        let path = gripfast_gateway::control_socket::path(&self.state, self.address);
+        let folder = path.parent().unwrap();
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let _ = std::fs::remove_file(&path);
+        let _runtime = runtime.enter();
+        tokio::net::UnixListener::bind(path).unwrap()
     }
 
     pub(crate) fn until(&self, server: &str, state: &str) {

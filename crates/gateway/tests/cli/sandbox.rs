@@ -116,6 +116,7 @@ impl fmt::Display for Ran {
 fn steady(text: &str, dir: &Path) -> String {
     let text = text.replace(&dir.display().to_string(), "[DIR]").replace(GRIPFAST, "[GRIPFAST]");
     let text = without_number(&text, "127.0.0.1:", "[PORT]");
+    let text = without_number(&text, "https://0.0.0.0:", "[PORT]");
     without_number(&text, r#""retry_after_ms":"#, "[MS]")
 }
 

@@ -6,8 +6,12 @@ use crate::serving::Serving;
 use insta::assert_snapshot;
 use rcgen::{CertificateParams, KeyPair};
 
+/// Has a gateway keep its state where commands do not look for it, so that they reach it over TCP.
+#[cfg(unix)]
+const ELSEWHERE: &[&str] = &["--state-dir", "elsewhere"];
+
 /// A certificate that vouches for itself, for this name, in PEM form, and its key.
-fn papers(name: &str) -> (String, String) {
+pub(crate) fn papers(name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
     (certificate.pem(), key.serialize_pem())
@@ -22,7 +26,7 @@ fn config(more: &str) -> String {
 fn a_gateway_that_speaks_https_is_asked_by_whoever_believes_it() {
     let (cert, key) = papers("127.0.0.1");
     let sandbox = Sandbox::with(&config("")).file("cert.pem", &cert).file("key.pem", &key);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = Serving::start(&sandbox, ELSEWHERE);
     assert!(gateway.url.starts_with("https://127.0.0.1:"), "{}", gateway.url);
     let told = sandbox.run_with(&["status", "--url", &gateway.url], &[("GRIPFAST_CA", "cert.pem")]);
     assert!(told.code == Some(0) && told.stdout.contains("demo"), "{told}");
@@ -57,7 +61,7 @@ fn a_gateway_that_speaks_https_is_asked_by_whoever_believes_it() {
 fn the_gateway_of_a_config_is_believed_by_the_certificate_that_the_config_names() {
     let (cert, key) = papers("mcp.example.com");
     let sandbox = Sandbox::with(&config("")).file("cert.pem", &cert).file("key.pem", &key);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = Serving::start(&sandbox, ELSEWHERE);
     let address = gateway.url.strip_prefix("https://").unwrap();
     let mine = config(&format!("listen = \"{address}\"\n"));
     let sandbox = sandbox.file("mine.toml", &mine);
@@ -73,7 +77,7 @@ fn the_gateway_of_a_config_is_believed_by_the_certificate_that_the_config_names(
 #[test]
 fn a_gateway_that_does_not_speak_https_is_no_gateway_there() {
     let sandbox = Sandbox::with_demo(&[]);
-    let gateway = Serving::start(&sandbox, &[]);
+    let gateway = Serving::start(&sandbox, ELSEWHERE);
     assert_snapshot!(sandbox.run(&["status", "--url", &gateway.url.replace("http://", "https://")]), @"
     exit 4
     --- stderr

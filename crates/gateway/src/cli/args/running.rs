@@ -35,12 +35,12 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It wants the token \
-that it keeps in its state directory, which is found by itself where both use the same config, and with \
---state-dir otherwise.
+The gateway does it in its own time; `gripfast status NAME --watch` shows how it goes. It is reached \
+through its socket in the state directory, and wants the token that it keeps there. Both are found by themselves where \
+the command uses the same config, and with --state-dir otherwise.
 
-Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, 6 it wants another \
-token.")]
+Exit codes: 0 the gateway has taken note, 1 it has no such server, 4 there is no gateway, or none with this state \
+directory, 6 it wants another token.")]
 pub(crate) struct OperateArgs {
     /// The server, by its name in the config
     #[arg(value_name = "NAME")]
@@ -59,11 +59,11 @@ Without a NAME the gateway looks at its config file now instead of within second
 it. With one, that server forgets its failures and gets a new link, which is made before the old one is given \
 up; the config is not looked at.
 
-It wants the token that the gateway keeps in its state directory, which is found by itself where both use the \
-same config, and with --state-dir otherwise.
+The gateway is reached through its socket in the state directory, and wants the token that it keeps there. Both are \
+found by themselves where the command uses the same config, and with --state-dir otherwise.
 
 Exit codes: 0 done, 1 the gateway has no such server or goes by no file, 2 the config was refused or has a mistake, 4 there is no \
-gateway, 6 it wants another token.")]
+gateway, or none with this state directory, 6 it wants another token.")]
 pub(crate) struct ReloadArgs {
     /// The server, by its name in the config [default: the whole config]
     #[arg(value_name = "NAME")]
