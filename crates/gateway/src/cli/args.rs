@@ -7,7 +7,7 @@ mod using;
 pub(crate) use running::{EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs};
 pub(crate) use trust::{
     KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb, PolicyTestArgs,
-    PolicyVerb,
+    PolicyVerb, TokenVerb,
 };
 pub(crate) use using::{CallArgs, CallsArgs, ToolsArgs};
 
@@ -132,6 +132,9 @@ pub(crate) enum Verb {
     Policy(PolicyVerb),
     /// Make, list and remove the keys by which clients get in
     Keys(KeysArgs),
+    /// Replace the admin token of a state directory
+    #[command(subcommand)]
+    Token(TokenVerb),
     /// Let gripfast use a server in your name, by a browser
     Login(LoginArgs),
     /// Forget the login of a server

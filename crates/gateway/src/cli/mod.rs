@@ -39,6 +39,7 @@ mod status;
 mod stdio;
 mod stop;
 mod surroundings;
+mod token;
 mod tools;
 mod trust;
 
@@ -81,6 +82,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Policy(args) => policy::run(&cli.global, args, &mut screen),
         Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
         Verb::Keys(args) => keys::run(&cli.global, args, &mut screen),
+        Verb::Token(verb) => token::run(&cli.global, verb, &mut screen),
         Verb::Login(args) => login::run(&cli.global, args, &mut screen),
         Verb::Logout(args) => login::forget(&cli.global, args, &mut screen),
         Verb::Completions(args) => completions::run(args, &mut screen),

@@ -43,5 +43,7 @@ mod state_dir;
 mod status;
 mod through;
 mod tls;
+#[cfg(unix)]
+mod token;
 mod tools;
 mod usage;

@@ -1,4 +1,4 @@
-//! What may be typed after the verbs about who is trusted with what: pins, policy, keys and logins.
+//! What may be typed after the verbs about who is trusted with what: pins, policy, keys, the admin token and logins.
 
 use super::{Meant, Output};
 use clap::{Args, Subcommand};
@@ -132,6 +132,21 @@ pub(crate) enum KeysVerb {
         #[arg(value_name = "NAME")]
         name: String,
     },
+}
+
+/// Actions on the admin token.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Make a new admin token; gateways refuse the old one from then on
+    #[command(after_help = "\
+The token is in the file `admin.token` of the state directory. Gateways that use the directory take the new one with \
+the next request; none has to be restarted. A dashboard asks for the new token at the next action, and scripts \
+have to read the file again.
+
+Examples:
+  gripfast token rotate
+  gripfast token rotate --state-dir /var/lib/gripfast")]
+    Rotate,
 }
 
 #[derive(Debug, Args)]

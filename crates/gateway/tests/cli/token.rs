@@ -1,0 +1,68 @@
+//! `gripfast token`: a new admin token, with a running gateway and without one.
+
+use crate::running::STATE;
+use crate::sandbox::Sandbox;
+use crate::serving::Serving;
+use insta::assert_snapshot;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// The status of a request that a script sends with this token.
+fn acted(gateway: &Serving, action: &str, token: &str) -> String {
+    let address = gateway.url.strip_prefix("http://").unwrap();
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "POST /api/v1/upstreams/demo/{action} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+         authorization: Bearer {token}\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn g05_a_rotated_token_works_at_once_and_the_old_one_is_refused() {
+    let sandbox = Sandbox::with_demo(&[]);
+    let gateways = [Serving::start(&sandbox, &[]), Serving::start(&sandbox, &[])];
+    let token =
+        || std::fs::read_to_string(sandbox.path(STATE).join("admin.token")).unwrap().trim().to_owned();
+    let old = token();
+    for gateway in &gateways {
+        assert_eq!(acted(gateway, "stop", &old), "202", "a script may send the token itself");
+    }
+    let rotated = sandbox.run(&["token", "rotate"]);
+    assert_snapshot!(rotated, @"
+    exit 0
+    --- stderr
+    `[DIR]/home/.local/state/gripfast/admin.token` holds a new admin token; gateways that use this directory refuse the old one from now on
+    ");
+    let new = token();
+    assert!(new.len() >= 43 && new != old);
+    assert!(!rotated.to_string().contains(&new), "it is not shown on a screen");
+    for gateway in &gateways {
+        assert_eq!(
+            (acted(gateway, "start", &old), acted(gateway, "start", &new)),
+            ("401".into(), "202".into())
+        );
+        let ran = sandbox.run(&["stop", "demo", "--url", &gateway.url]);
+        assert_eq!(ran.code, Some(0), "commands find it by themselves: {ran}");
+    }
+}
+
+#[test]
+fn a_token_is_rotated_without_a_gateway() {
+    let sandbox = Sandbox::empty();
+    assert_eq!(sandbox.run(&["token", "rotate", "--state-dir", "state"]).code, Some(0));
+    let made = std::fs::read_to_string(sandbox.path("state/admin.token")).unwrap();
+    assert_eq!(sandbox.run(&["token", "rotate", "--state-dir", "state"]).code, Some(0));
+    assert_ne!(std::fs::read_to_string(sandbox.path("state/admin.token")).unwrap(), made);
+    let sandbox = sandbox.file("file", "");
+    assert_snapshot!(sandbox.run(&["token", "rotate", "--state-dir", "file"]), @"
+    exit 1
+    --- stderr
+    error: `file/admin.token` cannot be replaced: File exists (os error 17)
+      hint: `--state-dir` names another directory
+    ");
+}
