@@ -118,9 +118,10 @@ pub enum ProbeAnswer {
 }
 
 impl ProbeAnswer {
-    /// The meaning of a probe that was not answered with a result. Any answer of the server proves that it lives. One that
+    /// The meaning of a probe that was not answered with a result. An answer of the server proves that it lives. One that
     /// refuses the probe, in whatever form, is asked the other question before anything is concluded: a server that
-    /// answers `ping` with 404 has not forgotten its session.
+    /// answers `ping` with 404 has not forgotten its session. A server that fails (5xx) at both is not well, and callers
+    /// are better held than sent there.
     pub fn of(probe: Probe, evidence: &Evidence, failure: Failure) -> Self {
         let refused = match &evidence.observed {
             // A proxy speaks for a server that is not there.
@@ -141,7 +142,9 @@ impl ProbeAnswer {
         };
         match (refused, probe, &failure) {
             (true, Probe::Ping | Probe::Discover, _) => Self::Unsupported,
-            (true, Probe::ListTools, Failure::SessionExpired(_)) => Self::Failed(failure),
+            (true, Probe::ListTools, Failure::SessionExpired(_) | Failure::ServerFault(_)) => {
+                Self::Failed(failure)
+            }
             (true, Probe::ListTools, _) => Self::Alive,
             (false, _, _) => Self::Failed(failure),
         }
@@ -231,4 +234,33 @@ pub enum Manner {
     Politely,
     /// It does not answer anyway.
     AtOnce,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::classify::classify;
+    use crate::failure::{During, HttpAnswer};
+
+    /// D05
+    #[test]
+    fn d05_a_refused_probe_is_no_failure_before_the_other_question_was_asked() {
+        let ended = |probe: Probe, status: u16| {
+            let answer = HttpAnswer { status, had_session: true, ..HttpAnswer::default() };
+            let evidence = Evidence::sent(During::Probe, Observed::Http(answer));
+            ProbeAnswer::of(probe, &evidence, classify(&evidence))
+        };
+        for status in [400, 404, 405, 410, 500, 501] {
+            assert_eq!(ended(Probe::Ping, status), ProbeAnswer::Unsupported, "{status}");
+            assert_eq!(ended(Probe::Discover, status), ProbeAnswer::Unsupported, "{status}");
+        }
+        assert_eq!(ended(Probe::ListTools, 405), ProbeAnswer::Alive);
+        assert!(matches!(ended(Probe::ListTools, 404), ProbeAnswer::Failed(Failure::SessionExpired(_))));
+        assert!(matches!(ended(Probe::ListTools, 410), ProbeAnswer::Failed(Failure::SessionExpired(_))));
+        assert!(matches!(ended(Probe::ListTools, 500), ProbeAnswer::Failed(Failure::ServerFault(_))));
+        for probe in [Probe::Ping, Probe::ListTools] {
+            assert!(matches!(ended(probe, 401), ProbeAnswer::Failed(Failure::CredentialRefused(_))));
+            assert!(matches!(ended(probe, 502), ProbeAnswer::Failed(Failure::ServerFault(_))));
+        }
+    }
 }
