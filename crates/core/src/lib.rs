@@ -12,6 +12,7 @@ pub mod catalog;
 pub mod credential;
 pub mod event;
 pub mod failure;
+pub mod file_modes;
 pub mod ids;
 pub mod isolation;
 pub mod jitter;

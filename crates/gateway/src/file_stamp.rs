@@ -13,9 +13,9 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    /// `None` if there is no such file.
+    /// `None` if there is no such file. A symlink is not followed.
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|metadata| Self::from(&metadata))
+        fs::symlink_metadata(path).ok().map(|metadata| Self::from(&metadata))
     }
 }
 

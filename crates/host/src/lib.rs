@@ -44,7 +44,7 @@ mod observe;
 mod overheard;
 mod pins;
 mod policy;
-mod private;
+pub mod private_files;
 mod replace;
 mod said;
 mod status;

@@ -5,9 +5,9 @@
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gripfast::private_files;
 use ring::rand::{SecureRandom, SystemRandom};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -110,48 +110,29 @@ fn unusable(path: &Path, error: &io::Error) -> io::Result<(String, Place)> {
 /// # Errors
 /// The directory cannot be written to, or the system gave no randomness.
 pub fn rotate_token(state_dir: &Path) -> io::Result<PathBuf> {
-    make_private_dir(state_dir)?;
+    private_files::make_directory(state_dir)?;
     let path = state_dir.join(TOKEN_FILE);
-    let draft = draft(state_dir, &random()?)?;
-    fs::rename(&draft, &path).inspect_err(|_| drop(fs::remove_file(&draft)))?;
+    private_files::replace(&path, format!("{}\n", random()?).as_bytes())?;
     Ok(path)
 }
 
 fn kept(directory: &Path, path: &Path) -> io::Result<String> {
-    make_private_dir(directory)?;
+    private_files::make_directory(directory)?;
     match read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(directory, path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
         read => read,
     }
 }
 
 /// Makes the file whole or not at all: whoever else starts at this moment reads the same token.
-fn make(directory: &Path, path: &Path) -> io::Result<String> {
+fn make(path: &Path) -> io::Result<String> {
     let text = random()?;
-    let draft = draft(directory, &text)?;
-    let published = fs::hard_link(&draft, path);
-    let _ = fs::remove_file(&draft);
-    match published {
-        Ok(()) => Ok(text),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(path),
-        Err(error) => Err(error),
-    }
-}
-
-/// A whole file under another name.
-fn draft(directory: &Path, text: &str) -> io::Result<PathBuf> {
-    let draft = directory.join(format!("{TOKEN_FILE}.{}", &random()?[..8]));
-    let mut file = create_private(&draft)?;
-    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
-    written.inspect_err(|_| drop(fs::remove_file(&draft)))?;
-    Ok(draft)
+    let made = private_files::make(path, format!("{text}\n").as_bytes())?;
+    if made { Ok(text) } else { read(path) }
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let file = File::open(path)?;
-    tighten(&file, path)?;
-    let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text)?;
+    let text = String::from_utf8(private_files::read(path, LONGEST)?).unwrap_or_default();
     let text = text.trim();
     if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         let what = format!("it holds no token of {SHORTEST} letters or more");
@@ -166,49 +147,10 @@ fn random() -> io::Result<String> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-#[cfg(unix)]
-fn make_private_dir(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
-
-#[cfg(not(unix))]
-fn make_private_dir(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)
-}
-
-#[cfg(unix)]
-fn create_private(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-#[cfg(not(unix))]
-fn create_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
-}
-
-/// Takes from others what was never meant for them, and says so: they may have read it already.
-#[cfg(unix)]
-fn tighten(file: &File, path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = file.metadata()?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        let (path, mode) = (path.display(), format!("{mode:o}"));
-        tracing::warn!(%path, mode, "others could read the admin token; now they cannot. `gripfast token rotate` makes a new one");
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn tighten(_file: &File, _path: &Path) -> io::Result<()> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::sync::Barrier;
 
     fn of(directory: &Path) -> Token {
@@ -310,5 +252,22 @@ mod tests {
         assert_eq!(mode(), 0o600);
         rotate_token(directory.path()).unwrap();
         assert_eq!(mode(), 0o600);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn g05_a_symlink_in_the_place_of_the_token_is_neither_read_nor_changed() {
+        use std::os::unix::fs::PermissionsExt;
+        let (directory, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let victim = theirs.path().join("victim");
+        let text = "a text of another user that is long enough to be a token";
+        fs::write(&victim, text.replace(' ', "-")).unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path().join(TOKEN_FILE)).unwrap();
+        let token = of(directory.path());
+        let Place::Unusable { why, .. } = token.place() else { panic!("{:?}", token.place()) };
+        assert!(why.contains("is a symlink"), "{why}");
+        assert!(!token.matches(&text.replace(' ', "-")));
+        assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o777, 0o644);
     }
 }

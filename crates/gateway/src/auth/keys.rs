@@ -4,13 +4,13 @@
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gripfast::Principal;
+use gripfast::{Principal, private_files};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -164,59 +164,31 @@ fn digest_of(key: &str) -> String {
 }
 
 fn read(path: &Path) -> io::Result<Kept> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let bytes = match private_files::read(path, LARGEST) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
         Err(error) => return Err(error),
     };
-    let mut text = String::new();
-    file.take(LARGEST).read_to_string(&mut text)?;
-    serde_json::from_str(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Puts a whole new file in the place of the old one: whoever reads sees one or the other.
 fn write(directory: &Path, kept: &Kept) -> io::Result<()> {
-    let draft = directory.join(format!("{FILE}.draft"));
-    let _ = fs::remove_file(&draft);
-    let mut file = private(OpenOptions::new().write(true).create_new(true)).open(&draft)?;
-    file.write_all(&serde_json::to_vec_pretty(kept)?)?;
-    file.sync_all()?;
-    fs::rename(&draft, directory.join(FILE))
+    private_files::replace(&directory.join(FILE), &serde_json::to_vec_pretty(kept)?)
 }
 
 /// One at a time, also between processes. The lock is gone with the file.
 fn lock(directory: &Path) -> io::Result<File> {
-    make_private_dir(directory)?;
-    let file =
-        private(OpenOptions::new().write(true).create(true)).truncate(false).open(directory.join(LOCK))?;
+    private_files::make_directory(directory)?;
+    let file = private_files::open_lock(&directory.join(LOCK))?;
     file.lock()?;
     Ok(file)
-}
-
-#[cfg(unix)]
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600)
-}
-
-#[cfg(not(unix))]
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
-}
-
-#[cfg(unix)]
-fn make_private_dir(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
-
-#[cfg(not(unix))]
-fn make_private_dir(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn g05_a_key_is_kept_as_a_digest_that_only_its_owner_can_read() {
@@ -272,5 +244,23 @@ mod tests {
             }
         });
         assert_eq!(list(directory.path()).unwrap().len(), 8);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn g05_symlinks_in_the_place_of_the_keys_let_nobody_in_and_are_not_written_through() {
+        let (directory, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let key = add(theirs.path(), "intruder").unwrap();
+        let victim = theirs.path().join(FILE);
+        let before = fs::read(&victim).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path().join(FILE)).unwrap();
+        assert_eq!(Keyring::in_directory(directory.path()).whose(&key), None);
+        assert!(matches!(add(directory.path(), "laptop"), Err(NoKey::Io(_))));
+        fs::remove_file(directory.path().join(FILE)).unwrap();
+        let absent = theirs.path().join("absent");
+        fs::remove_file(directory.path().join(LOCK)).unwrap();
+        std::os::unix::fs::symlink(&absent, directory.path().join(LOCK)).unwrap();
+        assert!(matches!(add(directory.path(), "laptop"), Err(NoKey::Io(_))));
+        assert!(!absent.exists() && fs::read(&victim).unwrap() == before);
     }
 }

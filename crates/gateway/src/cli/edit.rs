@@ -3,7 +3,7 @@
 
 use super::exit::Exit;
 use super::stop::Failure;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -28,31 +28,16 @@ fn replaced(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
-    let draft = beside(&path, &format!("gripfast-{}", std::process::id()));
-    let written = write_draft(&draft, &path, text).and_then(|()| fs::rename(&draft, &path));
-    if written.is_err() {
-        // There may be none.
-        let _ = fs::remove_file(&draft);
+    // Beside it, under a name that nobody can have taken, and for its owner alone: it may hold tokens.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let mut draft =
+        tempfile::Builder::new().prefix(".gripfast-").tempfile_in(directory.unwrap_or(Path::new(".")))?;
+    draft.write_all(text.as_bytes())?;
+    if let Ok(meta) = fs::metadata(&path) {
+        draft.as_file().set_permissions(meta.permissions())?;
     }
-    written
-}
-
-fn write_draft(draft: &Path, path: &Path, text: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        // Until it has the rights of the file that it replaces, and for good if there was none: it may hold
-        // tokens.
-        options.mode(0o600);
-    }
-    let mut file = options.open(draft)?;
-    file.write_all(text.as_bytes())?;
-    if let Ok(meta) = fs::metadata(path) {
-        file.set_permissions(meta.permissions())?;
-    }
-    file.sync_all()
+    draft.as_file().sync_all()?;
+    draft.persist(&path).map(drop).map_err(|error| error.error)
 }
 
 /// The same path with another ending added.

@@ -3,10 +3,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gripfast::private_files;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::Path;
 
 /// Seals and opens session ids.
@@ -16,6 +16,8 @@ pub struct Seal {
 }
 
 const KEY_LEN: usize = 32;
+/// A larger file is read no further: it is no key.
+const LARGEST: u64 = 4096;
 const FILE: &str = "session.key";
 /// What the sealed bytes are for; the same key seals nothing else under this name.
 const PURPOSE: &[u8] = b"gripfast session 1";
@@ -26,12 +28,10 @@ impl Seal {
     /// # Errors
     /// The key can be neither read nor made.
     pub fn in_directory(directory: &Path) -> io::Result<Self> {
-        fs::create_dir_all(directory)?;
+        private_files::make_directory(directory)?;
         let path = directory.join(FILE);
         match read_key(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Self::with_key(&make_key(directory, &path)?)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::with_key(&make_key(&path)?),
             read => Self::with_key(&read?),
         }
     }
@@ -78,9 +78,7 @@ fn no_entropy() -> io::Error {
 }
 
 fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
-    let mut key = Vec::new();
-    fs::File::open(path)?.take(KEY_LEN as u64 + 1).read_to_end(&mut key)?;
-    key.as_slice().try_into().map_err(|_| {
+    private_files::read(path, LARGEST)?.as_slice().try_into().map_err(|_| {
         let path = path.display();
         io::Error::other(format!("`{path}` is not a key of {KEY_LEN} bytes; remove it to have one made"))
     })
@@ -88,38 +86,18 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
 
 /// Makes the file whole or not at all, whenever we should be killed: whoever else starts at this moment reads the same
 /// key.
-fn make_key(directory: &Path, path: &Path) -> io::Result<[u8; KEY_LEN]> {
-    let random = SystemRandom::new();
-    let (mut key, mut suffix) = ([0; KEY_LEN], [0; 8]);
-    random.fill(&mut key).and_then(|()| random.fill(&mut suffix)).map_err(|_| no_entropy())?;
-    let draft = directory.join(format!("{FILE}.{}", URL_SAFE_NO_PAD.encode(suffix)));
-    let mut file = create_private(&draft)?;
-    let written = file.write_all(&key).and_then(|()| file.sync_all());
-    let published = written.and_then(|()| fs::hard_link(&draft, path));
-    let _ = fs::remove_file(&draft);
-    match published {
-        Ok(()) => Ok(key),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_key(path),
-        // A file system without links: a kill in mid-write is the lesser evil.
-        Err(_) => create_private(path)?.write_all(&key).map(|()| key),
-    }
-}
-
-#[cfg(unix)]
-fn create_private(path: &Path) -> io::Result<fs::File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-#[cfg(not(unix))]
-fn create_private(path: &Path) -> io::Result<fs::File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
+fn make_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
+    let mut key = [0; KEY_LEN];
+    SystemRandom::new().fill(&mut key).map_err(|_| no_entropy())?;
+    let made = private_files::make(path, &key)?;
+    if made { Ok(key) } else { read_key(path) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     #[test]
     fn what_was_sealed_opens_after_a_restart_and_not_with_another_key() {
@@ -141,6 +119,21 @@ mod tests {
         }
         assert_eq!(seal.open(""), None);
         assert_eq!(seal.open("short"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn g05_a_key_behind_a_symlink_is_not_taken_and_a_new_directory_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let (home, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        Seal::in_directory(theirs.path()).unwrap();
+        let directory = home.path().join("state");
+        Seal::in_directory(&directory).unwrap();
+        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::remove_file(directory.join(FILE)).unwrap();
+        std::os::unix::fs::symlink(theirs.path().join(FILE), directory.join(FILE)).unwrap();
+        let error = Seal::in_directory(&directory).err().expect("its owner knows the key");
+        assert!(error.to_string().contains("is a symlink"), "{error}");
     }
 
     proptest! {

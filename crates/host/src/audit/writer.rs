@@ -5,7 +5,7 @@
 //! to wake it for each of them, or to hand over memory for each, would cost more than to write it.
 
 use super::{AuditKeeps, AuditStatus};
-use crate::private;
+use crate::private_files;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -244,7 +244,7 @@ impl Files {
     const PARTS: u64 = 8;
 
     fn probe(&self) -> io::Result<()> {
-        private::make_directory(&self.directory)
+        private_files::make_part(&self.directory)
     }
 
     fn append(&mut self, at_ms: u64, bytes: &[u8]) -> io::Result<()> {
@@ -265,14 +265,14 @@ impl Files {
     }
 
     fn begin(&self, at_ms: u64) -> io::Result<(PathBuf, File, u64)> {
-        private::make_directory(&self.directory)?;
+        private_files::make_part(&self.directory)?;
         let name = format!(
             "{at_ms:013}-{}-{:04x}.jsonl",
             std::process::id(),
             crate::clock::unique_number() & 0xffff
         );
         let path = self.directory.join(name);
-        let file = private::options().create_new(true).append(true).open(&path)?;
+        let file = private_files::open(&path, |how| how.create_new(true).append(true))?;
         // Tells other processes that it is written to. Where there are no locks it goes without.
         let _ = file.try_lock();
         self.make_room(&path)?;
@@ -308,7 +308,7 @@ impl Files {
 }
 
 fn is_written_to(path: &Path) -> bool {
-    let locked = File::open(path).map(|file| file.try_lock());
+    let locked = private_files::open(path, |how| how.read(true)).map(|file| file.try_lock());
     matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
@@ -322,6 +322,16 @@ mod tests {
 
     fn kept(directory: &Path) -> u64 {
         fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn g05_no_line_is_written_through_a_symlink() {
+        let (state, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(theirs.path(), state.path().join("audit")).unwrap();
+        let mut files = files(&state.path().join("audit"), 8_000);
+        assert!(files.probe().is_err() && files.append(1, b"line\n").is_err());
+        assert_eq!(fs::read_dir(theirs.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -2,16 +2,18 @@
 //! the system's keyring. It is made when the first login is kept, once for all processes, and never replaced.
 
 use super::keyring;
-use super::private;
 use crate::clock;
 use crate::config::LoginKey;
+use crate::private_files;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const KEY_LEN: usize = 32;
+/// A larger file is read no further: it is no key.
+const LARGEST: u64 = 4096;
 /// What the sealed bytes are for; the name of the login follows.
 const PURPOSE: &str = "gripfast login 1 ";
 
@@ -45,7 +47,7 @@ impl KeyPlace {
         match self.kind {
             LoginKey::File => {
                 let file = self.file();
-                let read = private::blocking(move || read(&file)).await;
+                let read = private_files::blocking(move || read(&file)).await;
                 read.map_err(|error| NoKey::Away(error.to_string()))?
             }
             LoginKey::Keyring => match keyring::find().await {
@@ -61,8 +63,10 @@ impl KeyPlace {
     /// The key, made if there is none. Whoever else wants it meanwhile waits, and finds the same.
     pub(super) async fn find_or_make(&self) -> io::Result<Key> {
         let turn = self.directory.join("key.lock");
-        let _turn = private::blocking(move || {
-            let file = private::open(&turn)?;
+        let directory = self.directory.clone();
+        let _turn = private_files::blocking(move || {
+            private_files::make_part(&directory)?;
+            let file = private_files::open_lock(&turn)?;
             file.lock()?;
             io::Result::Ok(file)
         })
@@ -76,7 +80,7 @@ impl KeyPlace {
         match self.kind {
             LoginKey::File => {
                 let (file, bytes) = (self.file(), key.0);
-                private::blocking(move || private::write(&file, &bytes)).await??;
+                private_files::blocking(move || private_files::replace(&file, &bytes)).await??;
                 Ok(key)
             }
             LoginKey::Keyring => {
@@ -93,11 +97,8 @@ impl KeyPlace {
 }
 
 fn read(file: &Path) -> Result<Key, NoKey> {
-    let mut bytes = Vec::new();
-    let read =
-        std::fs::File::open(file).and_then(|file| file.take(KEY_LEN as u64 + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(_) => bytes.try_into().map(Key).map_err(|_| {
+    match private_files::read(file, LARGEST) {
+        Ok(bytes) => bytes.try_into().map(Key).map_err(|_| {
             NoKey::Away(format!("`{}` is not a key of {KEY_LEN} bytes; remove it and log in", file.display()))
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NoKey::Gone),

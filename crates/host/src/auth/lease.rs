@@ -1,6 +1,6 @@
 //! Who may replace a login: one at a time among all that share it, for a refresh token that is shown twice ends the login.
 
-use super::private;
+use crate::private_files;
 use crate::transport::BoxFuture;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -55,7 +55,7 @@ impl Leases for FileLeases {
     fn acquire(&self, login: &str, within: Duration) -> BoxFuture<'_, io::Result<Lease>> {
         let path = self.directory.join(format!("{login}.lock"));
         Box::pin(async move {
-            let Some(file) = private::blocking(move || lock_at(&path)).await?? else {
+            let Some(file) = private_files::blocking(move || lock_at(&path)).await?? else {
                 return Ok(Lease(None));
             };
             let trying = async {
@@ -78,13 +78,17 @@ impl Leases for FileLeases {
 
 /// The file to lock. There is none where nothing can be written: then a login can be used, and nobody takes turns.
 fn lock_at(path: &Path) -> io::Result<Option<File>> {
-    private::open(path).map(Some).or_else(|error| without_writing(path, error))
+    let made = path.parent().map_or(Ok(()), private_files::make_part);
+    let opened = made.and_then(|()| private_files::open_lock(path));
+    opened.map(Some).or_else(|error| without_writing(path, error))
 }
 
 /// Somebody else may be able to write there, and has made the file then: it can be locked all the same.
 fn without_writing(path: &Path, error: io::Error) -> io::Result<Option<File>> {
     match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Ok(File::open(path).ok()),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            Ok(private_files::open(path, |how| how.read(true)).ok())
+        }
         _ => Err(error),
     }
 }

@@ -16,7 +16,6 @@ mod lease;
 mod login;
 mod oauth;
 mod own;
-mod private;
 mod record;
 mod token;
 mod token_answer;

@@ -4,9 +4,9 @@
 
 use super::key::{KeyPlace, NoKey};
 use super::lease::{Alone, FileLeases, Lease, Leases};
-use super::private;
 use super::record::Record;
 use crate::config::LoginKey;
+use crate::private_files;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -147,7 +147,7 @@ impl Vault {
                 return (record.map_or(Kept::Nothing, Kept::Login), stamp);
             }
         };
-        let read = private::blocking(move || (stamp_of(&file), std::fs::read(&file))).await;
+        let read = private_files::blocking(move || (stamp_of(&file), read(&file))).await;
         let (stamp, read) = read.unwrap_or_else(|error| (None, Err(error)));
         let kept = match read {
             Ok(bytes) => self.understand(&bytes, key).await,
@@ -182,7 +182,7 @@ impl Vault {
         match &self.place {
             Place::Disk { directory, .. } => {
                 let file = self.file(directory);
-                private::blocking(move || stamp_of(&file)).await.ok().flatten()
+                private_files::blocking(move || stamp_of(&file)).await.ok().flatten()
             }
             Place::Memory(kept) => lock(kept).get(&self.login).map(|noted| Stamp::Version(noted.version)),
         }
@@ -194,7 +194,7 @@ impl Vault {
             Place::Disk { directory, key } => {
                 let sealed = key.find_or_make().await?.seal(&self.login, &serde_json::to_vec(record)?)?;
                 let (file, bytes) = (self.file(directory), serde_json::to_vec(&Sealed { sealed })?);
-                private::blocking(move || private::write(&file, &bytes)).await?
+                private_files::blocking(move || private_files::replace(&file, &bytes)).await?
             }
             Place::Memory(kept) => {
                 self.note(kept, Some(record.clone()));
@@ -208,7 +208,7 @@ impl Vault {
         match &self.place {
             Place::Disk { directory, .. } => {
                 let file = self.file(directory);
-                private::blocking(move || match std::fs::remove_file(&file) {
+                private_files::blocking(move || match std::fs::remove_file(&file) {
                     Ok(()) => Ok(true),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                     Err(error) => Err(error),
@@ -249,8 +249,16 @@ fn lock(kept: &Mutex<BTreeMap<String, Noted>>) -> MutexGuard<'_, BTreeMap<String
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The bytes of a login, from a directory that is no symlink.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    /// Tokens are a few thousand bytes.
+    const LARGEST: u64 = 4 << 20;
+    file.parent().map_or(Ok(()), private_files::judge_part)?;
+    private_files::read(file, LARGEST)
+}
+
 fn stamp_of(file: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(file).ok()?;
+    let found = std::fs::symlink_metadata(file).ok()?;
     Some(Stamp::File { modified: found.modified().ok(), length: found.len() })
 }
 
@@ -310,6 +318,44 @@ mod tests {
             let mode = std::fs::metadata(&file).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file:?}");
         }
+    }
+
+    /// E04
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn e04_no_part_of_a_login_is_read_or_written_through_a_symlink() {
+        use std::os::unix::fs::symlink;
+        let theirs = tempfile::tempdir().unwrap();
+        vault_in(theirs.path()).save(&record("theirs")).await.unwrap();
+        let before: Vec<_> =
+            files_of(theirs.path()).iter().map(|file| std::fs::read(file).unwrap()).collect();
+        let login = vault_in(theirs.path()).login;
+        let parts = ["logins", "logins/key", "logins/key.lock", &format!("logins/{login}.json")];
+        for part in parts {
+            let dir = tempfile::tempdir().unwrap();
+            if part != "logins" {
+                std::fs::create_dir(dir.path().join("logins")).unwrap();
+            }
+            symlink(theirs.path().join(part), dir.path().join(part)).unwrap();
+            let vault = vault_in(dir.path());
+            let saved = vault.save(&record("mine")).await;
+            assert_eq!(
+                saved.is_ok(),
+                part.ends_with(".json"),
+                "a link in the place of the login is replaced: {part}"
+            );
+            let after: Vec<_> =
+                files_of(theirs.path()).iter().map(|file| std::fs::read(file).unwrap()).collect();
+            assert_eq!(after, before, "{part}");
+            assert_ne!(token_in(&vault).await.as_deref(), Some("theirs"), "{part}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("logins")).unwrap();
+        let absent = theirs.path().join("absent");
+        let vault = vault_in(dir.path());
+        symlink(&absent, dir.path().join(format!("logins/{login}.lock"))).unwrap();
+        assert!(vault.lease(Duration::from_secs(1)).await.is_err());
+        assert!(!absent.exists());
     }
 
     /// E04

@@ -4,7 +4,7 @@
 //! Threads of that process append at the same time. Each line takes its place at the end first and is written
 //! there, so that one which is cut off or missing spoils no other.
 
-use crate::private;
+use crate::private_files;
 use gripfast_core::ledger::entry;
 use gripfast_core::ledger::fold::Fold;
 use gripfast_core::time::Wall;
@@ -78,7 +78,7 @@ impl Place {
     pub(super) fn lines(&self, segment: u32, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         /// No segment of ours is larger; a file that is has been made by somebody else.
         const LARGEST: u64 = 1 << 30;
-        let file = match File::open(self.segment_file(segment)) {
+        let file = match private_files::open(&self.segment_file(segment), |how| how.read(true)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
@@ -95,13 +95,14 @@ impl Place {
     /// Whether somebody has the book open.
     pub(super) fn is_held(&self) -> bool {
         // A lock that cannot be asked for is nobody's: locks are how it is known that somebody lives.
-        let asked = File::open(self.lock_file()).map(|lock| lock.try_lock_shared());
+        let lock = private_files::open(&self.lock_file(), |how| how.read(true));
+        let asked = lock.map(|lock| lock.try_lock_shared());
         matches!(asked, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Takes the book, unless somebody has it.
     fn take(self, now: Wall, size: u64) -> io::Result<Option<Taken>> {
-        let lock = private::options().create(true).truncate(false).write(true).open(self.lock_file())?;
+        let lock = private_files::open_lock(&self.lock_file())?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -112,7 +113,7 @@ impl Place {
         let number = numbers.last().copied().unwrap_or(1);
         let path = self.segment_file(number);
         let mut segment =
-            private::options().create(true).truncate(false).write(true).read(true).open(path)?;
+            private_files::open(&path, |how| how.create(true).truncate(false).write(true).read(true))?;
         let length = segment.metadata()?.len();
         let run =
             format!("{:x}.{:04x}", now.since_epoch().as_millis(), crate::clock::unique_number() & 0xffff);
@@ -148,7 +149,7 @@ impl Place {
 /// Takes the first book of `directory` that is free, and settles what was left in flight in the others. Its
 /// segments have about `size` bytes.
 pub(super) fn take_any(directory: &Path, now: Wall, size: u64) -> io::Result<Taken> {
-    private::make_directory(directory)?;
+    private_files::make_part(directory)?;
     let mut mine: Option<Taken> = None;
     let mut left_behind = 0;
     for place in Place::all(directory) {
@@ -203,7 +204,7 @@ impl Book {
     pub(super) fn turn(&mut self, now: Wall, in_flight: &[u8], kept: usize) -> io::Result<()> {
         let number = self.number.checked_add(1).ok_or_else(|| io::Error::other("no more segment numbers"))?;
         let path = self.place.segment_file(number);
-        let mut segment = private::options().create_new(true).write(true).open(&path)?;
+        let mut segment = private_files::open(&path, |how| how.create_new(true).write(true))?;
         let mut head = Vec::with_capacity(in_flight.len() + 64);
         entry::taken(&self.run, now, &mut head);
         head.extend_from_slice(in_flight);
@@ -228,7 +229,7 @@ impl Book {
     /// Makes all writing fail from now on, or work again.
     pub(super) fn may_be_written(&mut self, may: bool) -> io::Result<()> {
         let path = self.place.segment_file(self.number);
-        self.segment = private::options().read(true).write(may).open(path)?;
+        self.segment = private_files::open(&path, |how| how.read(true).write(may))?;
         Ok(())
     }
 }
@@ -256,4 +257,33 @@ fn ends_in_mid_line(segment: &mut File, length: u64) -> io::Result<bool> {
     segment.seek(SeekFrom::Start(length - 1))?;
     segment.read_exact(&mut last)?;
     Ok(last != *b"\n")
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
+
+    #[test]
+    fn g05_no_part_of_a_ledger_is_made_or_written_through_a_symlink() {
+        let now = Wall::at(Duration::from_secs(1));
+        let theirs = tempfile::tempdir().unwrap();
+        for part in ["", "0.lock", "0.000001.jsonl"] {
+            let state = tempfile::tempdir().unwrap();
+            let directory = state.path().join("ledger");
+            let victim = theirs.path().join(format!("victim {part}"));
+            if part.is_empty() {
+                fs::create_dir(&victim).unwrap();
+                symlink(&victim, &directory).unwrap();
+            } else {
+                fs::create_dir(&directory).unwrap();
+                symlink(&victim, directory.join(part)).unwrap();
+            }
+            assert!(take_any(&directory, now, 1 << 16).is_err(), "{part}");
+            let is_untouched =
+                if part.is_empty() { fs::read_dir(&victim).unwrap().count() == 0 } else { !victim.exists() };
+            assert!(is_untouched, "{part}");
+        }
+    }
 }

@@ -3,8 +3,8 @@
 
 use super::queue::{Queue, Task};
 use super::{Keep, Store};
-use crate::private;
-use rusqlite::{Connection, OptionalExtension, params};
+use crate::private_files;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +34,15 @@ pub enum CannotStore {
         #[source]
         source: std::io::Error,
     },
+    /// The file in it is none that can be used.
+    #[error("cannot use `{}`", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The file in it cannot be opened or written, not even after the old one was moved aside.
     #[error("cannot use `{}`", path.display())]
     Database {
@@ -55,9 +64,12 @@ impl LocalStore {
     /// # Errors
     /// The directory cannot be made or written.
     pub fn open(directory: &Path) -> Result<(Self, Option<PathBuf>), CannotStore> {
-        make_private(directory)
-            .map_err(|source| CannotStore::Directory { path: directory.to_owned(), source })?;
+        let no_directory = |source| CannotStore::Directory { path: directory.to_owned(), source };
+        private_files::make_directory(directory).map_err(no_directory)?;
+        // SQLite follows no symlink on the whole way to its file; the directory may be reached by one.
+        let directory = &directory.canonicalize().map_err(no_directory)?;
         let path = directory.join(Self::FILE);
+        prepare(&path).map_err(|source| CannotStore::File { path: path.clone(), source })?;
         let (reader, moved) = match connect(&path) {
             Ok(connection) => (connection, None),
             Err(error) if is_corrupt(&error) => begin_anew(directory, &path)
@@ -163,9 +175,9 @@ fn retain(connection: &Connection, space: &str, keep: &Keep) -> Result<(), rusql
 
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     // Ours alone from the beginning. It is there already, or will not be made by SQLite either.
-    let _ = private::options().create_new(true).append(true).open(path);
-    let connection = Connection::open(path)?;
-    keep_private(path);
+    let _ = private_files::open(path, |how| how.create_new(true).append(true));
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(LocalStore::BUSY_FOR)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -180,7 +192,7 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
 /// Moves a file aside that was found to be corrupt. Another process may have found the same, and be at work in a new file
 /// already: they take turns, and look again.
 fn begin_anew(directory: &Path, path: &Path) -> Result<(Connection, Option<PathBuf>), rusqlite::Error> {
-    let turn = private::options().create(true).append(true).open(directory.join("state.db.turn"));
+    let turn = private_files::open_lock(&directory.join("state.db.turn"));
     let _turn = turn.and_then(|turn| turn.lock().map(|()| turn));
     match connect(path) {
         Err(error) if is_corrupt(&error) => {}
@@ -199,27 +211,17 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Ours alone, also in a directory that somebody made for all; the files beside it take after it.
-#[cfg(unix)]
-fn keep_private(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) {
-        tracing::warn!(%error, "the state file may be readable by others");
+/// Takes a file that others could read from them, before anybody in this process has a lock on it: closing it would
+/// give up those too. The files beside it take after it.
+fn prepare(path: &Path) -> std::io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if private_files::is_shared(&metadata) => {
+            let file = private_files::open(path, |how| how.read(true))?;
+            private_files::keep_to_owner(&file, path);
+            Ok(())
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
-}
-
-#[cfg(not(unix))]
-fn keep_private(_path: &Path) {}
-
-#[cfg(unix)]
-fn make_private(directory: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
-
-#[cfg(not(unix))]
-fn make_private(directory: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory)
 }
 
 #[cfg(test)]
@@ -302,5 +304,45 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = LocalStore::open(file.path()).unwrap_err();
         assert!(error.to_string().contains("cannot make the state directory"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn g05_no_file_of_the_store_is_made_changed_or_written_through_a_symlink() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let theirs = tempfile::tempdir().unwrap();
+        for (name, text) in
+            [("state.db", ""), ("state.db", "precious"), ("state.db-wal", ""), ("state.db-shm", "")]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            let victim = theirs.path().join(format!("victim of {name} {text}"));
+            std::fs::write(&victim, text).unwrap();
+            std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o644)).unwrap();
+            symlink(&victim, directory.path().join(name)).unwrap();
+            if let Ok((store, _)) = LocalStore::open(directory.path()) {
+                store.put("a", "b", b"c".to_vec());
+                store.flush();
+            }
+            assert_eq!(std::fs::read_to_string(&victim).unwrap(), text, "{name}");
+            let mode = std::fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o644, "{name}");
+            let absent = theirs.path().join(format!("absent {name}"));
+            let directory = tempfile::tempdir().unwrap();
+            symlink(&absent, directory.path().join(name)).unwrap();
+            drop(LocalStore::open(directory.path()));
+            assert!(!absent.exists(), "{name}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_state_directory_that_is_reached_by_a_symlink_is_used() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("real")).unwrap();
+        std::os::unix::fs::symlink(home.path().join("real"), home.path().join("link")).unwrap();
+        let (store, _) = LocalStore::open(&home.path().join("link")).unwrap();
+        store.put("a", "b", b"c".to_vec());
+        store.flush();
+        assert_eq!(store.get("a", "b"), Some(b"c".to_vec()));
     }
 }
