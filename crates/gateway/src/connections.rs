@@ -399,7 +399,8 @@ mod tests {
         let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(&cert, params.self_signed(&pair).unwrap().pem()).unwrap();
         std::fs::write(&key, pair.serialize_pem()).unwrap();
-        let tls = Tls::of(&gripfast::config::ListenerTls { cert, key }).unwrap();
+        let files = gripfast::config::ListenerTls { cert, key };
+        let tls = Tls::of(&files, gripfast::private_files::StrictModes::On).unwrap();
         let door = Door { tls: Some(Arc::new(tls)), handshakes: Shares::new(1, 2) };
         let mut kept = Vec::new();
         // Somebody whose handshake has begun and does not go on.

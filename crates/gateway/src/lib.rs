@@ -18,3 +18,4 @@ mod shares;
 mod steady;
 pub mod telemetry;
 pub mod tls;
+pub mod trust_list;

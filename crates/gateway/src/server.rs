@@ -121,7 +121,8 @@ impl Server {
         if logs_in && address.ip().is_unspecified() && settings.access.public_url.is_none() {
             return Err(CannotListen::NoPublicUrl(address));
         }
-        let tls = settings.access.tls.as_ref().map(Tls::of).transpose().map_err(CannotListen::Tls)?;
+        let proves = |files| Tls::of(files, settings.access.strict_modes);
+        let tls = settings.access.tls.as_ref().map(proves).transpose().map_err(CannotListen::Tls)?;
         let tls = tls.map(Arc::new);
         let refused = |source| CannotListen::Refused { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;

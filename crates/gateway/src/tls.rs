@@ -3,13 +3,14 @@
 
 use crate::reload::{Looks, Reloader};
 use gripfast::config::ListenerTls;
+use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -20,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 /// The listener's side of TLS.
 pub(crate) struct Tls {
     files: ListenerTls,
+    strict_modes: StrictModes,
     /// What the files held at first.
     begun_with: Texts,
     acceptor: TlsAcceptor,
@@ -39,6 +41,9 @@ pub enum BadCertificate {
         #[source]
         source: io::Error,
     },
+    /// Another user could have changed the key.
+    #[error("the key {0}")]
+    Unsafe(UnsafeFile),
     /// The file of the certificate holds something else.
     #[error("`{}` is no certificate in PEM form: {why}", path.display())]
     NoCertificate {
@@ -63,19 +68,22 @@ pub enum BadCertificate {
     },
 }
 
-/// Whether the listener could prove itself with these files.
+/// Whether the listener could prove itself with these files, and what is worth knowing about them nevertheless.
 ///
 /// # Errors
 /// See [`BadCertificate`].
-pub fn check(files: &ListenerTls) -> Result<(), BadCertificate> {
-    Texts::read(files)?.certified(files, &rustls::crypto::ring::default_provider()).map(drop)
+pub fn check(files: &ListenerTls, strict_modes: StrictModes) -> Result<Option<String>, BadCertificate> {
+    let texts = Texts::read(files, strict_modes)?;
+    texts.certified(files, &rustls::crypto::ring::default_provider())?;
+    Ok(texts.warning)
 }
 
 impl Tls {
     /// With what the files hold now.
-    pub(crate) fn of(files: &ListenerTls) -> Result<Self, BadCertificate> {
+    pub(crate) fn of(files: &ListenerTls, strict_modes: StrictModes) -> Result<Self, BadCertificate> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let begun_with = Texts::read(files)?;
+        let begun_with = Texts::read(files, strict_modes)?;
+        begun_with.warn();
         let shown = Arc::new(Shown(RwLock::new(begun_with.certified(files, &provider)?)));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(rustls::DEFAULT_VERSIONS)
@@ -84,7 +92,14 @@ impl Tls {
             .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self { files: files.clone(), begun_with, acceptor, shown, refused: Mutex::default() })
+        Ok(Self {
+            files: files.clone(),
+            strict_modes,
+            begun_with,
+            acceptor,
+            shown,
+            refused: Mutex::default(),
+        })
     }
 
     /// The file of the certificate.
@@ -121,15 +136,18 @@ impl Tls {
     }
 
     async fn look(&self) -> Look {
-        let files = self.files.clone();
-        let read = move || Texts::read(&files).map_err(|error| told(&error));
+        let (files, strict_modes) = (self.files.clone(), self.strict_modes);
+        let read = move || Texts::read(&files, strict_modes).map_err(|error| told(&error));
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     fn take(&self, look: Look) {
         let provider = self.acceptor.config().crypto_provider();
         let taken = look
-            .and_then(|texts| texts.certified(&self.files, provider).map_err(|error| told(&error)))
+            .and_then(|texts| {
+                texts.warn();
+                texts.certified(&self.files, provider).map_err(|error| told(&error))
+            })
             .map(|certified| *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = certified);
         let cert = self.files.cert.display();
         match &taken {
@@ -159,22 +177,44 @@ type Look = Result<Texts, String>;
 struct Texts {
     cert: Vec<u8>,
     key: Vec<u8>,
+    /// What is worth knowing about who can read the key, or could have changed it.
+    warning: Option<String>,
 }
 
 impl Texts {
     /// A certificate with everything that vouches for it fits many times.
     const LARGEST: u64 = 1 << 20;
 
-    fn read(files: &ListenerTls) -> Result<Self, BadCertificate> {
-        Ok(Self { cert: Self::text(&files.cert)?, key: Self::text(&files.key)? })
+    fn read(files: &ListenerTls, strict_modes: StrictModes) -> Result<Self, BadCertificate> {
+        let (cert, _) = Self::text(&files.cert)?;
+        let (key, metadata) = Self::text(&files.key)?;
+        let warning = match (private_files::judge(&files.key, &metadata), strict_modes) {
+            (Err(found), StrictModes::On) => return Err(BadCertificate::Unsafe(found)),
+            (Err(found), StrictModes::Off) => Some(format!("the key {found}; {}", found.remedy())),
+            (Ok(()), _) if private_files::everybody_reads(&metadata) => {
+                let key = files.key.display();
+                Some(format!("every user of this machine can read the key `{key}`; `chmod 600 {key}`"))
+            }
+            (Ok(()), _) => None,
+        };
+        Ok(Self { cert, key, warning })
     }
 
-    fn text(path: &Path) -> Result<Vec<u8>, BadCertificate> {
-        let mut text = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(Self::LARGEST).read_to_end(&mut text));
-        match read {
-            Ok(_) => Ok(text),
-            Err(source) => Err(BadCertificate::Unreadable { path: path.to_owned(), source }),
+    /// What a file holds, and what the file system says of that very file.
+    fn text(path: &Path) -> Result<(Vec<u8>, Metadata), BadCertificate> {
+        let read = || {
+            let mut text = Vec::new();
+            let file = File::open(path)?;
+            let metadata = file.metadata()?;
+            file.take(Self::LARGEST).read_to_end(&mut text)?;
+            io::Result::Ok((text, metadata))
+        };
+        read().map_err(|source| BadCertificate::Unreadable { path: path.to_owned(), source })
+    }
+
+    fn warn(&self) {
+        if let Some(warning) = &self.warning {
+            tracing::warn!("{warning}");
         }
     }
 
@@ -252,9 +292,10 @@ mod tests {
                     None => std::fs::remove_file(path).unwrap(),
                 }
             }
-            let told = check(&files).map_err(|error| told(&error));
+            private(&files.key);
+            let told = check(&files, StrictModes::On).map_err(|error| told(&error));
             let Some(expected) = expected else {
-                assert_eq!(told, Ok(()));
+                assert_eq!(told, Ok(None));
                 continue;
             };
             let expected = expected.replace("CERT`", &format!("{}`", files.cert.display()));
@@ -262,6 +303,49 @@ mod tests {
             let told = told.unwrap_err();
             assert!(told.starts_with(&expected), "{told}\n{expected}");
             assert!(!told.contains("hunter22"), "{told}");
+        }
+    }
+
+    fn private(path: &Path) {
+        set_mode(path, 0o600);
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // It may have been removed.
+            let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+        }
+        #[cfg(not(unix))]
+        let _ = (path, mode);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn g05_a_key_that_others_can_write_is_refused_and_one_that_everybody_can_read_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let files =
+            ListenerTls { cert: directory.path().join("cert.pem"), key: directory.path().join("key.pem") };
+        let (cert, key) = pair();
+        std::fs::write(&files.cert, cert).unwrap();
+        std::fs::write(&files.key, key).unwrap();
+        // What others do to the certificate does not matter: it is shown to everybody, and has to match the key.
+        set_mode(&files.cert, 0o666);
+        let checked = |mode: u32, strict| {
+            set_mode(&files.key, mode);
+            check(&files, strict).map_err(|error| told(&error))
+        };
+        for fine in [0o600, 0o400, 0o640] {
+            assert_eq!(checked(fine, StrictModes::On), Ok(None), "{fine:o}");
+        }
+        let warning = checked(0o644, StrictModes::On).unwrap().unwrap();
+        assert!(warning.contains("can read the key") && warning.contains("`chmod 600 "), "{warning}");
+        for loose in [0o660, 0o602] {
+            let refused = checked(loose, StrictModes::On).unwrap_err();
+            assert!(refused.contains("key.pem` is not safe to use"), "{refused}");
+            let accepted = checked(loose, StrictModes::Off).unwrap().unwrap();
+            assert!(accepted.contains("chmod go-w"), "{accepted}");
         }
     }
 }

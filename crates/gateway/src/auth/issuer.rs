@@ -2,15 +2,19 @@
 //! not known, so that an issuer can change its keys without telling us.
 
 use gripfast::config::Jwks;
+use gripfast::private_files::{self, StrictModes};
 use jsonwebtoken::jwk::{Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 /// The keys of one issuer.
 pub(super) struct Issuer {
     source: Jwks,
+    /// What is done about a file that another user could have changed: whoever writes keys into it makes tokens.
+    strict_modes: StrictModes,
     kept: Mutex<Kept>,
     /// When the source was last asked, in vain or not. Whoever holds it is asking.
     asking: tokio::sync::Mutex<Option<Instant>>,
@@ -54,8 +58,8 @@ impl Issuer {
     const LARGEST: usize = 1 << 20;
     const MOST_KEYS: usize = 100;
 
-    pub(super) fn new(source: Jwks) -> Self {
-        Self { source, kept: Mutex::default(), asking: tokio::sync::Mutex::default() }
+    pub(super) fn new(source: Jwks, strict_modes: StrictModes) -> Self {
+        Self { source, strict_modes, kept: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
     /// The key that a token of this algorithm names; without a name, the only one that fits.
@@ -132,15 +136,20 @@ impl Issuer {
             Jwks::Url(url) => (gripfast::fetch(url, Self::LARGEST, Self::WITHIN).await?.to_vec(), None),
             Jwks::File(path) => {
                 let said = |error: std::io::Error| format!("`{}`: {error}", path.display());
-                let metadata = tokio::fs::metadata(path).await.map_err(said)?;
+                let mut file = tokio::fs::File::open(path).await.map_err(said)?;
+                let metadata = file.metadata().await.map_err(said)?;
                 let modified = metadata.modified().ok();
                 if modified.is_some() && modified == before {
                     return Ok(None);
                 }
+                private_files::judge_by(self.strict_modes, path, &metadata)
+                    .map_err(|found| found.to_string())?;
                 if metadata.len() > Self::LARGEST as u64 {
                     return Err(format!("`{}` is too large", path.display()));
                 }
-                (tokio::fs::read(path).await.map_err(said)?, modified)
+                let mut document = Vec::new();
+                file.read_to_end(&mut document).await.map_err(said)?;
+                (document, modified)
             }
         };
         Ok(Some((read(&document)?, modified)))
@@ -186,7 +195,8 @@ mod tests {
     fn mute() -> (Arc<Issuer>, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/jwks.json", listener.local_addr().expect("it is bound"));
-        (Arc::new(Issuer::new(Jwks::Url(url.parse().expect("a URL")))), listener)
+        let source = Jwks::Url(url.parse().expect("a URL"));
+        (Arc::new(Issuer::new(source, StrictModes::On)), listener)
     }
 
     #[tokio::test(start_paused = true)]

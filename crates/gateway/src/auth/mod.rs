@@ -72,7 +72,8 @@ impl Access {
             tracing::warn!("no client can get in by a key yet; `gripfast keys add NAME` makes one");
         }
         let challenge = Challenge::new(base, config.jwt.as_ref());
-        Ok(Some(Arc::new(Self { keys, tokens: config.jwt.clone().map(Tokens::of), challenge })))
+        let tokens = config.jwt.clone().map(|jwt| Tokens::of(jwt, config.strict_modes));
+        Ok(Some(Arc::new(Self { keys, tokens, challenge })))
     }
 
     /// Where clients find out how to log in, which they may ask before they have.

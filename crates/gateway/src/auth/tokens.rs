@@ -6,6 +6,7 @@ use super::issuer::{Issuer, NoKey};
 use super::signature::{self, ALGORITHMS};
 use gripfast::Principal;
 use gripfast::config::JwtConfig;
+use gripfast::private_files::StrictModes;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
@@ -27,9 +28,9 @@ const LONGEST: usize = 16 << 10;
 const LONGEST_NAME: usize = 256;
 
 impl Tokens {
-    pub(super) fn of(config: JwtConfig) -> Self {
+    pub(super) fn of(config: JwtConfig, strict_modes: StrictModes) -> Self {
         signature::install();
-        Self { issuer: Arc::new(Issuer::new(config.jwks.clone())), config }
+        Self { issuer: Arc::new(Issuer::new(config.jwks.clone(), strict_modes)), config }
     }
 
     /// Whose token this is, at `wall`.
@@ -176,13 +177,18 @@ mod tests {
     }
 
     fn tokens(file: &Path, scopes: &[&str]) -> Tokens {
-        Tokens::of(JwtConfig {
+        tokens_by(StrictModes::On, file, scopes)
+    }
+
+    fn tokens_by(strict_modes: StrictModes, file: &Path, scopes: &[&str]) -> Tokens {
+        let config = JwtConfig {
             issuer: "https://login.example".to_owned(),
             audience: "https://mcp.example/mcp".to_owned(),
             jwks: Jwks::File(file.to_owned()),
             name: "sub".to_owned(),
             scopes: scopes.iter().map(ToString::to_string).collect(),
-        })
+        };
+        Tokens::of(config, strict_modes)
     }
 
     fn coded(bytes: &[u8]) -> String {
@@ -306,6 +312,19 @@ mod tests {
         assert!(whose(&tokens, &new).await.is_ok() && whose(&tokens, &old).await.is_err());
         let nameless = authority.signs(&json!({ "alg": "ES256" }), &claims());
         assert!(whose(&tokens, &nameless).await.is_ok(), "there is only one that fits");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn g05_keys_in_a_file_that_others_can_write_check_nothing_unless_modes_do_not_count() {
+        use std::os::unix::fs::PermissionsExt;
+        let authority = Authority::new();
+        let token = authority.signs(&es256(), &claims());
+        std::fs::set_permissions(authority.file(), std::fs::Permissions::from_mode(0o664)).unwrap();
+        let strict = tokens_by(StrictModes::On, &authority.file(), &[]);
+        assert_eq!(whose(&strict, &token).await, Err(Stranger::CannotCheck));
+        let lax = tokens_by(StrictModes::Off, &authority.file(), &[]);
+        assert!(whose(&lax, &token).await.is_ok());
     }
 
     #[tokio::test]

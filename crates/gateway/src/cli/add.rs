@@ -2,13 +2,13 @@
 
 use super::args::Global;
 use super::config;
-use super::edit;
+use super::config_trust::Editing;
 use super::exit::Exit;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::config::{Config, ConfigError, suggest};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 #[derive(Debug, Args)]
@@ -72,10 +72,10 @@ fn pair(typed: &str) -> Result<(String, String), &'static str> {
 }
 
 pub(crate) fn add(global: &Global, args: &AddArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let path = config::find(global.config.as_deref()).unwrap_or_else(|_| PathBuf::from(Config::FILE_NAME));
-    let before = edit::read(&path)?;
-    let mut document = parsed(&path, before.as_deref().unwrap_or_default())?;
-    let servers = servers(&mut document, &path)?;
+    let editing = Editing::of(global)?;
+    let Editing { path, before, .. } = &editing;
+    let mut document = parsed(path, before.as_deref().unwrap_or_default())?;
+    let servers = servers(&mut document, path)?;
     if servers.contains_key(&args.name) {
         let text = format!("`{}` has a server `{}` already", path.display(), args.name);
         return Err(Failure::new(Exit::General, text)
@@ -84,20 +84,22 @@ pub(crate) fn add(global: &Global, args: &AddArgs, screen: &mut Screen) -> Resul
     }
     servers.insert(&args.name, Item::Table(args.table()));
     let text = document.to_string();
-    check(&path, &text, &args.name, screen)?;
-    edit::write(&path, &text)?;
+    check(path, &text, &args.name, screen)?;
+    editing.write(&text, screen)?;
     let made = if before.is_none() { ", which is new" } else { "" };
     screen.talk(&format!("added `{}` to `{}`{made}", args.name, path.display()))?;
     Ok(Exit::Ok)
 }
 
 pub(crate) fn remove(global: &Global, args: &RemoveArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let path = config::find(global.config.as_deref())?;
-    let Some(before) = edit::read(&path)? else {
-        return Err(config::unusable(&ConfigError::NotFound { looked_for: vec![path] }).into());
+    config::find(global.config.as_deref())?;
+    let editing = Editing::of(global)?;
+    let Editing { path, before, .. } = &editing;
+    let Some(before) = before else {
+        return Err(config::unusable(&ConfigError::NotFound { looked_for: vec![path.clone()] }).into());
     };
-    let mut document = parsed(&path, &before)?;
-    let servers = servers(&mut document, &path)?;
+    let mut document = parsed(path, before)?;
+    let servers = servers(&mut document, path)?;
     if servers.remove(&args.name).is_none() {
         let text = format!("no server `{}` in `{}`", args.name, path.display());
         let names = servers.iter().map(|(name, _)| name);
@@ -108,7 +110,7 @@ pub(crate) fn remove(global: &Global, args: &RemoveArgs, screen: &mut Screen) ->
         }
         .into());
     }
-    edit::write(&path, &document.to_string())?;
+    editing.write(&document.to_string(), screen)?;
     screen.talk(&format!("removed `{}` from `{}`", args.name, path.display()))?;
     Ok(Exit::Ok)
 }

@@ -4,7 +4,7 @@ use super::args::Global;
 use super::config;
 use super::exit::Exit;
 use super::stop::Failure;
-use gripfast::config::{AccessConfig, Config};
+use gripfast::config::AccessConfig;
 use http::Uri;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -42,27 +42,29 @@ impl GatewayUrl {
     const VARIABLE: &str = "GRIPFAST_URL";
 
     /// The gateway to ask: `typed`, else that of the config that was named, else `$GRIPFAST_URL`, else that of
-    /// the config that `serve` would take, else the default. A config that was not named and cannot be used
-    /// says nothing: whoever looks for what is wrong should find the gateway all the same.
+    /// the config that `serve` would take, else the default.
     pub(crate) fn meant(global: &Global, typed: Option<&Self>) -> Result<Self, Failure> {
         if let Some(url) = typed {
             return Ok(url.clone());
         }
-        let named = global.config.is_some();
-        match std::env::var(Self::VARIABLE) {
-            Ok(text) if !text.is_empty() && !named => {
-                let wrong = |why| format!("${} is `{text}`: {why}", Self::VARIABLE);
-                return text.parse().map_err(|why| Failure::new(Exit::General, wrong(why)));
-            }
-            Ok(_) | Err(_) => {}
+        if global.config.is_none()
+            && let Some(url) = Self::of_environment()?
+        {
+            return Ok(url);
         }
-        let loaded = config::find(global.config.as_deref())
-            .and_then(|path| Config::load(&path).map_err(|error| config::unusable(&error)));
-        match loaded {
-            Ok(config) => Self::listening_on(config.gateway.listen, &config.gateway.access),
-            Err(failure) if named => Err(failure),
-            Err(_) => Ok(Self::default()),
+        match config::glance(global)? {
+            Some(config) => Self::listening_on(config.gateway.listen, &config.gateway.access),
+            None => Ok(Self::default()),
         }
+    }
+
+    /// The gateway that the environment names.
+    pub(crate) fn of_environment() -> Result<Option<Self>, Failure> {
+        let Some(text) = std::env::var(Self::VARIABLE).ok().filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let wrong = |why| format!("${} is `{text}`: {why}", Self::VARIABLE);
+        text.parse().map(Some).map_err(|why| Failure::new(Exit::General, wrong(why)))
     }
 
     /// How the address that a gateway listens on is reached from this machine.

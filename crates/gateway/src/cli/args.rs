@@ -7,7 +7,7 @@ mod using;
 pub(crate) use running::{EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs};
 pub(crate) use trust::{
     KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb, PolicyTestArgs,
-    PolicyVerb, TokenVerb,
+    PolicyVerb, TokenVerb, TrustArgs,
 };
 pub(crate) use using::{CallArgs, CallsArgs, ToolsArgs};
 
@@ -28,11 +28,7 @@ Watch servers crash and come back, without any config:
   gripfast serve --demo
 
 Or with a server of your own, here the built-in sample:
-  cat > gripfast.toml <<'END'
-  [servers.demo]
-  command = \"gripfast\"
-  args = [\"demo-server\"]
-  END
+  gripfast add demo -- gripfast demo-server    writes ./gripfast.toml
   gripfast check                               is the config right?
   gripfast serve                               serves it; in another terminal:
   gripfast status                              how do the servers do?
@@ -40,7 +36,8 @@ Or with a server of your own, here the built-in sample:
   gripfast call demo add '{\"a\": 1, \"b\": 2}'    prints 3
 
 Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the \
-platform's config directory. TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they are.
+platform's config directory. A ./gripfast.toml that gripfast did not write itself is used once you trust it \
+(`gripfast trust`). TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they are.
 
 stdout is data, stderr is talk. Exit codes:
   0  ok                   3  login needed                     6  denied
@@ -110,6 +107,8 @@ pub(crate) enum Verb {
     Doctor(DoctorArgs),
     /// Validate a config without starting anything
     Check(CheckArgs),
+    /// Trust ./gripfast.toml for what it says now, so that other verbs use it
+    Trust(TrustArgs),
     /// Take over the servers that other MCP clients on this machine have
     Import(ImportArgs),
     /// Point another MCP client on this machine at gripfast

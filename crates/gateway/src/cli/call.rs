@@ -101,7 +101,12 @@ fn call(
     };
     let what = format!("`{server}`");
     let abilities = args.accept_defaults.then(defaults::capabilities);
-    let means = Means { state_dir: opened.state_dir(global), logins: Some(opened.logins(global)), abilities };
+    let means = Means {
+        state_dir: opened.state_dir(global)?,
+        strict_modes: opened.strict_modes(),
+        logins: Some(opened.logins(global)?),
+        abilities,
+    };
     with_host(means, &[(server.as_str(), spec)], async |host| {
         let answer = with_progress(screen, &what, ask(host, args, arguments)).await?;
         let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);

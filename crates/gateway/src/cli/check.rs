@@ -2,14 +2,16 @@
 
 use super::args::{CheckArgs, Form, Global};
 use super::config;
+use super::config_trust;
 use super::exit::Exit;
 use super::render::{Screen, plural};
 use super::stop::Stop;
 use super::surroundings;
 use gripfast::config::{
-    Config, ConfigError, Diagnostic, Position, ProcessEnvironment, ServerEntry, ServerSpec, SettingFrom,
-    Severity, Target, UrlTransport,
+    Config, ConfigError, ConfigText, Diagnostic, Position, ProcessEnvironment, ServerEntry, ServerSpec,
+    SettingFrom, Severity, Target, UrlTransport,
 };
+use gripfast::private_files::{self, StrictModes, UnsafeFile};
 use gripfast_gateway::tls::{self, BadCertificate};
 use serde::Serialize;
 use std::error::Error;
@@ -49,21 +51,36 @@ struct Finding {
 
 /// Checks the file and says what is wrong with it.
 pub(crate) fn run(global: &Global, args: &CheckArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let path = config::find(args.file.as_deref().or(global.config.as_deref()))?;
-    let report = match Config::load(&path) {
-        Ok(config) => Report::of(&path, &config),
+    let located = config::locate(args.file.as_deref().or(global.config.as_deref()));
+    let file = located.map_err(|error| config::unusable(&error))?;
+    let text = ConfigText::read(&file.path).map_err(|error| config::unusable(&error))?;
+    let path = &file.path;
+    // Whether it is trusted does not matter: it is read, and nothing that it names is run.
+    let mut report = match text.parse() {
+        Ok(config) => Report::of(path, &config, global.state_dir.as_deref()),
         Err(ConfigError::Invalid { diagnostics }) => {
             let findings = diagnostics.iter().map(|found| Finding::of(found, None)).collect();
-            Report::new(&path, Vec::new(), findings)
+            Report::new(path, Vec::new(), findings)
         }
         Err(error) => return Err(config::unusable(&error).into()),
     };
+    if let Some(found) = text.problem() {
+        let accepted = text.config(file.origin).is_ok();
+        report = report.with(Finding::of_unsafe(path, "", Position::START, "config file", found, accepted));
+    }
     for finding in &report.findings {
         screen.finding(&finding.rendered)?;
     }
     match args.output.form {
         Form::Text => screen.line(&report.summary())?,
         Form::Json => screen.json(&report)?,
+    }
+    if let Err(untrusted) = config_trust::require(&file, &text) {
+        screen.hint(&format!(
+            "{}; `gripfast trust {}` lets other verbs use it",
+            untrusted.text,
+            path.display()
+        ))?;
     }
     Ok(if report.ok { Exit::Ok } else { Exit::ConfigInvalid })
 }
@@ -74,10 +91,11 @@ impl Report {
         Self { file: path.display().to_string(), ok, servers, findings }
     }
 
-    fn of(path: &Path, config: &Config) -> Self {
+    fn of(path: &Path, config: &Config, state_dir: Option<&Path>) -> Self {
         let mut findings: Vec<Finding> =
             config.warnings.iter().map(|found| Finding::of(found, None)).collect();
         findings.extend(certificate(path, config));
+        findings.extend(unsafe_files(path, config, state_dir));
         for entry in &config.servers {
             match &entry.spec {
                 Ok(spec) if spec.disabled => {}
@@ -86,6 +104,13 @@ impl Report {
             }
         }
         Self::new(path, config.servers.iter().map(Server::of).collect(), findings)
+    }
+
+    /// The same with one finding more, before the others.
+    fn with(mut self, finding: Finding) -> Self {
+        self.ok &= finding.severity != "error";
+        self.findings.insert(0, finding);
+        self
     }
 
     /// One line: the verdict, and what there is.
@@ -155,32 +180,113 @@ impl Finding {
             rendered: found.render(),
         }
     }
+
+    /// One that the config itself does not know, laid out as its own are.
+    fn laid_out(
+        path: &Path,
+        severity: &'static str,
+        key: &str,
+        at: Position,
+        message: &str,
+        hint: &str,
+    ) -> Self {
+        let Position { line, column } = at;
+        let margin = " ".repeat(line.to_string().len());
+        let about = if key.is_empty() { String::new() } else { format!(" ({key})") };
+        let place = format!("{margin}--> {}:{line}:{column}{about}", path.display());
+        let rendered = format!("{severity}: {message}\n{place}\n{margin} hint: {hint}");
+        let (key, message, hint) = (key.to_owned(), message.to_owned(), Some(hint.to_owned()));
+        Self { severity, server: None, key, line, column, message, hint, rendered }
+    }
+
+    /// A file that another user could have changed.
+    fn of_unsafe(
+        path: &Path,
+        key: &str,
+        at: Position,
+        what: &str,
+        found: &UnsafeFile,
+        accepted: bool,
+    ) -> Self {
+        let severity = if accepted { "warning" } else { "error" };
+        let hint = if accepted { found.remedy() } else { config::remedy(found) };
+        Self::laid_out(path, severity, key, at, &format!("{what} {found}"), &hint)
+    }
+}
+
+/// Files that another user could have changed, beside the config itself: the listener's keys, the state directory, and
+/// the keys that servers are shown. `gripfast serve` refuses them unless `strict_modes` is off.
+fn unsafe_files(path: &Path, config: &Config, typed: Option<&Path>) -> Vec<Finding> {
+    let accepted = config.gateway.access.strict_modes == StrictModes::Off;
+    let finding = |key: &str, at: Position, what: &str, found: &UnsafeFile| {
+        Finding::of_unsafe(path, key, at, what, found, accepted)
+    };
+    let mut findings: Vec<Finding> = config::unsafe_keys(config)
+        .iter()
+        .map(|(key, found)| finding(key, place_of(config, key), "key file", found))
+        .collect();
+    let state_dir = typed.map(Path::to_owned).or_else(|| config.gateway.state_dir.clone());
+    let state_dir = state_dir.or_else(config::platform_state_dir);
+    if let Some(Err(found)) = state_dir.as_deref().map(private_files::judge_state_directory) {
+        let key = "gateway.state_dir";
+        findings.push(finding(key, place_of(config, key), "state directory", &found));
+    }
+    for entry in &config.servers {
+        let Ok(ServerSpec { target: Target::Url { tls, .. }, .. }) = &entry.spec else { continue };
+        let key = tls.client_key.as_ref().or(tls.client_cert.as_ref());
+        let Some(file) = key.and_then(|key| surroundings::filled_in(key, &ProcessEnvironment)) else {
+            continue;
+        };
+        let Ok(metadata) = std::fs::metadata(&file) else { continue };
+        if let Err(found) = private_files::judge(Path::new(&file), &metadata) {
+            let mut finding = finding("client_key", entry.at, "key file", &found);
+            finding.server = Some(entry.name.clone());
+            findings.push(finding);
+        }
+    }
+    findings
+}
+
+/// Where a setting stands in the file, or the beginning of the file if it does not.
+fn place_of(config: &Config, key: &str) -> Position {
+    let setting = config.settings().into_iter().find(|setting| setting.path == key);
+    match setting.map(|setting| setting.from) {
+        Some(SettingFrom::File(at)) => at,
+        Some(SettingFrom::Default) | None => Position::START,
+    }
 }
 
 /// What is wrong with the certificate of the listener. One that is not there may be when the gateway starts; one that
 /// is of no use is a mistake.
 fn certificate(path: &Path, config: &Config) -> Option<Finding> {
-    let bad = tls::check(config.gateway.access.tls.as_ref()?).err()?;
+    let access = &config.gateway.access;
+    let bad = match tls::check(access.tls.as_ref()?, access.strict_modes) {
+        // What others could have changed is told with all files of that kind.
+        Err(BadCertificate::Unsafe(_)) => return None,
+        Ok(Some(_)) if config::unsafe_keys(config).iter().any(|(key, _)| *key == "gateway.tls.key") => {
+            return None;
+        }
+        Ok(None) => return None,
+        Ok(Some(warning)) => {
+            let key = "gateway.tls.key";
+            let (message, hint) = warning.split_once("; ").unwrap_or((&warning, ""));
+            return Some(Finding::laid_out(path, "warning", key, place_of(config, key), message, hint));
+        }
+        Err(bad) => bad,
+    };
     let is_absent = matches!(bad, BadCertificate::Unreadable { .. });
     let key = match &bad {
+        BadCertificate::Unsafe(_) => "key",
         BadCertificate::Unreadable { path, .. } if *path != config.gateway.access.tls.as_ref()?.cert => "key",
         BadCertificate::NoKey { .. } | BadCertificate::DoNotMatch { .. } => "key",
         BadCertificate::Unreadable { .. } | BadCertificate::NoCertificate { .. } => "cert",
     };
     let key = format!("gateway.tls.{key}");
-    let place = config.settings().into_iter().find(|setting| setting.path == key).map(|setting| setting.from);
-    let Position { line, column } = match place {
-        Some(SettingFrom::File(at)) => at,
-        Some(SettingFrom::Default) | None => Position::START,
-    };
     let severity = if is_absent { "warning" } else { "error" };
     let causes = std::iter::successors(bad.source(), |&cause| cause.source());
     let message = causes.fold(bad.to_string(), |text, cause| format!("{text}: {cause}"));
-    let hint = "`gripfast serve` does not start without it".to_owned();
-    let margin = " ".repeat(line.to_string().len());
-    let place = format!("{margin}--> {}:{line}:{column} ({key})", path.display());
-    let rendered = format!("{severity}: {message}\n{place}\n{margin} hint: {hint}");
-    Some(Finding { severity, server: None, key, line, column, message, hint: Some(hint), rendered })
+    let hint = "`gripfast serve` does not start without it";
+    Some(Finding::laid_out(path, severity, &key, place_of(config, &key), &message, hint))
 }
 
 /// What a sound server misses outside the config, as warnings: it may be there when the gateway starts.

@@ -13,7 +13,7 @@ use super::render::Screen;
 use super::stop::{Failure, Stop};
 use clap::Args;
 use entry::Wanted;
-use gripfast::config::{Config, ProcessEnvironment};
+use gripfast::config::ProcessEnvironment;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub(crate) fn run(global: &Global, args: &ConnectArgs, screen: &mut Screen) -> R
         undo(client, &wanted, &path, text, screen)
     } else {
         let exit = connect(client, &wanted, &path, text, screen)?;
-        if asks_who_it_is(global) {
+        if config::glance(global)?.is_some_and(|config| config.gateway.access.asks()) {
             screen.hint(
                 "this gateway lets in whom it knows: `gripfast keys add NAME` makes a key, which the client's entry \
                  has to send as `Authorization: Bearer KEY`",
@@ -60,12 +60,6 @@ pub(crate) fn run(global: &Global, args: &ConnectArgs, screen: &mut Screen) -> R
         }
         Ok(exit)
     }
-}
-
-/// Whether the gateway of the config asks its clients who they are.
-fn asks_who_it_is(global: &Global) -> bool {
-    let config = config::find(global.config.as_deref()).ok().and_then(|path| Config::load(&path).ok());
-    config.is_some_and(|config| config.gateway.access.asks())
 }
 
 fn connect(
@@ -162,7 +156,8 @@ fn reached(global: &Global, args: &ConnectArgs) -> Result<entry::Way, Stop> {
     let program =
         std::env::current_exe().map_or_else(|_| "gripfast".into(), |path| path.display().to_string());
     let mut words = vec!["stdio".to_owned()];
-    // Such clients start commands anywhere.
+    // Such clients start commands anywhere. What is named there is used without being asked for trust again.
+    config::glance(global)?;
     if let Ok(config) =
         config::find(global.config.as_deref()).map(|path| std::path::absolute(&path).unwrap_or(path))
     {

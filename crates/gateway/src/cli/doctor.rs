@@ -171,7 +171,7 @@ fn tried(
         return Ok(HashMap::new());
     }
     let what = plural(usable.len(), "server");
-    let means = Means { logins: Some(opened.logins(global)), ..Means::default() };
+    let means = Means { logins: Some(opened.logins(global)?), ..Means::default() };
     with_host(means, &usable, async |host| {
         let found = with_progress(screen, &what, host.discover(args.wait)).await;
         let listed = |name: &str| found.iter().any(|row| row.server == name && row.catalog.is_ok());

@@ -6,6 +6,7 @@ use super::stop::{Failure, Stop};
 use gripfast::Host;
 use gripfast::auth::Logins;
 use gripfast::config::ServerSpec;
+use gripfast::private_files::StrictModes;
 use serde_json::Value;
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub(crate) const LEFTOVERS: Duration = Duration::from_millis(100);
 pub(crate) struct Means {
     /// Where it finds what is known about the servers, and keeps what it learns.
     pub(crate) state_dir: Option<PathBuf>,
+    /// What is done about one that another user could have changed.
+    pub(crate) strict_modes: StrictModes,
     /// The logins that it uses, if they are others than those of its state directory.
     pub(crate) logins: Option<Logins>,
     /// What servers may ask on the way to an answer, if anything.
@@ -37,6 +40,7 @@ pub(crate) fn with_host<T>(
         let mut signals = Signals::listen().map_err(no_runtime)?;
         let mut builder = Host::builder()
             .state_dir(means.state_dir)
+            .strict_modes(means.strict_modes)
             .logins(means.logins)
             .client_info("gripfast", env!("CARGO_PKG_VERSION"));
         if let Some(abilities) = means.abilities {

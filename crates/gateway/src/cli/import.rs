@@ -10,7 +10,7 @@ pub(crate) use clients::{Client, Entry, Root, named};
 
 use super::address::GatewayUrl;
 use super::args::{Form, Global, Output};
-use super::config;
+use super::config_trust::Editing;
 use super::edit;
 use super::exit::Exit;
 use super::render::{Screen, plural};
@@ -92,10 +92,11 @@ struct ServerReport<'f> {
 }
 
 pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let path = config::find(global.config.as_deref()).unwrap_or_else(|_| PathBuf::from(Config::FILE_NAME));
+    let editing = Editing::of(global)?;
+    let path = &editing.path;
     let mut document = DocumentMut::new();
     if args.write {
-        document = parsed(&path)?;
+        document = parsed(path, editing.before.as_deref().unwrap_or_default())?;
     }
     let mut found = look(args.from);
     // Whatever is wrong with the config or the environment is not the matter here.
@@ -121,7 +122,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         return Ok(Exit::Ok);
     }
     if args.write {
-        edit::write(&path, &document.to_string())?;
+        editing.write(&document.to_string(), screen)?;
         screen.talk(&format!("{} added to `{}`", plural(count, "server"), path.display()))?;
     } else {
         screen.talk(&format!(
@@ -133,8 +134,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
     Ok(Exit::Ok)
 }
 
-fn parsed(path: &Path) -> Result<DocumentMut, Failure> {
-    let text = edit::read(path)?.unwrap_or_default();
+fn parsed(path: &Path, text: &str) -> Result<DocumentMut, Failure> {
     if path.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("toml")) {
         let text = format!("`{}` is not TOML, and only TOML is written", path.display());
         return Err(Failure::new(Exit::General, text).with_hint("`--config gripfast.toml` names another"));

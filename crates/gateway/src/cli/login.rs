@@ -33,7 +33,7 @@ pub(crate) fn forget(global: &Global, args: &LogoutArgs, screen: &mut Screen) ->
     let opened = config::open(global, screen)?;
     let name = &args.name;
     let spec = opened.server(name).and_then(config::usable)?;
-    let logins = opened.logins(global);
+    let logins = opened.logins(global)?;
     let forgotten = until_told(async {
         let forgetting = auth::logout(name, spec, &logins);
         let forgotten = with_progress(screen, AUTHORITY, forgetting).await;
@@ -56,7 +56,7 @@ async fn login(
     screen: &mut Screen,
 ) -> Result<Exit, Stop> {
     let name = &args.name;
-    let logins = opened.logins(global);
+    let logins = opened.logins(global)?;
     let failed = |error: LoginError| failure(name, &error);
     if args.device {
         let beginning = DeviceLogin::begin(name, spec, &logins);

@@ -13,6 +13,7 @@ mod check;
 mod client;
 mod completions;
 mod config;
+mod config_trust;
 mod connect;
 mod credentials;
 mod demo;
@@ -60,37 +61,43 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let mut screen = Screen::of_this_process();
     log::start(&cli.verb, &mut screen);
-    let done = match &cli.verb {
-        Verb::Serve(args) => serve::run(&cli.global, args, &mut screen),
-        Verb::Stdio => stdio::run(&cli.global, &mut screen),
-        Verb::Status(args) => status::run(&cli.global, args, &mut screen),
-        Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, &mut screen),
-        Verb::Reload(args) => operate::reload(&cli.global, args, &mut screen),
-        Verb::Stop(args) => operate::run(&cli.global, Action::Stop, args, &mut screen),
-        Verb::Start(args) => operate::run(&cli.global, Action::Start, args, &mut screen),
-        Verb::Logs(args) => logs::run(&cli.global, args, &mut screen),
-        Verb::Events(args) => events::run(&cli.global, args, &mut screen),
-        Verb::Doctor(args) => doctor::run(&cli.global, args, &mut screen),
-        Verb::Check(args) => check::run(&cli.global, args, &mut screen),
-        Verb::Import(args) => import::run(&cli.global, args, &mut screen),
-        Verb::Connect(args) => connect::run(&cli.global, args, &mut screen),
-        Verb::Add(args) => add::add(&cli.global, args, &mut screen),
-        Verb::Remove(args) => add::remove(&cli.global, args, &mut screen),
-        Verb::Tools(args) => tools::run(&cli.global, args, &mut screen),
-        Verb::Call(args) => call::run(&cli.global, args, &mut screen),
-        Verb::Pins(args) => pins::run(&cli.global, args, &mut screen),
-        Verb::Policy(args) => policy::run(&cli.global, args, &mut screen),
-        Verb::Calls(args) => calls::run(&cli.global, args, &mut screen),
-        Verb::Keys(args) => keys::run(&cli.global, args, &mut screen),
-        Verb::Token(verb) => token::run(&cli.global, verb, &mut screen),
-        Verb::Login(args) => login::run(&cli.global, args, &mut screen),
-        Verb::Logout(args) => login::forget(&cli.global, args, &mut screen),
-        Verb::Completions(args) => completions::run(args, &mut screen),
-        Verb::Schema => schema::run(&mut screen),
-        Verb::DemoServer(args) => demo_server::run(args, &mut screen),
-    };
+    let done = config_trust::ask(&cli, &mut screen).and_then(|()| done(&cli, &mut screen));
     let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));
     done.unwrap_or_else(|stop| stop.tell(form, &mut screen)).into()
+}
+
+/// Does what the verb says.
+fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
+    match &cli.verb {
+        Verb::Serve(args) => serve::run(&cli.global, args, screen),
+        Verb::Stdio => stdio::run(&cli.global, screen),
+        Verb::Status(args) => status::run(&cli.global, args, screen),
+        Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, screen),
+        Verb::Reload(args) => operate::reload(&cli.global, args, screen),
+        Verb::Stop(args) => operate::run(&cli.global, Action::Stop, args, screen),
+        Verb::Start(args) => operate::run(&cli.global, Action::Start, args, screen),
+        Verb::Logs(args) => logs::run(&cli.global, args, screen),
+        Verb::Events(args) => events::run(&cli.global, args, screen),
+        Verb::Doctor(args) => doctor::run(&cli.global, args, screen),
+        Verb::Trust(args) => config_trust::run(&cli.global, args, screen),
+        Verb::Check(args) => check::run(&cli.global, args, screen),
+        Verb::Import(args) => import::run(&cli.global, args, screen),
+        Verb::Connect(args) => connect::run(&cli.global, args, screen),
+        Verb::Add(args) => add::add(&cli.global, args, screen),
+        Verb::Remove(args) => add::remove(&cli.global, args, screen),
+        Verb::Tools(args) => tools::run(&cli.global, args, screen),
+        Verb::Call(args) => call::run(&cli.global, args, screen),
+        Verb::Pins(args) => pins::run(&cli.global, args, screen),
+        Verb::Policy(args) => policy::run(&cli.global, args, screen),
+        Verb::Calls(args) => calls::run(&cli.global, args, screen),
+        Verb::Keys(args) => keys::run(&cli.global, args, screen),
+        Verb::Token(verb) => token::run(&cli.global, verb, screen),
+        Verb::Login(args) => login::run(&cli.global, args, screen),
+        Verb::Logout(args) => login::forget(&cli.global, args, screen),
+        Verb::Completions(args) => completions::run(args, screen),
+        Verb::Schema => schema::run(screen),
+        Verb::DemoServer(args) => demo_server::run(args, screen),
+    }
 }
 
 /// What was typed, and the form in which whoever typed it wants data.

@@ -2,6 +2,7 @@
 
 use super::address::GatewayUrl;
 use super::args::{Form, Global, OperateArgs, ReloadArgs};
+use super::config_trust;
 use super::exit::Exit;
 use super::fleet;
 use super::gateway::{Gateway, Reply, piece};
@@ -56,7 +57,16 @@ pub(crate) fn reload(global: &Global, args: &ReloadArgs, screen: &mut Screen) ->
         let args = OperateArgs { name: name.clone(), output: *output, gateway: gateway.clone() };
         return run(global, Action::Reload, &args, screen);
     }
-    let url = gateway.address(global)?;
+    let named;
+    let (global, url) = match config_trust::changed(global)? {
+        // Whoever asks for it to be taken vouches for it: it says where its gateway is.
+        Some(path) => {
+            let typed = gateway.url.clone().map_or_else(GatewayUrl::of_environment, |url| Ok(Some(url)))?;
+            named = Global { config: Some(path), state_dir: global.state_dir.clone() };
+            (&named, GatewayUrl::meant(&named, typed.as_ref())?)
+        }
+        None => (global, gateway.address(global)?),
+    };
     let telling = async {
         let gateway = Gateway::at(global, &url).await?;
         let reply = gateway.post("/api/v1/reload").await?;

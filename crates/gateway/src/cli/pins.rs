@@ -156,7 +156,11 @@ fn with_stored<T>(
     }
     let done = runtime()?.block_on(async {
         let ledger = LedgerOptions { keeps: Keeps::Nothing, ..LedgerOptions::default() };
-        let host = Host::builder().state_dir(opened.state_dir(global)).ledger(ledger).build();
+        let host = Host::builder()
+            .state_dir(opened.state_dir(global)?)
+            .strict_modes(opened.strict_modes())
+            .ledger(ledger)
+            .build();
         for entry in &opened.config.servers {
             let Ok(spec) = &entry.spec else { continue };
             let mut spec = spec.clone();

@@ -41,7 +41,8 @@ fn decide(global: &Global, args: &PolicyTestArgs, screen: &mut Screen) -> Result
     spec.supervision.lazy = true;
     let decision = runtime()?.block_on(async {
         let host = Host::builder()
-            .state_dir(opened.state_dir(global))
+            .state_dir(opened.state_dir(global)?)
+            .strict_modes(opened.strict_modes())
             .ledger(LedgerOptions { keeps: Keeps::Nothing, ..LedgerOptions::default() })
             .clients(opened.config.clients.clone())
             .build();

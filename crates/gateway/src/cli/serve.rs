@@ -2,6 +2,7 @@
 
 use super::args::Global;
 use super::config;
+use super::config_trust;
 use super::demo;
 use super::exit::Exit;
 use super::fleet::{Hangups, Signals, runtime};
@@ -10,11 +11,13 @@ use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
 use gripfast::auth::Logins;
-use gripfast::config::{Config, GatewayConfig};
+use gripfast::config::{Config, ConfigFile, GatewayConfig};
+use gripfast::private_files::StrictModes;
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::reload::Reloader;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
 use gripfast_gateway::telemetry::Telemetry;
+use gripfast_gateway::tls::BadCertificate;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,7 +51,8 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let plan = if args.demo { Plan::demo(global) } else { Plan::from_config(global, screen)? };
+    let plan = if args.demo { Plan::demo(global)? } else { Plan::from_config(global, screen)? };
+    plan.require_safe_keys()?;
     let runtime = runtime()?;
     let served = runtime.block_on(serve(plan, args, screen));
     runtime.shutdown_timeout(super::fleet::LEFTOVERS);
@@ -60,7 +64,7 @@ pub(crate) struct Plan {
     gateway: GatewayConfig,
     state_dir: Option<PathBuf>,
     /// With the file that it came from; `None` for the demo.
-    config: Option<(PathBuf, Config)>,
+    config: Option<(ConfigFile, Config)>,
     /// Where state is kept, if that was typed.
     typed_state_dir: Option<(&'static str, String)>,
     /// Where the demo keeps its state; gone with the plan.
@@ -70,20 +74,20 @@ pub(crate) struct Plan {
 impl Plan {
     /// The demo keeps nothing beyond its end, unless it is told where. Meanwhile it has a ledger and a token like
     /// any other.
-    fn demo(global: &Global) -> Self {
+    fn demo(global: &Global) -> Result<Self, Failure> {
         let scratch = match &global.state_dir {
             Some(_) => None,
             // Without it the demo has neither, and still shows its point.
             None => tempfile::Builder::new().prefix("gripfast-demo-").tempdir().ok(),
         };
         let state_dir = scratch.as_ref().map(|scratch| scratch.path().to_owned());
-        Self {
+        Ok(Self {
             gateway: GatewayConfig::default(),
-            state_dir: state_dir.or_else(|| global.state_dir.clone()),
+            state_dir: config::judged(state_dir.or_else(|| global.state_dir.clone()), StrictModes::default)?,
             config: None,
             typed_state_dir: None,
             _scratch: scratch,
-        }
+        })
     }
 
     pub(crate) fn from_config(global: &Global, screen: &mut Screen) -> Result<Self, Stop> {
@@ -91,17 +95,30 @@ impl Plan {
         for finding in opened.config.diagnostics() {
             screen.finding(&finding.render())?;
         }
-        let state_dir = opened.state_dir(global);
+        let state_dir = opened.state_dir(global)?;
+        let file = ConfigFile { path: opened.path, origin: opened.origin };
         Ok(Self {
             gateway: opened.config.gateway.clone(),
             state_dir,
-            config: Some((opened.path, opened.config)),
+            config: Some((file, opened.config)),
             typed_state_dir: global
                 .state_dir
                 .as_ref()
                 .map(|path| ("gateway.state_dir", path.display().to_string())),
             _scratch: None,
         })
+    }
+
+    /// Refuses keys of the listener that another user could have changed.
+    fn require_safe_keys(&self) -> Result<(), Failure> {
+        let unsafe_keys = self.config.iter().flat_map(|(_, config)| config::unsafe_keys(config));
+        match (unsafe_keys.into_iter().next(), self.gateway.access.strict_modes) {
+            (Some((key, found)), StrictModes::On) => {
+                let text = format!("`{key}` is refused: {found}");
+                Err(Failure::new(Exit::ConfigInvalid, text).with_hint(config::remedy(&found)))
+            }
+            (Some(_), StrictModes::Off) | (None, _) => Ok(()),
+        }
     }
 
     /// A host by the rules of the plan, which keeps no server yet.
@@ -113,6 +130,7 @@ impl Plan {
         let clients = self.config.as_ref().map(|(_, config)| config.clients.clone()).unwrap_or_default();
         builder
             .state_dir(self.state_dir.clone())
+            .strict_modes(self.gateway.access.strict_modes)
             .logins(Some(Logins::of(self.state_dir.as_deref(), self.gateway.login_key)))
             .ledger(self.gateway.ledger)
             .clients(clients)
@@ -140,8 +158,9 @@ impl Plan {
 
     /// Keeps this host in step with the file of the plan.
     pub(crate) fn reloader(&self, host: &Host) -> Option<Arc<Reloader>> {
-        let (path, config) = self.config.clone()?;
-        Some(Arc::new(Reloader::new(host.clone(), path, config)))
+        let (file, config) = self.config.clone()?;
+        let reloader = Reloader::new(host.clone(), file.path, config);
+        Some(Arc::new(reloader.chosen_by(file.origin, config_trust::list())))
     }
 
     pub(crate) fn settings(&self, listen: Option<SocketAddr>) -> Settings {
@@ -253,6 +272,9 @@ fn cannot(error: &CannotListen) -> Failure {
         CannotListen::NoPublicUrl(_) => failure.with_hint(
             "`public_url` in the table `gateway` says what clients call it, for example \"https://mcp.example.com\"",
         ),
+        CannotListen::Tls(BadCertificate::Unsafe(found)) => {
+            failure.exiting(Exit::ConfigInvalid).with_hint(config::remedy(found))
+        }
         CannotListen::Tls(_) => failure.with_hint("see `tls` in the table `gateway` of the config"),
         CannotListen::Access(_) => failure.with_hint("see `auth` in the table `gateway` of the config"),
         CannotListen::Refused { .. } => failure.with_hint(

@@ -40,13 +40,8 @@ fn keyed(target: &Target) -> Vec<(String, &Template)> {
             let cwd = cwd.iter().map(|cwd| ("cwd".to_owned(), cwd));
             std::iter::once(("command".to_owned(), command)).chain(args).chain(env).chain(cwd).collect()
         }
-        Target::Url {
-            url,
-            headers,
-            tls: TlsSpec { ca_file, client_cert, client_key },
-            transport: _,
-            redirects: _,
-        } => {
+        Target::Url { url, headers, tls, transport: _, redirects: _ } => {
+            let TlsSpec { ca_file, client_cert, client_key, strict_modes: _ } = tls;
             let headers = headers.iter().map(|(name, value)| (format!("headers.{name}"), value));
             let tls = [("ca_file", ca_file), ("client_cert", client_cert), ("client_key", client_key)];
             let tls = tls.into_iter().filter_map(|(key, file)| Some((key.to_owned(), file.as_ref()?)));
@@ -137,7 +132,8 @@ pub(crate) fn place_of(command: &Template, lookup: &dyn Lookup) -> Option<PathBu
     std::env::split_paths(&path).map(|place| place.join(&program)).find(|place| is_executable(place))
 }
 
-fn filled_in(template: &Template, lookup: &dyn Lookup) -> Option<String> {
+/// The value of a template, unless a program would have to be run for it.
+pub(crate) fn filled_in(template: &Template, lookup: &dyn Lookup) -> Option<String> {
     if runs_something(template) {
         return None;
     }

@@ -59,7 +59,7 @@ pub(crate) fn run(global: &Global, args: &ToolsArgs, screen: &mut Screen) -> Res
             let opened = config::open(global, screen)?;
             match chosen(&opened, args) {
                 Ok(entries) => {
-                    let rows = list(args, &entries, opened.logins(global), screen)?;
+                    let rows = list(args, &entries, opened.logins(global)?, screen)?;
                     tell(&rows, &opened.path.display().to_string(), args, screen)
                 }
                 Err(failure) => Err(unknown(failure, args.output.form, screen)?),

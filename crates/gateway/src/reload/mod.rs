@@ -4,14 +4,14 @@
 
 mod difference;
 
+use crate::trust_list::{Standing, TrustList};
 use difference::{Difference, Mistakes, cause, keep_what_works};
 use gripfast::Host;
-use gripfast::config::{Config, ConfigError, ServerEntry, Setting};
+use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, ServerEntry, Setting};
+use gripfast::private_files::StrictModes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,9 @@ use tokio::time::Instant;
 pub struct Reloader {
     host: Host,
     path: PathBuf,
+    origin: ConfigOrigin,
+    /// The list that vouches for a file in the current directory.
+    trusted: Option<TrustList>,
     /// What is in use. Held while a config is taken, so that two do not mix.
     used: tokio::sync::Mutex<Config>,
     refused: Mutex<Option<String>>,
@@ -102,10 +105,21 @@ impl Reloader {
         Self {
             host,
             path,
+            origin: ConfigOrigin::Named,
+            trusted: None,
             used: tokio::sync::Mutex::new(used),
             refused: Mutex::default(),
             untold: Mutex::default(),
         }
+    }
+
+    /// The same for a file that was chosen in this way. One in the current directory is taken unasked only while `trusted`
+    /// has what it says; whoever asks for it vouches for it, and it is listed.
+    #[must_use]
+    pub fn chosen_by(mut self, origin: ConfigOrigin, trusted: Option<TrustList>) -> Self {
+        self.origin = origin;
+        self.trusted = trusted;
+        self
     }
 
     /// The file.
@@ -138,14 +152,65 @@ impl Reloader {
         }
     }
 
-    /// The text of the file; `None` if there is none that can be read.
-    async fn look(&self) -> Option<Vec<u8>> {
-        let path = self.path.clone();
+    /// The text of the file, and what the list says about it if that matters; `None` if there is none that can be read.
+    async fn look(&self) -> Option<(ConfigText, Option<Standing>)> {
+        self.read().await.ok()
+    }
+
+    async fn read(&self) -> Result<(ConfigText, Option<Standing>), String> {
+        let (path, trusted, origin) = (self.path.clone(), self.trusted.clone(), self.origin);
         let read = move || {
-            let mut text = Vec::new();
-            File::open(path)?.take(Config::LARGEST + 1).read_to_end(&mut text).map(|_| text)
+            let text = ConfigText::read(&path)?;
+            // A list that is not there, or cannot be read, vouches for nothing.
+            let listed = |list: TrustList| list.standing(&path, text.bytes()).unwrap_or(Standing::Unknown);
+            let standing = match origin {
+                ConfigOrigin::CurrentDirectory => Some(trusted.map_or(Standing::Unknown, listed)),
+                ConfigOrigin::Named | ConfigOrigin::PlatformDirectory => None,
+            };
+            Ok((text, standing))
         };
-        tokio::task::spawn_blocking(read).await.ok()?.ok()
+        let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
+        read.map_err(|error: ConfigError| told(&error))
+    }
+
+    /// Whether what was read may be taken on this occasion.
+    fn vouched(
+        &self,
+        by: By,
+        used: &Config,
+        text: &ConfigText,
+        standing: Option<Standing>,
+    ) -> Result<Config, String> {
+        if by == By::Look {
+            match standing {
+                None | Some(Standing::Trusted) => {}
+                Some(Standing::Changed) => {
+                    return Err("it has changed since it was trusted; `gripfast reload` takes it, and so does `gripfast \
+                                trust`"
+                        .to_owned());
+                }
+                Some(Standing::Unknown) => {
+                    return Err("it is not trusted any more; `gripfast trust` trusts it".to_owned());
+                }
+            }
+            // Whoever could write the file could also write that it may be written.
+            if let (Some(found), StrictModes::On) = (text.problem(), used.gateway.access.strict_modes) {
+                return Err(told(&ConfigError::Unsafe(found.clone())));
+            }
+        }
+        text.config(self.origin).map_err(|error| told(&error))
+    }
+
+    /// Lists what a person has asked for.
+    async fn trust(&self, text: ConfigText) {
+        let (ConfigOrigin::CurrentDirectory, Some(list)) = (self.origin, self.trusted.clone()) else {
+            return;
+        };
+        let path = self.path.clone();
+        let listing = move || list.trust(&path, text.bytes());
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(listing).await {
+            tracing::warn!(%error, "the config was taken, and could not be listed as trusted");
+        }
     }
 
     /// Reads the file and has the host do what it says. Whoever gives up on waiting does not stop it half-way.
@@ -205,14 +270,16 @@ impl Reloader {
     /// what is new, holds before the last of what is gone has ended.
     async fn take(&self, by: By) -> Result<Reloaded, String> {
         let mut used = self.used.lock().await;
-        let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
-        let mut new = read.map_err(|error| error.to_string())?.map_err(|error| told(&error))?;
+        let (text, standing) = self.read().await?;
+        let mut new = self.vouched(by, &used, &text, standing)?;
         // An editor, or a disk that is full, may leave a file empty for longer than two looks.
         if by == By::Look && new.servers.is_empty() && !used.servers.is_empty() {
             return Err(
                 "it names no server any more; if that is meant, `gripfast reload` takes it".to_owned()
             );
+        }
+        if by == By::Request {
+            self.trust(text).await;
         }
         let mistakes = keep_what_works(&used, &mut new);
         let difference = Difference::between(&used, &new);
@@ -318,6 +385,7 @@ fn told(error: &ConfigError) -> String {
         (ConfigError::Invalid { diagnostics }, _) => {
             diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         }
+        (ConfigError::Unsafe(found), _) => format!("{error}; {}", found.remedy()),
         (_, Some(cause)) => format!("{error}: {cause}"),
         (_, None) => error.to_string(),
     }

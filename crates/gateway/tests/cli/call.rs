@@ -401,7 +401,7 @@ fn the_demo_server_can_be_told_to_count_across_calls() {
 #[test]
 fn state_is_kept_where_it_was_asked_for() {
     let words = ["call", ALONE, "demo", "echo", r#"{"text":"x"}"#];
-    let sandbox = Sandbox::with_demo(&[]);
+    let sandbox = Sandbox::with_demo(&[]).wary();
     assert_eq!(sandbox.run(&[&words[..], &["--state-dir", "typed"]].concat()).code, Some(0));
     assert!(sandbox.path("typed").is_dir() && !sandbox.path("home/.local").exists());
     assert_eq!(sandbox.run(&words).code, Some(0));

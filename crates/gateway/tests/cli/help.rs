@@ -31,6 +31,7 @@ fn overview() {
       events       Show what happened to the servers of a running gateway
       doctor       Find out what is wrong with servers, and what to do about it
       check        Validate a config without starting anything
+      trust        Trust ./gripfast.toml for what it says now, so that other verbs use it
       import       Take over the servers that other MCP clients on this machine have
       connect      Point another MCP client on this machine at gripfast
       add          Add a server to the config
@@ -63,11 +64,7 @@ fn overview() {
       gripfast serve --demo
 
     Or with a server of your own, here the built-in sample:
-      cat > gripfast.toml <<'END'
-      [servers.demo]
-      command = "gripfast"
-      args = ["demo-server"]
-      END
+      gripfast add demo -- gripfast demo-server    writes ./gripfast.toml
       gripfast check                               is the config right?
       gripfast serve                               serves it; in another terminal:
       gripfast status                              how do the servers do?
@@ -75,7 +72,8 @@ fn overview() {
       gripfast call demo add '{"a": 1, "b": 2}'    prints 3
 
     Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the
-    platform's config directory. TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they
+    platform's config directory. A ./gripfast.toml that gripfast did not write itself is used once you
+    trust it (`gripfast trust`). TOML, `mcpServers` JSON and `mcp_servers` YAML are understood as they
     are.
 
     stdout is data, stderr is talk. Exit codes:
@@ -437,14 +435,13 @@ fn version() {
 #[test]
 fn the_example_of_the_overview_works() {
     let text = help(&[]);
-    let config: String = text
-        .lines()
-        .skip_while(|line| !line.contains("<<'END'"))
-        .skip(1)
-        .take_while(|line| line.trim() != "END")
-        .map(|line| format!("{}\n", line.trim()))
-        .collect();
-    let sandbox = Sandbox::with(&config.replace("\"gripfast\"", &format!("{:?}", crate::sandbox::GRIPFAST)));
+    let adds =
+        text.lines().find_map(|line| line.trim().strip_prefix("gripfast add ")).expect("the first step");
+    let adds = adds.split("  ").next().expect("what is typed").replace("gripfast", crate::sandbox::GRIPFAST);
+    let words: Vec<&str> = ["add"].into_iter().chain(adds.split(' ')).collect();
+    // What was written by gripfast itself needs no other trust.
+    let sandbox = Sandbox::empty().wary();
+    assert_eq!(sandbox.run(&words).code, Some(0), "{words:?}");
     assert_eq!(sandbox.run(&["check"]).code, Some(0));
     let serving = Serving::start(&sandbox, &[]);
     let asked = |words: &[&str]| sandbox.run_with(words, &[("GRIPFAST_URL", &serving.url)]);

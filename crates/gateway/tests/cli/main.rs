@@ -23,6 +23,8 @@ mod in_force;
 mod json;
 mod keys;
 mod logs;
+#[cfg(unix)]
+mod modes;
 mod operate;
 mod pins;
 mod policy;
@@ -46,4 +48,6 @@ mod tls;
 #[cfg(unix)]
 mod token;
 mod tools;
+#[cfg(unix)]
+mod trust;
 mod usage;

@@ -1,5 +1,7 @@
 //! A directory with a config, and the binary run in it with nothing of our environment but the PATH.
 
+use crate::running::STATE;
+use gripfast_gateway::trust_list::TrustList;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,9 +13,14 @@ pub(crate) const GRIPFAST: &str = env!("CARGO_BIN_EXE_gripfast");
 /// The word that makes `tools` and `call` do without a gateway.
 pub(crate) const ALONE: &str = "--config=gripfast.toml";
 
+/// No verb of these tests takes nearly as long.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Where one test lives.
 pub(crate) struct Sandbox {
     dir: TempDir,
+    /// Whether whatever `gripfast.toml` says is trusted whenever the binary is run. For a test that is not about trust.
+    trusts: bool,
 }
 
 /// What a run left behind. Shown without what differs from run to run.
@@ -29,7 +36,20 @@ impl Sandbox {
     pub(crate) fn empty() -> Self {
         let dir = TempDir::new().unwrap();
         std::fs::create_dir(dir.path().join("home")).unwrap();
-        Self { dir }
+        Self { dir, trusts: true }
+    }
+
+    /// One where a person has to trust `gripfast.toml`.
+    pub(crate) fn wary(self) -> Self {
+        Self { trusts: false, ..self }
+    }
+
+    /// Trusts `gripfast.toml` for what it says now.
+    pub(crate) fn trust(&self) {
+        let file = self.path("gripfast.toml");
+        if let Ok(content) = std::fs::read(&file) {
+            TrustList::in_directory(self.path(STATE)).trust(&file, &content).unwrap();
+        }
     }
 
     /// With this `gripfast.toml`.
@@ -52,6 +72,9 @@ impl Sandbox {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
+        if self.trusts {
+            self.trust();
+        }
         let mut command = Command::new(GRIPFAST);
         command.args(words).current_dir(self.dir.path()).env_clear().env("HOME", self.path("home"));
         // Whatever gateway runs on this machine is not ours to ask.
@@ -64,11 +87,29 @@ impl Sandbox {
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
-        self.ran(self.command(words).output().unwrap())
+        self.finish(&mut self.command(words))
     }
 
     pub(crate) fn run_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
-        self.ran(self.command(words).envs(variables.iter().copied()).output().unwrap())
+        self.finish(self.command(words).envs(variables.iter().copied()))
+    }
+
+    /// Runs a command to its end. One that does not end is killed, and has no exit code.
+    pub(crate) fn finish(&self, command: &mut Command) -> Ran {
+        let child = command.spawn().unwrap();
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        #[cfg(unix)]
+        let process = rustix::process::Pid::from_child(&child);
+        let watch = std::thread::spawn(move || {
+            if end.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                #[cfg(unix)]
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(ended);
+        watch.join().unwrap();
+        self.ran(output)
     }
 
     pub(crate) fn run_on_stdin(&self, words: &[&str], stdin: &str) -> Ran {

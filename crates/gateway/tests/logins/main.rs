@@ -61,6 +61,7 @@ impl Desk {
         let mut command = Command::new(GRIPFAST);
         command.args(args).arg("--state-dir").arg(self.dir.path()).stdin(Stdio::null());
         command.current_dir(self.dir.path()).env("GRIPFAST_LOG", "trace");
+        command.env("GRIPFAST_CONFIG", "gripfast.toml");
         if let Some(keyring) = &self.keyring {
             let path = std::env::var("PATH").unwrap();
             command.env("PATH", format!("{}:{path}", keyring.path().display()));

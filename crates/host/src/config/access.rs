@@ -1,9 +1,11 @@
 //! What a config says about who may use the gateway, and how it is reached from elsewhere.
 
+use crate::private_files::StrictModes;
 use std::path::PathBuf;
 use url::Url;
 
-/// Who may use the gateway, and by which way: the keys `public_url`, `auth` and `tls` of the table `gateway`.
+/// Who may use the gateway, and by which way: the keys `public_url`, `auth`, `tls` and `strict_modes` of the table
+/// `gateway`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessConfig {
     /// What clients call the gateway, if that is not the address it listens on: behind a proxy, or by a name. Its
@@ -17,6 +19,9 @@ pub struct AccessConfig {
     /// What the listener proves itself with. With it, clients speak `https` and nothing else; without it, `http`.
     /// Default: none.
     pub tls: Option<ListenerTls>,
+    /// Whether a config, key file or state directory that another user could have changed is refused: one that belongs
+    /// neither to the user nor to root, or that its group or others may write. Default: it is. The key `strict_modes`.
+    pub strict_modes: StrictModes,
 }
 
 impl AccessConfig {

@@ -28,7 +28,7 @@ pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
 pub use diagnostic::{Diagnostic, Severity};
 pub use effective::{Setting, SettingFrom};
 pub use keys::{manual, schema};
-pub use load::{ConfigError, Places};
+pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, Places};
 pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
 pub use restore::{Argument, RestoreCall};

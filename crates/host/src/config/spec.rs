@@ -9,6 +9,7 @@ pub use crate::cache::{CacheLimits, CacheSpec};
 use crate::ledger::LedgerOptions;
 pub use crate::pins::PinMode;
 use crate::policy::Policy;
+use crate::private_files::StrictModes;
 pub use gripfast_core::isolation::Isolation;
 use gripfast_core::supervise::spec::SupervisionSpec;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,7 +46,7 @@ pub struct GatewayConfig {
     /// 16 MiB, which are about thirty thousand calls. Too small, and yesterday's calls are gone; too large,
     /// and reading it takes seconds.
     pub ledger: LedgerOptions,
-    /// Who may use it and by which way, in the keys `public_url`, `auth` and `tls`.
+    /// Who may use it and by which way, in the keys `public_url`, `auth`, `tls` and `strict_modes`.
     pub access: AccessConfig,
     /// How many answers are kept to be given again, in the keys `cache_size` (bytes in all, from 0 to 4 GiB, by
     /// default 64 MiB) and `cache_per_tool` (answers of one tool or about one resource, by default 64). Too small, and
@@ -272,13 +273,8 @@ impl Target {
                 all.extend(env.iter().map(|(_, value)| value));
                 all.extend(cwd);
             }
-            Self::Url {
-                url,
-                headers,
-                tls: TlsSpec { ca_file, client_cert, client_key },
-                transport: _,
-                redirects: _,
-            } => {
+            Self::Url { url, headers, tls, transport: _, redirects: _ } => {
+                let TlsSpec { ca_file, client_cert, client_key, strict_modes: _ } = tls;
                 all.push(url);
                 all.extend(headers.iter().map(|(_, value)| value));
                 all.extend([ca_file, client_cert, client_key].into_iter().flatten());
@@ -320,6 +316,8 @@ pub struct TlsSpec {
     pub client_cert: Option<Template>,
     /// The key of `client_cert`.
     pub client_key: Option<Template>,
+    /// Whether a key that another user could have changed is refused, as `gateway.strict_modes` says.
+    pub strict_modes: StrictModes,
 }
 
 /// The table `oauth` of a server: who we are to its authorization server. Most servers need none of it: `gripfast login`

@@ -12,6 +12,7 @@ use crate::menu::{Bell, Kitchen};
 use crate::observe::Feed;
 use crate::overheard::Ears;
 use crate::policy::{ClientLists, ClientPolicy, Guard, Verdict};
+use crate::private_files::{self, StrictModes};
 use crate::store::{LocalStore, MemoryStore, Store};
 use gripfast_wire::RawValue;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use tokio_util::task::TaskTracker;
 #[derive(Default)]
 pub struct HostBuilder {
     state_dir: Option<PathBuf>,
+    strict_modes: StrictModes,
     store: Option<Arc<dyn Store>>,
     ledger: LedgerOptions,
     logins: Option<Logins>,
@@ -35,10 +37,18 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// Where catalogs and the like are kept between runs. Without it nothing is kept.
+    /// Where catalogs and the like are kept between runs. Without it nothing is kept, and neither is anything in a
+    /// directory that another user could have changed.
     #[must_use]
     pub fn state_dir(mut self, directory: Option<PathBuf>) -> Self {
         self.state_dir = directory;
+        self
+    }
+
+    /// Whether a state directory that another user could have changed is done without, as it is by default.
+    #[must_use]
+    pub fn strict_modes(mut self, strict: StrictModes) -> Self {
+        self.strict_modes = strict;
         self
     }
 
@@ -121,11 +131,13 @@ impl HostBuilder {
     #[must_use]
     pub fn build(self) -> Host {
         let clock = Clock::new();
-        let kept_here = || Logins::of(self.state_dir.as_deref(), LoginKey::default());
+        let state_dir = self.state_dir.filter(|directory| is_safe(directory, self.strict_modes));
+        let state_dir = state_dir.as_deref();
+        let kept_here = || Logins::of(state_dir, LoginKey::default());
         let logins = self.logins.unwrap_or_else(kept_here);
-        let audit = Audit::open(self.state_dir.as_deref(), self.audit, clock);
-        let ledger = Arc::new(Ledger::open(self.state_dir.as_deref(), self.ledger, clock));
-        let store = self.store.unwrap_or_else(|| self.state_dir.as_deref().map_or_else(in_memory, on_disk));
+        let audit = Audit::open(state_dir, self.audit, clock);
+        let ledger = Arc::new(Ledger::open(state_dir, self.ledger, clock));
+        let store = self.store.unwrap_or_else(|| state_dir.map_or_else(in_memory, on_disk));
         let (name, version) = self
             .client
             .unwrap_or_else(|| (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
@@ -166,6 +178,21 @@ fn host_id() -> Arc<str> {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
+/// Whether a state directory is used.
+fn is_safe(directory: &Path, strict: StrictModes) -> bool {
+    match (private_files::judge_state_directory(directory), strict) {
+        (Ok(()), _) => true,
+        (Err(found), StrictModes::Off) => {
+            tracing::warn!("{found}; it is used because `strict_modes` is off");
+            true
+        }
+        (Err(found), StrictModes::On) => {
+            tracing::error!("{found}; no state is kept in this run; {}", found.remedy());
+            false
+        }
+    }
+}
+
 fn in_memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::default())
 }
@@ -182,6 +209,25 @@ fn on_disk(directory: &Path) -> Arc<dyn Store> {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(%error, cause, "no state is kept in this run");
             in_memory()
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[tokio::test]
+    async fn g05_nothing_is_kept_in_a_directory_that_others_can_write_unless_modes_do_not_count() {
+        for (strict, kept) in [(StrictModes::On, false), (StrictModes::Off, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o770)).unwrap();
+            let state_dir = Some(directory.path().to_owned());
+            let host = Host::builder().state_dir(state_dir).strict_modes(strict).build();
+            host.shutdown().await;
+            let files = std::fs::read_dir(directory.path()).unwrap().count();
+            assert_eq!(files > 0, kept, "{strict:?}: {files}");
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::auth::Credential;
 use crate::config::{
     ExpandError, Expanded, ProcessEnvironment, Reference, Target, Template, TlsSpec, UrlTransport, endpoint,
 };
+use crate::private_files::StrictModes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::redact::{KnownSecrets, announces_secret, secret_arguments};
 use gripfast_core::supervise::upstream::LinkKind;
@@ -32,6 +33,7 @@ pub(crate) struct TlsFiles {
     pub(crate) ca_file: Option<String>,
     pub(crate) client_cert: Option<String>,
     pub(crate) client_key: Option<String>,
+    pub(crate) strict_modes: StrictModes,
 }
 
 impl TargetDialer {
@@ -209,6 +211,7 @@ impl TlsFiles {
             ca_file: expand_any(tls.ca_file.as_ref()).await?,
             client_cert: expand_any(tls.client_cert.as_ref()).await?,
             client_key: expand_any(tls.client_key.as_ref()).await?,
+            strict_modes: tls.strict_modes,
         })
     }
 }

@@ -209,6 +209,7 @@ fn every_key_arrives_where_it_belongs() {
                     ),
                     client_cert: None,
                     client_key: None,
+                    strict_modes: On,
                 },
                 redirects: [
                     "https://eu.example.com",

@@ -370,6 +370,19 @@ fn a_key_of_logins_that_is_nowhere() {
 }
 
 #[test]
+fn strict_modes_are_on_or_off() {
+    let text = "[gateway]\nstrict_modes = \"off\"\n";
+    assert_snapshot!(report(TOML, text), @r#"
+    error: expected true or false, found a string
+     --> gripfast.toml:2:16 (gateway.strict_modes)
+      |
+    2 | strict_modes = "off"
+      |                ^^^^^
+      hint: write false, without quotes
+    "#);
+}
+
+#[test]
 fn a_ledger_that_keeps_who_knows_what() {
     let text = r#"[gateway]
 ledger = "args"

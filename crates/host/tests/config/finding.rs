@@ -1,7 +1,7 @@
 //! Which file is the config, and what is said when there is none.
 
 use super::{TOML, World};
-use gripfast::config::{Config, ConfigError, Places};
+use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, Places};
 use std::path::{Path, PathBuf};
 
 /// A current directory and a platform directory in a place of their own.
@@ -18,18 +18,24 @@ fn the_nearest_named_file_wins() {
     let places = places(dir.path());
     let here = places.current_dir.join(TOML);
     let at_home = dir.path().join("home/gripfast").join(TOML);
-    let find = |explicit: Option<&str>, world: &World| Config::find(explicit.map(Path::new), world, &places);
+    let find = |explicit: Option<&str>, world: &World| {
+        Config::find(explicit.map(Path::new), world, &places).map(|found| (found.path, found.origin))
+    };
+    let from = |path: PathBuf, origin| (path, origin);
     let named = World::default().with_variable("GRIPFAST_CONFIG", "/named.toml");
     let nobody = World::default().with_variable("GRIPFAST_CONFIG", "");
 
     assert!(matches!(find(None, &nobody), Err(ConfigError::NotFound { .. })));
     std::fs::write(&at_home, "").unwrap();
-    assert_eq!(find(None, &nobody).unwrap(), at_home);
+    assert_eq!(find(None, &nobody).unwrap(), from(at_home, ConfigOrigin::PlatformDirectory));
     std::fs::write(&here, "").unwrap();
-    assert_eq!(find(None, &nobody).unwrap(), here);
+    assert_eq!(find(None, &nobody).unwrap(), from(here, ConfigOrigin::CurrentDirectory));
     // Named files are the answer even though they do not exist.
-    assert_eq!(find(None, &named).unwrap(), PathBuf::from("/named.toml"));
-    assert_eq!(find(Some("/explicit.toml"), &named).unwrap(), PathBuf::from("/explicit.toml"));
+    assert_eq!(find(None, &named).unwrap(), from("/named.toml".into(), ConfigOrigin::Named));
+    assert_eq!(
+        find(Some("/explicit.toml"), &named).unwrap(),
+        from("/explicit.toml".into(), ConfigOrigin::Named)
+    );
 }
 
 #[test]
@@ -72,6 +78,62 @@ fn a_file_that_cannot_be_a_config_is_refused() {
     let error = Config::load(dir.path()).unwrap_err();
     assert!(matches!(error, ConfigError::Unreadable { .. }), "{error:?}");
     assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn the_platforms_own_file_is_no_stranger_in_its_own_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    std::fs::create_dir_all(home.join("gripfast")).unwrap();
+    std::fs::write(home.join("gripfast").join(TOML), "").unwrap();
+    let places = Places { current_dir: home.join("gripfast"), config_dir: Some(home) };
+    let found = Config::find(None, &World::default(), &places).unwrap();
+    assert_eq!(found.origin, ConfigOrigin::PlatformDirectory);
+}
+
+#[cfg(unix)]
+#[test]
+fn g05_a_config_that_another_user_could_have_changed_is_refused_unless_a_person_vouches_for_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(TOML);
+    let server = "[servers.a]\ncommand = \"x\"\n";
+    let off = format!("[gateway]\nstrict_modes = false\n{server}");
+    let (named, here, home) =
+        (ConfigOrigin::Named, ConfigOrigin::CurrentDirectory, ConfigOrigin::PlatformDirectory);
+    let cases = [
+        (0o600, server, named, "used"),
+        (0o644, server, home, "used"),
+        (0o664, server, named, "refused"),
+        (0o646, server, here, "refused"),
+        (0o666, server, home, "refused"),
+        (0o600, off.as_str(), named, "used"),
+        (0o664, off.as_str(), named, "warned"),
+        (0o664, off.as_str(), here, "warned"),
+        (0o664, off.as_str(), home, "refused"),
+        (0o664, "[gateway]\nstrict_modes = false\n[servers", named, "refused"),
+    ];
+    for (mode, text, origin, expected) in cases {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let became = match ConfigText::read(&path).unwrap().config(origin) {
+            Ok(config) if config.warnings.is_empty() => "used",
+            Ok(config) => {
+                let warning = config.warnings[0].render();
+                assert!(
+                    warning.contains("can write it (mode 0664)") && warning.contains("chmod go-w"),
+                    "{warning}"
+                );
+                "warned"
+            }
+            Err(ConfigError::Unsafe(found)) => {
+                assert_eq!(found.path, path);
+                "refused"
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(became, expected, "{mode:o} {origin:?} {text}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 use crate::script::join;
 use crate::stage::{echo, host, legacy, ready_host, serve, spec, until, until_state, with_tls};
 use gripfast::config::{Template, TlsSpec};
+#[cfg(unix)]
+use gripfast::private_files::StrictModes;
 use gripfast::{NextAction, State};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::net::SocketAddr;
@@ -194,6 +196,24 @@ async fn b09_a_file_that_is_not_there_or_holds_nothing_is_a_config_error_with_it
         assert!(cause.contains(papers.files.path().join(name).to_str().unwrap()), "{cause}");
         assert_eq!(status.next_action, Some(NextAction::Configure));
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn g05_a_client_key_that_others_can_write_is_a_config_error_unless_modes_do_not_count() {
+    use std::os::unix::fs::PermissionsExt;
+    let (server, papers) = (serve(legacy()).await, Papers::new());
+    let front = papers.front(server.addr(), Clients::WithCertificate).await;
+    let key = papers.files.path().join("client.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o660)).unwrap();
+    let refusing = host(with_tls(spec(&front.url()), papers.trust_and_show()));
+    let cause = until_state(&refusing, State::ConfigError).await.supervision.cause.unwrap();
+    assert!(cause.contains("client.key` is not safe to use: its group can write it (mode 0660)"), "{cause}");
+    assert!(cause.contains("chmod go-w"), "{cause}");
+    assert_eq!(server.initializes(), 0);
+    let lax = TlsSpec { strict_modes: StrictModes::Off, ..papers.trust_and_show() };
+    let host = ready_host(with_tls(spec(&front.url()), lax)).await;
+    assert_eq!(echo(&host, "me").await.as_deref(), Ok("me"));
 }
 
 #[tokio::test]

@@ -1,7 +1,40 @@
-//! What may be typed after the verbs about who is trusted with what: pins, policy, keys, the admin token and logins.
+//! What may be typed after the verbs about who is trusted with what: config files, pins, policy, keys, the admin token and
+//! logins.
 
 use super::{Meant, Output};
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A gripfast.toml that lies in the current directory may have come with a repository or an archive, and it names \
+programs to run. It is used only if it is trusted, for what it says: after a change it is refused until it is \
+trusted again (exit code 2; on a terminal you are asked). `gripfast add`, `remove` and `import --write` keep \
+the trust of what they write, and a running gateway that is told to reload it trusts it. A file that --config or \
+$GRIPFAST_CONFIG names needs no trust, nor does the one in the platform's config directory.
+
+Trust is for what the file says, not for the programs that it names. The list is trusted.json in the platform's \
+state directory, whatever --state-dir says.
+
+Exit codes: 0 done, 2 the file cannot be used, 1 the list cannot be kept.
+
+Examples:
+  gripfast check && gripfast trust
+  gripfast trust --list
+  gripfast trust --remove ./gripfast.toml")]
+pub(crate) struct TrustArgs {
+    /// The file [default: ./gripfast.toml]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// List the files that are trusted
+    #[arg(long, conflicts_with_all = ["file", "remove"])]
+    pub(crate) list: bool,
+
+    /// Trust the file no longer
+    #[arg(long)]
+    pub(crate) remove: bool,
+}
 
 /// What can be done about pins.
 #[derive(Debug, Subcommand)]

@@ -30,6 +30,8 @@ pub(crate) struct Screen {
     talk: Box<dyn Write>,
     data_is_seen: bool,
     talk_is_seen: bool,
+    /// Whether a person can answer a question.
+    can_ask: bool,
     /// Whether what stands there can be drawn over, which a dumb terminal cannot.
     can_draw: bool,
     /// Whether there was any data.
@@ -46,6 +48,7 @@ impl Screen {
             talk: Box::new(anstream::stderr()),
             data_is_seen: io::stdout().is_terminal(),
             talk_is_seen: io::stderr().is_terminal(),
+            can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
             can_draw: io::stdout().is_terminal()
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             has_data: false,
@@ -79,6 +82,20 @@ impl Screen {
     /// Whether somebody looks at the data while it is written.
     pub(crate) fn is_seen(&self) -> bool {
         self.data_is_seen
+    }
+
+    /// Whether there is a person who reads what is asked and can type an answer.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.can_ask
+    }
+
+    /// Asks a question; no is what an empty line and anything but yes mean.
+    pub(crate) fn confirm(&mut self, question: &str) -> io::Result<bool> {
+        write!(self.talk, "{} [y/N] ", defused(question))?;
+        self.talk.flush()?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
     }
 
     /// Whether that is on a terminal on which a page can be drawn.
@@ -204,6 +221,7 @@ impl Screen {
             talk,
             data_is_seen: true,
             talk_is_seen: true,
+            can_ask: false,
             can_draw: true,
             has_data: false,
             in_colour: false,

@@ -3,6 +3,7 @@
 use super::fields::{Field, Fields, Problems};
 use crate::config::access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
 use crate::config::keys;
+use crate::private_files::StrictModes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use url::Url;
@@ -39,6 +40,9 @@ pub(super) fn access(fields: &mut Fields<'_>, listen: SocketAddr, problems: &mut
     }
     if let Some(field) = fields.take("tls") {
         access.tls = tls(&field, problems);
+    }
+    if fields.take("strict_modes").and_then(|field| field.flag(problems)) == Some(false) {
+        access.strict_modes = StrictModes::Off;
     }
     access
 }

@@ -17,7 +17,7 @@ use super::diagnostic::{Diagnostic, quoted};
 use super::formats::Format;
 use super::keys::{self, words};
 use super::node::{Key, Node, Position, Value};
-use super::spec::GatewayConfig;
+use super::spec::{GatewayConfig, Target};
 use super::{Config, ServerEntry};
 use fields::{Field, Fields, Problems};
 use std::path::PathBuf;
@@ -84,7 +84,8 @@ impl<'n> File<'n> {
         let gateway = gateway_node.map(|(key, node)| gateway(Field::top(key, node), &mut problems));
         let clients = self.get("clients").map(|(key, node)| policy::clients(key, node, &mut problems));
         let budgets = self.get("budgets").map(|(key, node)| budget::budgets(key, node, &mut problems));
-        let servers = root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
+        let mut servers =
+            root.map(|(key, node)| servers(key, node, origin, &mut problems)).unwrap_or_default();
         if servers.is_empty() && problems.errors.is_empty() {
             let hint = match (self.format, root) {
                 (Format::Toml, _) => "add a table `[servers.NAME]` with a `command` or a `url`".to_owned(),
@@ -104,8 +105,14 @@ impl<'n> File<'n> {
         if !problems.errors.is_empty() {
             return Err(problems.errors);
         }
+        let gateway = gateway.unwrap_or_default();
+        for spec in servers.iter_mut().filter_map(|entry| entry.spec.as_mut().ok()) {
+            if let Target::Url { tls, .. } = &mut spec.target {
+                tls.strict_modes = gateway.access.strict_modes;
+            }
+        }
         Ok(Config {
-            gateway: gateway.unwrap_or_default(),
+            gateway,
             servers,
             clients: clients.unwrap_or_default(),
             budgets: budgets.unwrap_or_default(),

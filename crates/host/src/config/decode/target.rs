@@ -249,6 +249,7 @@ impl<'n> Connection<'n> {
             ca_file: file(&self.ca_file),
             client_cert: file(&self.client_cert),
             client_key: file(&self.client_key),
+            ..TlsSpec::default()
         }
     }
 

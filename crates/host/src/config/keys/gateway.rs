@@ -1,6 +1,7 @@
 //! The keys of the table `gateway`.
 
 use super::{Kind, Row, Span, Table, Usual, show, size, words};
+use crate::private_files::StrictModes;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -64,6 +65,17 @@ const KEEPING: &[Row] = &[
         about: "The directory where logins, pins, catalogs, the ledger, the admin token and the control sockets are \
                 kept; `--state-dir` overrides it. Commands find a running gateway by the socket in it, so they need \
                 the same directory to operate one.",
+    },
+    Row {
+        name: "strict_modes",
+        kind: Kind::Flag,
+        usual: Usual::Gateway(|gateway| (gateway.access.strict_modes == StrictModes::On).to_string()),
+        about: "Whether a config, key file or state directory that another user could have changed is refused: one that \
+                belongs neither to the user who runs gripfast nor to root, or that its group or others may write. `false` \
+                makes it a warning, for container volumes whose owner and modes cannot be chosen; then whoever can \
+                write those files can have the gateway run programs and let clients in. For the config itself it \
+                counts where the file was named (`--config`, `$GRIPFAST_CONFIG`) or trusted, and not for the one in the \
+                platform's config directory.",
     },
     Row {
         name: "ledger",

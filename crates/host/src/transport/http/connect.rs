@@ -2,6 +2,7 @@
 //! the environment names.
 
 use super::egress::Egress;
+use crate::private_files::{self, StrictModes};
 use crate::tls::{Believed, objection};
 use crate::transport::target::TlsFiles;
 use gripfast_core::failure::{DialTrouble, Observed};
@@ -18,8 +19,10 @@ use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error as StdError;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -156,12 +159,22 @@ fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
         (Some(cert), key) => {
             // A key may stand in the same file as its certificate.
             let key_file = key.as_ref().unwrap_or(cert);
-            let key = PrivateKeyDer::from_pem_file(key_file)
-                .map_err(|error| Observed::BadConfig(format!("client key `{key_file}`: {error}")))?;
+            let key = read_key(Path::new(key_file), files.strict_modes)?;
             builder.with_client_auth_cert(read_certificates(cert)?, key).map_err(|error| bad_tls(&error))
         }
         (None, Some(_)) => Err(Observed::BadConfig("`client_key` is set without `client_cert`".to_owned())),
     }
+}
+
+/// A private key, unless another user could have changed it.
+fn read_key(path: &Path, strict: StrictModes) -> Result<PrivateKeyDer<'static>, Observed> {
+    let unusable =
+        |why: &dyn StdError| Observed::BadConfig(format!("client key `{}`: {why}", path.display()));
+    let file = File::open(path).map_err(|error| unusable(&error))?;
+    let metadata = file.metadata().map_err(|error| unusable(&error))?;
+    private_files::judge_by(strict, path, &metadata)
+        .map_err(|found| Observed::BadConfig(format!("client key {found}; {}", found.remedy())))?;
+    PrivateKeyDer::from_pem_reader(BufReader::new(file)).map_err(|error| unusable(&error))
 }
 
 fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Observed> {
