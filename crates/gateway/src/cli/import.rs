@@ -29,8 +29,8 @@ use veil::veiled;
 Looks for the configs of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Zed, Codex, Gemini CLI, Copilot \
 CLI, opencode, Goose, Hermes, Cline, Kiro, Continue, LM Studio, Factory, Kimi, Antigravity, Trae, MCP Inspector, \
 Amp and Mistral Vibe, in the home directory and in the current one. Prints a config with their servers; with \
---write they are added to the config, whose own servers stay as they are. Secrets that stand in plain text are not \
-shown on a terminal. What cannot be taken, and whatever \
+--write they are added to the config, whose own servers stay as they are. Values of variables and headers, and what \
+else may be a secret, are printed nowhere; --write puts them into the file. What cannot be taken, and whatever \
 means something else here than there, is said aloud. The files of the clients are not touched.
 
 A project's file starts commands that somebody else may have written: look at what is printed before you write \
@@ -38,7 +38,7 @@ it.
 
 Examples:
   gripfast import                        look at what there is
-  gripfast import --from cursor > gripfast.toml
+  gripfast import --from cursor --write
   gripfast import --write")]
 pub(crate) struct ImportArgs {
     /// Only this client: claude-desktop, claude-code, vscode, cursor, windsurf, zed, codex, gemini, …
@@ -107,9 +107,13 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         Form::Text => {
             tell(&found, screen)?;
             if !args.write && !document.is_empty() {
-                // Somebody may look over a shoulder; a file gets what is meant for it.
-                let shown = if screen.is_seen() { veiled(document.clone()) } else { document.clone() };
-                screen.line(shown.to_string().trim_end())?;
+                let (all, shown) = (document.to_string(), veiled(document.clone()).to_string());
+                screen.line(shown.trim_end())?;
+                if shown != all {
+                    screen.talk(
+                        "values that may be secret are not printed; `--write` puts them into the file",
+                    )?;
+                }
             }
         }
     }

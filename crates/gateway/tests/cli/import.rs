@@ -63,7 +63,7 @@ fn claude_code() {
     [servers.web]
     url = "https://example.com/mcp"
     transport = "http"
-    headers = { X-Api-Key = "${KEY:-none}" }
+    headers = { X-Api-Key = "${env:KEY:-…}" }
     timeouts = { call = "30s" }
 
     [servers.quick]
@@ -84,6 +84,7 @@ fn claude_code() {
           `oauth` is left out: logins are not taken over
     Claude Code: ./.mcp.json, which came with this directory
       cannot be used: has servers under `servers`, where Claude Code does not look for them
+    values that may be secret are not printed; `--write` puts them into the file
     nothing was written; `--write` adds 3 servers to `gripfast.toml`
     "#);
 }
@@ -150,7 +151,7 @@ fn cursor_windsurf_kiro_and_their_like() {
 
     [servers.my-server]
     command = " sh"
-    env = { API_TOKEN = "abcdefgh12345678" }
+    env = { API_TOKEN = "[redacted]" }
 
     [servers.a-lmstudio]
     url = "https://example.org/other"
@@ -172,6 +173,7 @@ fn cursor_windsurf_kiro_and_their_like() {
     LM Studio: [DIR]/home/.lmstudio/mcp.json
       + a-lmstudio
           is called `a-lmstudio` here
+    values that may be secret are not printed; `--write` puts them into the file
     nothing was written; `--write` adds 4 servers to `gripfast.toml`
     "#);
 }
@@ -500,4 +502,98 @@ fn a_gateway_is_not_put_behind_itself_wherever_it_listens() {
       + other
     1 server added to `./gripfast.toml`
     ");
+}
+
+/// Every client's file with a secret in each place where people put one.
+fn secretive() -> Vec<(&'static str, &'static str, String)> {
+    let command =
+        r#""command": "npx", "args": ["-y", "server", "--api-key", "hunter22", "--token=hunter22"]"#;
+    let env = r#"{"API_TOKEN": "hunter22", "SETTING": "hunter22", "MIXED": "hunter22-${HOME}", "GUESSED": "${X:-hunter22}"}"#;
+    let url = "https://me:hunter22@example.com/mcp?key=hunter22&plain=hunter22";
+    let headers = r#"{"Authorization": "Bearer hunter22", "X-Custom": "hunter22", "X-Mixed": "Bearer ${HOME} hunter22"}"#;
+    let bridge =
+        format!(r#"{{"command": "npx", "args": ["mcp-remote", "{url}", "--header", "X-Auth: hunter22"]}}"#);
+    let stdio = format!(r#"{{{command}, "env": {env}}}"#);
+    let http = |key: &str| format!(r#"{{"{key}": "{url}", "headers": {headers}}}"#);
+    let servers = |key: &str| format!(r#"{{"a": {stdio}, "b": {}, "c": {bridge}}}"#, http(key));
+    let json = |root: &str, key: &str| format!(r#"{{"{root}": {}}}"#, servers(key));
+    let opencode = format!(
+        r#"{{"mcp": {{"a": {{"type": "local", "command": ["npx", "--api-key", "hunter22"], "environment": {env}}}, "b": {}}}}}"#,
+        http("url")
+    );
+    let yaml = |root: &str, env_key: &str, url_key: &str| {
+        format!(
+            "{root}:\n  a: {{\"cmd\": \"npx\", \"command\": \"npx\", \"args\": [\"--api-key\", \"hunter22\"], \"{env_key}\": {env}}}\n  b: {{\"{url_key}\": \"{url}\", \"headers\": {headers}}}\n"
+        )
+    };
+    let toml = r#"
+        [mcp_servers.a]
+        command = "npx"
+        args = ["--api-key", "hunter22"]
+        env = { API_TOKEN = "hunter22", SETTING = "hunter22" }
+        [mcp_servers.b]
+        url = "https://me:hunter22@example.com/mcp?key=hunter22"
+        http_headers = { Authorization = "Bearer hunter22", X-Custom = "hunter22" }
+    "#;
+    let vibe = r#"
+        [[mcp_servers]]
+        name = "b"
+        transport = "http"
+        url = "https://me:hunter22@example.com/mcp?key=hunter22"
+        headers = { Authorization = "Bearer hunter22" }
+    "#;
+    vec![
+        ("claude-desktop", "home/.config/Claude/claude_desktop_config.json", json("mcpServers", "url")),
+        ("claude-code", "home/.claude.json", json("mcpServers", "url")),
+        ("claude-code", ".mcp.json", json("mcpServers", "url")),
+        ("vscode", "home/.config/Code/User/mcp.json", json("servers", "url")),
+        ("cursor", "home/.cursor/mcp.json", json("mcpServers", "url")),
+        ("windsurf", "home/.codeium/windsurf/mcp_config.json", json("mcpServers", "serverUrl")),
+        ("kiro", "home/.kiro/settings/mcp.json", json("mcpServers", "url")),
+        ("lmstudio", "home/.lmstudio/mcp.json", json("mcpServers", "url")),
+        ("zed", "home/.config/zed/settings.json", json("context_servers", "url")),
+        ("codex", "home/.codex/config.toml", toml.to_owned()),
+        ("gemini", "home/.gemini/settings.json", json("mcpServers", "httpUrl")),
+        ("copilot", "home/.copilot/mcp-config.json", json("mcpServers", "url")),
+        ("opencode", "home/.config/opencode/opencode.jsonc", opencode),
+        ("goose", "home/.config/goose/config.yaml", yaml("extensions", "envs", "uri")),
+        ("hermes", "home/.hermes/config.yaml", yaml("mcp_servers", "env", "url")),
+        (
+            "continue",
+            "home/.continue/config.yaml",
+            format!("mcpServers:\n  - {{\"name\": \"b\", \"url\": \"{url}\", \"headers\": {headers}}}\n"),
+        ),
+        ("cline", "home/.cline/data/settings/cline_mcp_settings.json", json("mcpServers", "url")),
+        ("inspector", "home/.mcp-inspector/mcp.json", json("mcpServers", "url")),
+        ("amp", "home/.config/amp/settings.json", json("amp.mcpServers", "url")),
+        ("vibe", "home/.vibe/config.toml", vibe.to_owned()),
+        ("factory", "home/.factory/mcp.json", json("mcpServers", "url")),
+        ("kimi", "home/.kimi/mcp.json", json("mcpServers", "url")),
+        ("antigravity", "home/.gemini/antigravity/mcp_config.json", json("mcpServers", "url")),
+        ("trae", "home/.config/Trae/User/mcp.json", json("mcpServers", "url")),
+    ]
+}
+
+#[test]
+fn g05_an_import_that_is_not_written_prints_no_secret_of_any_client() {
+    for (client, path, text) in secretive() {
+        let sandbox = home(&[(path, &text)]);
+        for form in ["text", "json"] {
+            let ran = sandbox.run(&["import", "--from", client, "-o", form]);
+            assert_eq!(ran.code, Some(0), "{client}: {ran}");
+            assert!(ran.stderr.contains("  + b") || form == "json", "{client}: {ran}");
+            assert!(!ran.stdout.contains("hunter22") && !ran.stderr.contains("hunter22"), "{client}: {ran}");
+        }
+        assert!(!sandbox.path("gripfast.toml").exists());
+        let ran = sandbox.run(&["import", "--from", client, "--write"]);
+        assert!(!ran.stdout.contains("hunter22") && !ran.stderr.contains("hunter22"), "{client}: {ran}");
+        let written = std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap();
+        assert!(written.contains("Bearer hunter22"), "{client}: {written}");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = std::fs::metadata(sandbox.path("gripfast.toml")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{client}");
+        }
+    }
 }

@@ -199,7 +199,7 @@ impl Template {
     }
 
     /// What stands in the text itself: literals and defaults.
-    pub(super) fn fixed_texts(&self) -> impl Iterator<Item = &str> {
+    pub fn fixed_texts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Literal(text) => Some(text.as_str()),
             Part::Reference(Reference::Variable { default, .. }) => default.as_deref(),

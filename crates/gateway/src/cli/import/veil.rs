@@ -1,11 +1,12 @@
-//! What is shown of a config on a terminal, where somebody may look over a shoulder: everything but the secrets that stand
-//! in it in plain text.
+//! What is printed of a config that is not written yet: everything but the secrets that stand in it in plain text. Output
+//! ends in terminals, logs and chats; a file has a mode.
 
-use super::words::is_secret;
+use gripfast::config::Template;
 use gripfast::{mask_tokens, secret_arguments};
 use toml_edit::{DocumentMut, Item, TableLike, Value, value};
 
-const VEIL: &str = "[not shown here]";
+/// The word that a config shows in the place of a secret.
+const VEIL: &str = "[redacted]";
 
 /// The same without secrets.
 pub(super) fn veiled(mut document: DocumentMut) -> DocumentMut {
@@ -14,6 +15,7 @@ pub(super) fn veiled(mut document: DocumentMut) -> DocumentMut {
         if let Some(server) = server.as_table_like_mut() {
             veil_pairs(server);
             veil_args(server);
+            veil_words(server);
             veil_url(server);
         }
     }
@@ -23,10 +25,35 @@ pub(super) fn veiled(mut document: DocumentMut) -> DocumentMut {
 fn veil_pairs(server: &mut dyn TableLike) {
     for table in ["env", "headers"] {
         let pairs = server.get_mut(table).and_then(Item::as_table_like_mut);
-        for (name, item) in pairs.into_iter().flat_map(|pairs| pairs.iter_mut()) {
-            if item.as_str().is_some_and(|text| is_secret(&name, text)) {
-                *item = value(VEIL);
+        for (_, item) in pairs.into_iter().flat_map(|pairs| pairs.iter_mut()) {
+            if let Some(text) = item.as_str() {
+                *item = value(references(text));
             }
+        }
+    }
+}
+
+/// A value of a variable or a header: its references, and whatever is too short or too usual to be a secret. A name does
+/// not tell: `SETTING` may hold a token as well as `API_TOKEN`.
+fn references(text: &str) -> String {
+    const USUAL: &[&str] = &["Bearer", "Basic", "Token", "token", "true", "false"];
+    const SHORTEST: usize = 4;
+    let is_harmless = |fixed: &str| fixed.trim().len() < SHORTEST || USUAL.contains(&fixed.trim());
+    match Template::parse(text) {
+        Ok(template) if template.fixed_texts().all(is_harmless) => text.to_owned(),
+        Ok(template) => template.into_secret().to_string(),
+        Err(_) => VEIL.to_owned(),
+    }
+}
+
+/// Some write a whole line where a program is meant.
+fn veil_words(server: &mut dyn TableLike) {
+    for key in ["command", "cwd"] {
+        if let Some(item) = server.get_mut(key)
+            && let Some(text) = item.as_str()
+            && mask_tokens(text) != text
+        {
+            *item = value(mask_tokens(text));
         }
     }
 }
@@ -88,14 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_plain_text_is_not_shown_on_a_terminal() {
+    fn a_secret_in_plain_text_is_not_shown() {
         let shown = shown(
             "[servers.a]\ncommand = \"npx\"\nenv = { API_KEY = \"abcdefgh123\", MODE = \"fast-and-safe\", \
              GITHUB_PAT = \"ghp_0123456789abcdef\" }\n\
              [servers.b]\nurl = \"https://h.example\"\nheaders = { Authorization = \"Bearer ${env:T}\" }\n",
         );
         assert!(!shown.contains("abcdefgh123") && !shown.contains("ghp_"), "{shown}");
-        for harmless in ["API_KEY", "fast-and-safe", "${env:T}", "https://h.example"] {
+        assert!(!shown.contains("fast-and-safe"), "a name does not tell: {shown}");
+        for harmless in ["API_KEY", "MODE", "Bearer ${env:T}", "https://h.example"] {
             assert!(shown.contains(harmless), "{shown}");
         }
     }
@@ -103,7 +131,7 @@ mod tests {
     #[test]
     fn nor_is_one_among_the_arguments_or_in_a_url() {
         let shown = shown(
-            "[servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"server\", \"--api-key\", \"hunter22\", \
+            "[servers.a]\ncommand = \"npx ghp_0123456789abcdef\"\nargs = [\"-y\", \"server\", \"--api-key\", \"hunter22\", \
              \"--token=hunter22\", \"--header\", \"Authorization: Bearer hunter22\", \"ghp_0123456789abcdef\", \
              \"--secret\", \"${env:S}\"]\n\
              [servers.b]\nurl = \"https://me:hunter22@h.example/mcp?key=hunter22&user=${env:U}\"\n",
@@ -111,12 +139,32 @@ mod tests {
         assert!(!shown.contains("hunter22") && !shown.contains("ghp_"), "{shown}");
         for harmless in [
             "\"-y\", \"server\", \"--api-key\"",
-            "--token=[not shown here]",
-            "Authorization: [not shown here]",
+            "--token=[redacted]",
+            "Authorization: [redacted]",
             "${env:S}",
-            "@h.example/mcp?key=[not shown here]&user=${env:U}",
+            "@h.example/mcp?key=[redacted]&user=${env:U}",
         ] {
             assert!(shown.contains(harmless), "{harmless} in {shown}");
+        }
+    }
+
+    #[test]
+    fn of_a_value_its_references_are_shown() {
+        for (text, shown) in [
+            ("80", "80"),
+            ("true", "true"),
+            ("hunter22", "[redacted]"),
+            ("Bearer hunter22", "[redacted]"),
+            ("Bearer ${env:T}", "Bearer ${env:T}"),
+            ("${env:A}/${file:/b}", "${env:A}/${file:/b}"),
+            ("hunter22${A}", "[redacted]${env:A}"),
+            ("${A}hunter22", "${env:A}[redacted]"),
+            ("${A:-hunter22}", "${env:A:-…}"),
+            ("${A:-x}", "${A:-x}"),
+            ("$${hunter22}", "[redacted]"),
+            ("${hunter22", VEIL),
+        ] {
+            assert_eq!(references(text), shown, "{text}");
         }
     }
 }

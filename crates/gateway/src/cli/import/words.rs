@@ -162,7 +162,7 @@ fn shells(text: &str) -> String {
 }
 
 /// A name that says so, or a value that looks like it, which stands there in plain.
-pub(super) fn is_secret(name: &str, text: &str) -> bool {
+fn is_secret(name: &str, text: &str) -> bool {
     // A variable or a header that ends in `key` is one, which of other members cannot be said.
     let telling = is_secret_name(name) || name.to_ascii_lowercase().ends_with("key");
     !text.contains("${") && (telling && text.len() >= 8 || mask_tokens(text) != text)

@@ -79,11 +79,6 @@ impl Screen {
         }
     }
 
-    /// Whether somebody looks at the data while it is written.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.data_is_seen
-    }
-
     /// Whether there is a person who reads what is asked and can type an answer.
     pub(crate) fn can_ask(&self) -> bool {
         self.can_ask
