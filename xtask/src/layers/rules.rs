@@ -163,6 +163,17 @@ pub(super) const PATHS: &[PathRule] = &[
         why: "a transport moves bytes; who may send them was decided before",
     },
     PathRule {
+        within: &["gripfast_gateway"],
+        never: &["Config::load", "ConfigText::read"],
+        except: &[
+            "gripfast_gateway::cli::check",
+            "gripfast_gateway::cli::config",
+            "gripfast_gateway::cli::config_trust",
+            "gripfast_gateway::reload",
+        ],
+        why: "a config of the current directory is used only if it is trusted, and cli::config::load decides that",
+    },
+    PathRule {
         within: &["gripfast::observe"],
         never: &["gripfast::upstream", "gripfast::transport"],
         except: &[],
