@@ -213,7 +213,8 @@ fn on_disk(directory: &Path) -> Arc<dyn Store> {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

@@ -259,7 +259,8 @@ fn ends_in_mid_line(segment: &mut File, length: u64) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
