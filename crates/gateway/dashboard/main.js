@@ -37,7 +37,6 @@ function show() {
     shown = { key, view: page.page(...rest) };
     document.title = `${page.title ?? rest[0]} · gripfast`;
     draw(document.getElementById("page"));
-    document.getElementById("page").scrollIntoView();
   }
   draw(document.getElementById("pages"), PAGES.filter(({ title }) => title).map(({ path, title }) =>
     h("a", { href: `#/${path}`, "aria-current": path === page.path ? "page" : null }, title)));
@@ -53,6 +52,7 @@ function connection() {
 
 addEventListener("hashchange", () => {
   show();
+  // Scrolls there too. The first page is left alone, so that the keyboard begins at the link that skips to the content.
   document.getElementById("page").focus();
 });
 onChange(show);
