@@ -5,7 +5,7 @@ use super::Stranger;
 use super::issuer::{Issuer, NoKey};
 use super::signature::{self, ALGORITHMS};
 use gripfast::Principal;
-use gripfast::config::JwtConfig;
+use gripfast::config::{JwtConfig, TokenTypes};
 use gripfast::private_files::StrictModes;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode, decode_header};
@@ -47,6 +47,9 @@ impl Tokens {
         if header.crit.is_some() {
             return Err(refuse("the token wants something understood that is not known here"));
         }
+        if !is_typed(header.typ.as_deref(), self.config.typ) {
+            return Err(refuse("this type of token (`typ`) is not accepted here; send an access token"));
+        }
         let key = match self.issuer.key(header.kid.as_deref(), header.alg).await {
             Ok(key) => key,
             Err(NoKey::Unknown) => return Err(refuse("the token is not signed by a key of the issuer")),
@@ -60,11 +63,37 @@ impl Tokens {
         let claims = decode::<Map<String, Value>>(token, &key, &wanted)
             .map_err(|error| refuse(why(error.kind())))?
             .claims;
+        self.is_meant_for_us(&claims).map_err(refuse)?;
         is_good_at(&claims, wall).map_err(refuse)?;
         self.has_scopes(&claims)?;
         let name = claims.get(&self.config.name).and_then(Value::as_str).filter(|name| is_name(name));
         let name = name.ok_or_else(|| refuse("the token does not say whose it is"))?;
         Ok(Principal::named(format!("{PREFIX}{name}")))
+    }
+
+    /// Whether these are the claims of an access token of our issuer for our audience. The library that checks the
+    /// signature lets a list of issuers pass, and knows nothing of ID tokens.
+    fn is_meant_for_us(&self, claims: &Map<String, Value>) -> Result<(), &'static str> {
+        if claims.get("iss").and_then(Value::as_str) != Some(&self.config.issuer) {
+            return Err(OF_ANOTHER_ISSUER);
+        }
+        let is_ours = match claims.get("aud") {
+            Some(Value::String(audience)) => *audience == self.config.audience,
+            Some(Value::Array(audiences)) => {
+                audiences.iter().all(Value::is_string)
+                    && audiences.iter().any(|audience| audience.as_str() == Some(&self.config.audience))
+            }
+            _ => false,
+        };
+        if !is_ours {
+            return Err(FOR_SOMEBODY_ELSE);
+        }
+        if is_id_token(claims) {
+            return Err(
+                "this is an ID token, which says who somebody is and authorizes nothing; send an access token",
+            );
+        }
+        Ok(())
     }
 
     fn has_scopes(&self, claims: &Map<String, Value>) -> Result<(), Stranger> {
@@ -81,11 +110,37 @@ impl Tokens {
     }
 }
 
+const OF_ANOTHER_ISSUER: &str = "the token is of another issuer";
+const FOR_SOMEBODY_ELSE: &str = "the token is meant for somebody else";
+
+/// Whether the header `typ` is one that is accepted. Case does not matter, and `application/` may stand before it (RFC
+/// 7515, section 4.1.9).
+fn is_typed(typ: Option<&str>, accepted: TokenTypes) -> bool {
+    const MEDIA: &str = "application/";
+    let short = |typ: &str| {
+        let typ = typ.to_ascii_lowercase();
+        typ.strip_prefix(MEDIA).map_or(typ.clone(), str::to_owned)
+    };
+    match (typ.map(short).as_deref(), accepted) {
+        (Some("at+jwt"), TokenTypes::Any | TokenTypes::AccessToken) => true,
+        (Some("jwt") | None, TokenTypes::Any) => true,
+        (Some(_) | None, TokenTypes::Any | TokenTypes::AccessToken) => false,
+    }
+}
+
+/// Whether claims are those of an OpenID Connect ID token: they repeat the client's `nonce`, bind an access token or a
+/// code by its hash, or name their type, as Keycloak does.
+fn is_id_token(claims: &Map<String, Value>) -> bool {
+    let has = |claim: &str| claims.get(claim).is_some_and(|value| !value.is_null());
+    let is_named = |claim: &Value| claim.as_str().is_some_and(|typ| typ.eq_ignore_ascii_case("ID"));
+    ["nonce", "at_hash", "c_hash"].into_iter().any(has) || claims.get("typ").is_some_and(is_named)
+}
+
 /// Why a token is not good, in words that do not help to make one.
 fn why(kind: &ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::InvalidIssuer => "the token is of another issuer",
-        ErrorKind::InvalidAudience => "the token is meant for somebody else",
+        ErrorKind::InvalidIssuer => OF_ANOTHER_ISSUER,
+        ErrorKind::InvalidAudience => FOR_SOMEBODY_ELSE,
         ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) => {
             "the token does not say who issued it, for whom, and until when it is good"
         }
@@ -187,6 +242,7 @@ mod tests {
             jwks: Jwks::File(file.to_owned()),
             name: "sub".to_owned(),
             scopes: scopes.iter().map(ToString::to_string).collect(),
+            typ: TokenTypes::Any,
         };
         Tokens::of(config, strict_modes)
     }
@@ -282,6 +338,75 @@ mod tests {
         }
         let nearly = with("exp", json!(NOW - 59));
         assert!(whose(&tokens, &authority.signs(&es256(), &nearly)).await.is_ok(), "clocks differ");
+    }
+
+    #[tokio::test]
+    async fn g05_a_token_names_one_issuer_and_our_audience_among_its_own() {
+        let authority = Authority::new();
+        let tokens = authority.tokens();
+        let (issuer, audience) = ("https://login.example", "https://mcp.example/mcp");
+        for claims in [
+            with("iss", json!([issuer])),
+            with("iss", json!([issuer, "https://evil.example"])),
+            with("iss", json!({ "0": issuer })),
+            with("aud", json!([])),
+            with("aud", json!([audience, 7])),
+            with("aud", json!([[audience]])),
+            with("aud", json!({ audience: true })),
+            with("aud", json!(format!("{audience}/"))),
+            with("aud", json!("https://mcp.example")),
+        ] {
+            let why = why(&tokens, &authority.signs(&es256(), &claims)).await;
+            assert!(why.starts_with("the token"), "{claims}: {why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn g05_an_id_token_and_other_types_of_tokens_are_refused() {
+        let authority = Authority::new();
+        let tokens = authority.tokens();
+        let strict =
+            Tokens::of(JwtConfig { typ: TokenTypes::AccessToken, ..tokens.config.clone() }, StrictModes::On);
+        let typed = |typ: &str| json!({ "alg": "ES256", "kid": "one", "typ": typ });
+        for (header, is_accepted, is_access_token) in [
+            (es256(), true, false),
+            (typed("JWT"), true, false),
+            (typed("jwt"), true, false),
+            (typed("application/jwt"), true, false),
+            (typed("at+jwt"), true, true),
+            (typed("AT+JWT"), true, true),
+            (typed("application/at+jwt"), true, true),
+            (typed("ID"), false, false),
+            (typed("id+jwt"), false, false),
+            (typed("dpop+jwt"), false, false),
+            (typed("logout+jwt"), false, false),
+            (typed("Refresh"), false, false),
+            (typed(""), false, false),
+            (typed("application/"), false, false),
+            (typed("text/jwt"), false, false),
+        ] {
+            let token = authority.signs(&header, &claims());
+            for (tokens, accepted) in [(&tokens, is_accepted), (&strict, is_access_token)] {
+                let known = whose(tokens, &token).await;
+                assert_eq!(known.is_ok(), accepted, "{header}: {known:?}");
+            }
+        }
+        for (claim, value) in [
+            ("nonce", json!("n-0S6_WzA2Mj")),
+            ("at_hash", json!("77QmUPtjPfzWtF2AnpK9RQ")),
+            ("c_hash", json!("LDktKdoQak3Pk0cnXxCltA")),
+            ("typ", json!("ID")),
+            ("typ", json!("id")),
+        ] {
+            let claims = with(claim, value);
+            for header in [es256(), typed("JWT"), typed("at+jwt")] {
+                let why = why(&tokens, &authority.signs(&header, &claims)).await;
+                assert!(why.starts_with("this is an ID token"), "{claims}: {why}");
+            }
+        }
+        // What Keycloak says of an access token.
+        let bearer = authority.signs(&typed("JWT"), &with("typ", json!("Bearer")));
+        assert!(whose(&tokens, &bearer).await.is_ok());
     }
 
     #[tokio::test]

@@ -2,7 +2,8 @@
 //! The SDK asks through it, and so do we where the SDK has no words for it.
 
 use super::token_answer;
-use crate::transport::{HttpAsk, HttpClient, is_loopback, read_whole};
+use crate::config::is_confidential;
+use crate::transport::{HttpAsk, HttpClient, read_whole};
 use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use base64::Engine;
@@ -165,32 +166,6 @@ impl OAuthHttpClient for AuthHttp {
     }
 }
 
-/// Whether nobody else can read what is sent there.
-pub(super) fn is_confidential(url: &Url) -> bool {
-    url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url))
-}
-
 fn said(evidence: &Evidence) -> String {
     classify(evidence).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_posted_over_https_or_to_this_machine_only() {
-        for (address, private) in [
-            ("https://id.example.com/token", true),
-            ("http://127.0.0.1:8080/token", true),
-            ("http://[::1]/token", true),
-            ("http://localhost/token", true),
-            ("http://id.example.com/token", false),
-            ("http://192.168.1.1/token", false),
-            ("http://localhost.example.com/token", false),
-            ("ftp://127.0.0.1/token", false),
-        ] {
-            assert_eq!(is_confidential(&Url::parse(address).unwrap()), private, "{address}");
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! The authorization server that the config names (`oauth.issuer`): its metadata, from its own well-known addresses. Only
 //! its own endpoints ever get a configured secret.
 
-use super::http::{AuthHttp, is_confidential};
+use super::http::AuthHttp;
+use crate::config::is_confidential;
 use rmcp::transport::auth::AuthorizationMetadata;
 use url::Url;
 

@@ -1,8 +1,9 @@
 //! What a config says about who may use the gateway, and how it is reached from elsewhere.
 
 use crate::private_files::StrictModes;
+use gripfast_core::address::{Zone, zone};
 use std::path::PathBuf;
-use url::Url;
+use url::{Host, Url};
 
 /// Who may use the gateway, and by which way: the keys `public_url`, `auth`, `tls` and `strict_modes` of the table
 /// `gateway`.
@@ -57,6 +58,35 @@ pub struct JwtConfig {
     pub name: String,
     /// The scopes that a token needs. Default: none.
     pub scopes: Vec<String>,
+    /// Which types of tokens are accepted, by the header `typ`. Default: access tokens and untyped ones.
+    pub typ: TokenTypes,
+}
+
+/// The key `typ` of the table `gateway.auth.jwt`: which types of tokens are accepted, by their header `typ`. ID tokens
+/// are refused in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TokenTypes {
+    /// `at+jwt`, `JWT` or no type: many authorization servers do not type their access tokens.
+    #[default]
+    Any,
+    /// `at+jwt` alone (RFC 9068).
+    AccessToken,
+}
+
+/// Whether what is exchanged with this URL can neither be read nor changed on the way: https, or http that does not
+/// leave this machine.
+pub fn is_confidential(url: &Url) -> bool {
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url))
+}
+
+/// Whether a URL says by itself that it is on this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => zone(address.into()) == Zone::Loopback,
+        Some(Host::Ipv6(address)) => zone(address.into()) == Zone::Loopback,
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
 }
 
 /// Where the public keys of an issuer are.
@@ -66,4 +96,25 @@ pub enum Jwks {
     Url(Url),
     /// In a file.
     File(PathBuf),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_sent_over_https_or_on_this_machine_only() {
+        for (address, confidential) in [
+            ("https://id.example.com/token", true),
+            ("http://127.0.0.1:8080/token", true),
+            ("http://[::1]/token", true),
+            ("http://localhost/token", true),
+            ("http://id.example.com/token", false),
+            ("http://192.168.1.1/token", false),
+            ("http://localhost.example.com/token", false),
+            ("ftp://127.0.0.1/token", false),
+        ] {
+            assert_eq!(is_confidential(&Url::parse(address).unwrap()), confidential, "{address}");
+        }
+    }
 }

@@ -24,7 +24,8 @@ mod template;
 mod tree;
 mod units;
 
-pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
+pub(crate) use access::is_loopback;
+pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
 pub use diagnostic::{Diagnostic, Severity};
 pub use effective::{Setting, SettingFrom};
 pub use keys::{manual, schema};

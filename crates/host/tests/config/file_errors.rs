@@ -1,6 +1,7 @@
 //! Mistakes about the file as a whole, and about the gateway: nothing starts.
 
-use super::{JSON, TOML, report};
+use super::{JSON, TOML, parse, report};
+use gripfast::config::TokenTypes;
 use insta::assert_snapshot;
 
 #[test]
@@ -458,6 +459,56 @@ jwks = "/etc/jwks.json"
           |               ^^^
           hint: who issues the tokens (`iss`), whom they are for (`aud`), and the URL or file of the issuer's keys
     "#);
+}
+
+#[test]
+fn g05_an_issuer_or_its_keys_over_plain_http_beyond_this_machine() {
+    let text = r#"[gateway.auth.jwt]
+issuer = "http://login.example"
+audience = "a"
+jwks = "HTTP://192.168.1.7/jwks.json"
+typ = "at-jwt"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: plain http is accepted for loopback addresses only
+         --> gripfast.toml:2:10 (gateway.auth.jwt.issuer)
+          |
+        2 | issuer = "http://login.example"
+          |          ^^^^^^^^^^^^^^^^^^^^^^
+          hint: begin it with `https://`: what goes in clear can be read and replaced on the way
+
+        error: plain http is accepted for loopback addresses only
+         --> gripfast.toml:4:8 (gateway.auth.jwt.jwks)
+          |
+        4 | jwks = "HTTP://192.168.1.7/jwks.json"
+          |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          hint: begin it with `https://`: what goes in clear can be read and replaced on the way
+
+        error: `at-jwt` is not one of `any`, `at+jwt`
+         --> gripfast.toml:5:7 (gateway.auth.jwt.typ)
+          |
+        5 | typ = "at-jwt"
+          |       ^^^^^^^^
+          hint: did you mean `at+jwt`?
+    "#);
+    for address in
+        ["http://127.0.0.1:8080/a", "http://[::1]/a", "http://localhost/a", "https://login.example/a"]
+    {
+        let text = format!(
+            "[gateway.auth.jwt]\nissuer = '{address}'\naudience = 'a'\njwks = '{address}'\ntyp = 'at+jwt'\n"
+        );
+        let config = parse(TOML, &text);
+        assert_eq!(config.gateway.access.jwt.unwrap().typ, TokenTypes::AccessToken);
+    }
+    for address in
+        ["http://login.example", "http://localhost.example", "http://127.0.0.1.example", "http://10.0.0.1"]
+    {
+        let keys = format!("[gateway.auth.jwt]\nissuer = 'i'\naudience = 'a'\njwks = '{address}'\n");
+        let issuer = format!("[gateway.auth.jwt]\nissuer = '{address}'\naudience = 'a'\njwks = 'f'\n");
+        for text in [keys, issuer] {
+            assert!(report(TOML, &text).contains("loopback addresses only"), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The keys of the table `gateway` about who may use it.
 
 use super::fields::{Field, Fields, Problems};
-use crate::config::access::{AccessConfig, Jwks, JwtConfig, ListenerTls};
+use crate::config::access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
 use crate::config::keys;
+use crate::config::keys::words::TOKEN_TYPES;
 use crate::private_files::StrictModes;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -65,12 +66,14 @@ fn tls(field: &Field<'_>, problems: &mut Problems) -> Option<ListenerTls> {
 
 fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {
     let mut table = Fields::open(field, &keys::JWT, problems)?;
-    let issuer = some_text(&mut table, "issuer", problems);
+    let issuer = some_confidential(&mut table, "issuer", problems);
     let audience = some_text(&mut table, "audience", problems);
-    let jwks = some_text(&mut table, "jwks", problems);
+    let jwks = some_confidential(&mut table, "jwks", problems);
     let name = some_text(&mut table, "name", problems).unwrap_or_else(|| "sub".to_owned());
     let mut scopes = Vec::new();
     table.words("scopes", &mut scopes, problems);
+    let mut typ = TokenTypes::default();
+    table.choice("typ", TOKEN_TYPES, &mut typ, problems);
     table.finish(problems);
     let (Some(issuer), Some(audience), Some(jwks)) = (issuer, audience, jwks) else {
         problems.error(field.error("expected `issuer`, `audience` and `jwks`").with_hint(
@@ -78,20 +81,36 @@ fn jwt(field: &Field<'_>, problems: &mut Problems) -> Option<JwtConfig> {
         ));
         return None;
     };
-    let jwks = if jwks.starts_with("https://") || jwks.starts_with("http://") {
-        let Some(url) = url(&jwks) else {
+    let jwks = match url(&jwks) {
+        Some(url) => Jwks::Url(url),
+        None if jwks.contains("://") => {
             problems.error(field.error("expected the URL or the file of the issuer's keys in `jwks`"));
             return None;
-        };
-        Jwks::Url(url)
-    } else {
-        Jwks::File(PathBuf::from(jwks))
+        }
+        None => Jwks::File(PathBuf::from(jwks)),
     };
-    Some(JwtConfig { issuer, audience, jwks, name, scopes })
+    Some(JwtConfig { issuer, audience, jwks, name, scopes, typ })
+}
+
+/// A text that, if it is a URL, is one that nobody on the way can read or change.
+fn some_confidential(table: &mut Fields<'_>, name: &'static str, problems: &mut Problems) -> Option<String> {
+    let field = table.take(name)?;
+    let text = filled(&field, problems)?;
+    if url(&text).is_some_and(|url| !is_confidential(&url)) {
+        problems.error(
+            field.error("plain http is accepted for loopback addresses only").with_hint(
+                "begin it with `https://`: what goes in clear can be read and replaced on the way",
+            ),
+        );
+    }
+    Some(text)
 }
 
 fn some_text(table: &mut Fields<'_>, name: &'static str, problems: &mut Problems) -> Option<String> {
-    let field = table.take(name)?;
+    filled(&table.take(name)?, problems)
+}
+
+fn filled(field: &Field<'_>, problems: &mut Problems) -> Option<String> {
     let text = field.text(problems)?;
     if text.trim().is_empty() {
         problems.error(field.error("expected a text, found an empty string"));

@@ -179,7 +179,8 @@ pub(in crate::config) static JWT: Table = Table {
             name: "issuer",
             kind: Kind::Text,
             usual: Usual::Needed,
-            about: "Who issues them: what they have to say in `iss`, and where clients are sent to log in.",
+            about: "Who issues them: what they have to say in `iss`, and where clients are sent to log in. A URL has to be \
+                    https, or http on loopback.",
         },
         Row {
             name: "audience",
@@ -193,7 +194,8 @@ pub(in crate::config) static JWT: Table = Table {
             kind: Kind::Text,
             usual: Usual::Needed,
             about: "The issuer's public keys: a URL, which is asked again for a key that is not known and at least \
-                    every hour, or a file, which is read again when it changes.",
+                    every hour, or a file, which is read again when it changes. A URL has to be https, or http on \
+                    loopback, and so does every address that it redirects to.",
         },
         Row {
             name: "name",
@@ -206,6 +208,15 @@ pub(in crate::config) static JWT: Table = Table {
             kind: Kind::Words,
             usual: Usual::Is("[]"),
             about: "The scopes that a token needs.",
+        },
+        Row {
+            name: "typ",
+            kind: Kind::Choice(|| words::of(words::TOKEN_TYPES)),
+            usual: Usual::Is("any"),
+            about: "Which types of tokens are accepted, by their header `typ`. `any` accepts `at+jwt`, `JWT` and tokens \
+                    without a type, for authorization servers that do not type their access tokens; `at+jwt` accepts \
+                    nothing else (RFC 9068). Set it if your authorization server follows RFC 9068: no other kind of \
+                    token is then taken for an access token. ID tokens are refused in either case.",
         },
     ]],
 };

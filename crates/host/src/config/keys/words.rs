@@ -1,6 +1,7 @@
 //! The words that some keys choose from, and what each means.
 
 use crate::audit::AuditKeeps;
+use crate::config::access::TokenTypes;
 use crate::config::spec::{Grant, Isolation, LoginKey, PinMode, ProtocolChoice};
 use crate::ledger::Keeps;
 use gripfast_core::supervise::spec::WhenDown;
@@ -42,6 +43,9 @@ pub(in crate::config) const WHEN_DOWN: &[(&str, WhenDown)] =
 
 pub(in crate::config) const GRANTS: &[(&str, Grant)] =
     &[("authorization_code", Grant::AuthorizationCode), ("client_credentials", Grant::ClientCredentials)];
+
+pub(in crate::config) const TOKEN_TYPES: &[(&str, TokenTypes)] =
+    &[("any", TokenTypes::Any), ("at+jwt", TokenTypes::AccessToken)];
 
 pub(in crate::config) const COUNTINGS: &[(&str, Counting)] =
     &[("sliding", Counting::Sliding), ("fixed", Counting::Fixed)];

@@ -3,12 +3,13 @@
 //! the config names an address of this machine. The address that is dialled is judged, so a name that resolves to
 //! another address the next time gains nothing.
 
+use crate::config::is_loopback;
 use gripfast_core::address::{Zone, zone};
 use http::Uri;
 use std::error::Error as StdError;
 use std::fmt;
 use std::net::IpAddr;
-use url::{Host, Origin, Url};
+use url::{Origin, Url};
 
 /// The egress rules of one client.
 pub(crate) struct Egress {
@@ -39,16 +40,6 @@ impl Egress {
             Zone::Loopback if self.loopback => Ok(()),
             Zone::Loopback | Zone::Private => Err(Forbidden { host: host.to_owned(), address }),
         }
-    }
-}
-
-/// Whether a URL says by itself that it is on this machine.
-pub(crate) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => zone(address.into()) == Zone::Loopback,
-        Some(Host::Ipv6(address)) => zone(address.into()) == Zone::Loopback,
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
     }
 }
 

@@ -15,7 +15,6 @@ mod withdraw;
 pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
 pub(crate) use client::{Address, Ask, HttpClient};
-pub(crate) use egress::is_loopback;
 
 pub(crate) use fetch::{get, send};
 pub(super) use withdraw::Taken;
