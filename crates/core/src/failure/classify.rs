@@ -18,8 +18,10 @@ pub fn classify_knowing(evidence: &Evidence, known: &KnownSecrets) -> Failure {
 }
 
 fn meaning(evidence: &Evidence) -> Failure {
-    if is_session_gone(evidence.during, &evidence.observed) {
-        return Failure::SessionExpired(words(&evidence.observed));
+    if is_session_gone(evidence.during, &evidence.observed)
+        && let Some(text) = answer_text(&evidence.observed)
+    {
+        return Failure::SessionExpired(text);
     }
     match &evidence.observed {
         Observed::NoExecutable(text) => Failure::Blocked(BlockCause::MissingExecutable(text.clone())),
@@ -223,12 +225,23 @@ fn is_outdated(during: During, answer: &HttpAnswer) -> bool {
     during == During::Call && answer.modern && answer.status == 400 && said
 }
 
-/// The words of a server that does not know our session.
-fn words(observed: &Observed) -> String {
+/// The text of an answer that the server gave.
+fn answer_text(observed: &Observed) -> Option<String> {
     match observed {
-        Observed::Http(answer) => said(answer),
-        Observed::Rpc { error, .. } => error.message.clone(),
-        other => format!("{other:?}"),
+        Observed::Http(answer) => Some(said(answer)),
+        Observed::Rpc { error, .. } => Some(error.message.clone()),
+        Observed::NoExecutable(_)
+        | Observed::SpawnFailed(_)
+        | Observed::UnsetVariable(_)
+        | Observed::BadConfig(_)
+        | Observed::Dial { .. }
+        | Observed::NoToken(_)
+        | Observed::Closed(_)
+        | Observed::TurnedAway(_)
+        | Observed::Exited { .. }
+        | Observed::Silence(_)
+        | Observed::Garbled(_)
+        | Observed::TooLarge(_) => None,
     }
 }
 

@@ -21,7 +21,7 @@ async fn b05_a_listing_that_does_not_end_is_given_up_after_the_time_of_a_call() 
     spec.supervision.timeouts.call = Duration::from_secs(10);
     let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote));
     server.list_within(Some(Duration::from_secs(50)));
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     add(&host, "it", spec, &server);
     let given_up = tokio::time::timeout(Duration::from_secs(100), until(&host, State::Degraded)).await;
     assert_eq!((given_up, begun.elapsed().as_secs()), (Ok(()), 10));
@@ -91,10 +91,10 @@ async fn b01_days_of_trouble_do_not_lose_it_and_only_stop_holds_it() {
 async fn b02_a_lost_link_is_made_again_at_once_without_anybody_calling() {
     for kind in [LinkKind::Process, LinkKind::Remote] {
         let (host, server) = host_with(kind).await;
-        let before = tokio::time::Instant::now();
+        let before = Instant::now();
         server.break_link().await;
         until_dialed_again(&host, &server, 2).await;
-        assert_eq!(tokio::time::Instant::now(), before, "not a millisecond passed");
+        assert_eq!(Instant::now(), before, "not a millisecond passed");
     }
 }
 
@@ -255,14 +255,14 @@ async fn b08_a_server_that_hangs_neither_delays_nor_unlists_another() {
     stuck.hang_in_handshake();
     add(&host, "stuck", spec(), &stuck);
     settle().await;
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     let stuck_call = tokio::spawn({
         let host = host.clone();
         async move { host.call("stuck", "act", None).await }
     });
     call(&host, "act", "").await.unwrap();
     assert_eq!(tool_names(&host).await.len(), 2);
-    assert_eq!(tokio::time::Instant::now(), before, "no time passed for the healthy one");
+    assert_eq!(Instant::now(), before, "no time passed for the healthy one");
     let error = stuck_call.await.unwrap().unwrap_err();
     assert_eq!(error.code.word(), "reconnecting");
 }
@@ -288,7 +288,7 @@ async fn b07_listing_waits_for_a_slow_server_only_as_long_as_it_is_told_to() {
     server.hang_in_handshake();
     let unhurried: ServerSpec = spec();
     add(&host, "it", unhurried, &server);
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     let error = host.catalog("it", Duration::from_secs(2)).await.unwrap_err();
     assert_eq!((before.elapsed(), error.code.word()), (Duration::from_secs(2), "reconnecting"));
 }
