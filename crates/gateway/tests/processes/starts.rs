@@ -82,7 +82,8 @@ async fn b03_a_parked_server_that_has_recovered_is_revived_by_a_call() {
     stage.host.spawn("demo", spec).unwrap();
     stage.state("demo", State::Parked).await;
     std::fs::write(stage.path("go"), "").unwrap();
-    stage.call("demo", "echo", json!({ "text": "wake up" })).await.unwrap_err();
+    // C04: the call that wakes it is held until the attempt has ended.
+    stage.echo("demo", "wake up").await;
     stage.ready("demo").await;
     stage.echo("demo", "good morning").await;
 }
