@@ -170,6 +170,40 @@ impl Event {
         }
     }
 
+    /// The event without secrets: `text` takes them out of what the server wrote.
+    #[must_use]
+    pub fn redacted(self, text: impl Fn(&str) -> String) -> Self {
+        let names = |names: Vec<String>| names.iter().map(|one| text(one)).collect();
+        match self {
+            Self::StateChanged { from, to, cause } => {
+                Self::StateChanged { from, to, cause: cause.map(|cause| text(&cause)) }
+            }
+            Self::ReplacementFailed { cause } => Self::ReplacementFailed { cause: text(&cause) },
+            Self::SpareLost { cause } => Self::SpareLost { cause: text(&cause) },
+            Self::SessionRestored { missing } => Self::SessionRestored { missing: names(missing) },
+            Self::ProbeFailed { cause } => Self::ProbeFailed { cause: text(&cause) },
+            Self::CatalogFailed { cause } => Self::CatalogFailed { cause: text(&cause) },
+            Self::NamesGaveWay { names: all } => Self::NamesGaveWay { names: names(all) },
+            Self::ToolsChanged { tools, held } => Self::ToolsChanged { tools: names(tools), held },
+            Self::ToolsApproved { tools } => Self::ToolsApproved { tools: names(tools) },
+            Self::ToolsSuspicious { tools } => Self::ToolsSuspicious { tools: names(tools) },
+            Self::JunkSkipped { lines, sample } => Self::JunkSkipped { lines, sample: text(&sample) },
+            Self::Restarting { .. }
+            | Self::Revived { .. }
+            | Self::Replacing { .. }
+            | Self::Replaced
+            | Self::SpareReady
+            | Self::SpareUsed
+            | Self::SessionRenewed
+            | Self::CredentialRenewed
+            | Self::CircuitOpened { .. }
+            | Self::CircuitClosed
+            | Self::Slept
+            | Self::CatalogChanged { .. }
+            | Self::ClientsSeparated => self,
+        }
+    }
+
     /// Whether this says again what `earlier` said. Measures differ each time without being news: how long
     /// it was away, how many lines so far.
     pub fn repeats(&self, earlier: &Self) -> bool {

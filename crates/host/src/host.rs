@@ -343,6 +343,14 @@ impl Host {
         Ok(())
     }
 
+    /// A text that a server wrote, without the secrets that were filled in for the server.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub fn redact(&self, server: &str, text: &str) -> Result<String, CallError> {
+        Ok(self.entry(server)?.upstream()?.secrets.mask(text))
+    }
+
     /// What a server offers, as far as it may be seen. A server that was never listed is waited for, up to
     /// `patience`; a lazy one is started for it.
     ///

@@ -8,6 +8,7 @@ use crate::observe::{Feed, Observer, Tally};
 use crate::overheard::{Ears, Earshot};
 use crate::pins::{Approved, PinCounts, PinnedTool, Quarantined};
 use crate::status::OwnInstances;
+use crate::transport::Secrets;
 use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
@@ -46,6 +47,8 @@ struct Own {
     recipe: Recipe,
     /// What the tools of every instance are held up against.
     approved: Arc<Approved>,
+    /// What was filled in for the server, in whichever instance.
+    secrets: Arc<Secrets>,
     table: Mutex<Table>,
     /// Wakes the keeper: one of them may be unused.
     nudge: Arc<Notify>,
@@ -115,6 +118,7 @@ impl Instances {
             }),
             recipe,
             approved: Arc::default(),
+            secrets: Arc::default(),
             nudge: Arc::default(),
         });
         let observer = own.recipe.observer(None);
@@ -136,7 +140,7 @@ impl Instances {
         let Some(client) = client else { return Ok(base()) };
         let needs = self.needs(client);
         if needs == Needs::Solitude && self.base.is_asking() && self.own.separate() {
-            self.base.observer.tell(self.own.recipe.clock.now(), Event::ClientsSeparated);
+            self.base.announce(self.own.recipe.clock.now(), Event::ClientsSeparated);
         }
         let now = self.own.recipe.clock.mono();
         let mut table = self.own.lock();
@@ -380,6 +384,7 @@ impl Own {
             name: Arc::clone(name),
             settings,
             approved: Arc::clone(&self.approved),
+            secrets: Arc::clone(&self.secrets),
             clock: *clock,
             observer,
             cache: Arc::clone(cache),

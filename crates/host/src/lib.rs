@@ -68,7 +68,7 @@ pub use gripfast_core::failure::symptoms;
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 pub use gripfast_core::ids::ClientKey;
 pub use gripfast_core::policy::Pattern;
-pub use gripfast_core::redact::{is_secret_name, mask_tokens, secret_arguments};
+pub use gripfast_core::redact;
 pub use gripfast_core::standing::Restored;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};

@@ -123,8 +123,12 @@ impl ServerStatus {
                         .as_deref()
                         .map_or(name.to_owned(), |version| format!("{name} {version}")),
                 )
+                .map(|info| upstream.secrets.text(&info))
             }),
-            instructions: live.as_ref().and_then(|live| live.server.instructions.clone()),
+            instructions: live
+                .as_ref()
+                .and_then(|live| live.server.instructions.as_deref())
+                .map(|text| upstream.secrets.mask(text)),
             restored: upstream.restored(),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,

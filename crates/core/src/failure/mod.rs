@@ -14,7 +14,7 @@ pub mod symptoms;
 pub use call_error::{CallError, Code, Outcome};
 pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 
-use crate::redact::{KnownSecrets, mask_tokens};
+use crate::redact::KnownSecrets;
 use std::fmt;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Failure {
     /// The same without what is known to be secret, and without words that are shaped like a token.
     #[must_use]
     pub fn redacted(self, known: &KnownSecrets) -> Self {
-        let masked = |text: String| mask_tokens(&known.mask(&text));
+        let masked = |text: String| known.text(&text).into_owned();
         match self {
             Self::Unreachable(text) => Self::Unreachable(masked(text)),
             Self::Lost(text) => Self::Lost(masked(text)),

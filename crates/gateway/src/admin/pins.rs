@@ -74,13 +74,15 @@ impl PinsView {
 }
 
 fn pins(host: &Host, server: &str) -> Result<Vec<PinView>, CallError> {
-    Ok(host.pins(server)?.into_iter().map(PinView::from).collect())
+    let redact = |text: &str| host.redact(server, text).unwrap_or_default();
+    Ok(host.pins(server)?.into_iter().map(|pin| PinView::of(pin, redact)).collect())
 }
 
-impl From<PinnedTool> for PinView {
-    fn from(pin: PinnedTool) -> Self {
+impl PinView {
+    /// `redact` takes the secrets of the server out of what it wrote.
+    fn of(pin: PinnedTool, redact: impl Fn(&str) -> String) -> Self {
         let mut view = Self {
-            tool: pin.tool,
+            tool: redact(&pin.tool),
             state: "approved",
             sha256: pin.digest,
             first_seen_ms: millis(pin.first_seen.since_epoch()),
@@ -91,9 +93,16 @@ impl From<PinnedTool> for PinView {
         };
         if let Some(change) = pin.change {
             view.state = "changed";
-            view.renamed_to = change.renamed_to;
+            view.renamed_to = change.renamed_to.as_deref().map(&redact);
             view.differences = change.differences;
             view.suspicions = change.suspicions;
+        }
+        for difference in &mut view.differences {
+            difference.before = difference.before.as_deref().map(&redact);
+            difference.after = difference.after.as_deref().map(&redact);
+        }
+        for suspicion in &mut view.suspicions {
+            suspicion.what = redact(&suspicion.what);
         }
         view
     }

@@ -115,7 +115,8 @@ pub(super) async fn tools(
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
     let known = admin.host.known_catalog(&name)?;
-    Ok(json(StatusCode::OK, &ToolsView::of(&name, &known)))
+    let redact = |text: &str| admin.host.redact(&name, text).unwrap_or_default();
+    Ok(json(StatusCode::OK, &ToolsView::of(&name, &known, redact)))
 }
 
 /// Calls a tool for whoever has the token, as any client would.

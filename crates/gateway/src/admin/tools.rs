@@ -12,32 +12,33 @@ use serde::{Deserialize, Serialize};
 #[schemars(rename = "Tools")]
 pub(super) struct ToolsView<'c> {
     server: &'c str,
-    tools: Vec<ToolView<'c>>,
+    tools: Vec<ToolView>,
 }
 
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Tool")]
-struct ToolView<'c> {
-    name: &'c str,
+struct ToolView {
+    name: String,
     /// What it says about itself, in one word each.
     marks: Vec<&'static str>,
     /// The tool in the server's own words.
     #[serde(flatten)]
-    said: Said<'c>,
+    said: Said,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Said<'c> {
+struct Said {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "words::anything")]
-    input_schema: Option<&'c RawValue>,
+    input_schema: Option<Box<RawValue>>,
 }
 
 impl<'c> ToolsView<'c> {
-    pub(super) fn of(server: &'c str, catalog: &'c Catalog) -> Self {
+    /// `redact` takes the secrets of the server out of what it wrote.
+    pub(super) fn of(server: &'c str, catalog: &Catalog, redact: impl Fn(&str) -> String) -> Self {
         let tools = catalog.tools.iter().map(|tool| {
             let marks = [
                 (tool.hints.read_only, "read_only"),
@@ -45,9 +46,9 @@ impl<'c> ToolsView<'c> {
                 (tool.hints.destructive, "destructive"),
             ];
             ToolView {
-                name: &tool.key,
+                name: redact(&tool.key),
                 marks: marks.into_iter().filter_map(|(says, mark)| says.then_some(mark)).collect(),
-                said: serde_json::from_str(tool.raw.get())
+                said: serde_json::from_str(&redact(tool.raw.get()))
                     .unwrap_or(Said { description: None, input_schema: None }),
             }
         });

@@ -280,7 +280,7 @@ mod tests {
             [
                 "a: npx -y server two\u{fffd}b: https://harmless.example",
                 "a: ${cmd:pass …}, for a value",
-                "b: https://…@h.example/mcp?…",
+                "b: https://[redacted]@h.example/mcp?key=[redacted]",
                 "c: cannot be used, see `gripfast check`",
             ]
         );

@@ -29,6 +29,8 @@ mod operate;
 mod pins;
 mod policy;
 #[cfg(unix)]
+mod redaction;
+#[cfg(unix)]
 mod reload;
 mod running;
 mod sandbox;

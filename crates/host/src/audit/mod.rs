@@ -3,7 +3,6 @@
 //! it. What cannot be written is counted and said aloud, and if the operator wants that, nothing is done any more
 //! that cannot be written down.
 
-mod redacted;
 mod writer;
 
 use crate::client::{Client, Principal};
@@ -13,7 +12,7 @@ use crate::upstream::Answer;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::json::Digest;
 use gripfast_core::line::Line;
-use gripfast_core::redact::{mask_tokens, masked};
+use gripfast_core::redact;
 use gripfast_core::time::Now;
 use gripfast_wire::RawValue;
 use serde_json::value::to_raw_value;
@@ -150,12 +149,12 @@ impl Audit {
             line: Vec::with_capacity(Open::USUAL),
             digest: said.digest(),
             arguments: match self.options.keeps {
-                AuditKeeps::Arguments => said.arguments().and_then(redacted::arguments),
+                AuditKeeps::Arguments => said.redacted_arguments(),
                 AuditKeeps::Nothing | AuditKeeps::Digest => None,
             },
             ended: false,
         };
-        let says_it_is = client.and_then(|client| client.name.as_deref()).map(masked);
+        let says_it_is = client.and_then(|client| client.name.as_deref()).map(redact::name);
         let item = said.text("name").or_else(|| said.text("uri"));
         let mut line = Line::begin(&mut open.line);
         line.moment("at_ms", begun.wall);
@@ -166,7 +165,7 @@ impl Audit {
         line.text("server", server);
         line.text("method", method);
         // The tool, prompt or resource.
-        line.text_or_null("item", item.as_deref().map(redacted::item).as_deref());
+        line.text_or_null("item", item.map(|item| said.redacted_name(&item)).as_deref());
         Ok(Some(open))
     }
 
@@ -225,7 +224,7 @@ impl Open<'_> {
                     | Code::InvalidRequest
                     | Code::UpstreamProtocol => "allowed",
                 };
-                let reason = mask_tokens(&error.text);
+                let reason = redact::text(&error.text);
                 self.write(&End {
                     decision,
                     reason: Some(&reason),

@@ -15,7 +15,7 @@ use crate::config::suggest;
 use crate::host::{Entry, Host};
 use crate::ledger::OpenRow;
 use crate::said::Said;
-use crate::transport::Listener;
+use crate::transport::{Listener, Secrets};
 use crate::upstream::{Answer, Order, Origin, Upstream};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
@@ -112,7 +112,7 @@ impl Host {
         options: CallOptions,
     ) -> Result<Answer, CallError> {
         let (line, tool, row) = {
-            let said = Said::in_params(params.as_deref());
+            let said = Said::in_params(params.as_deref()).knowing(self.secrets_of(server));
             let line = self.audit().begin(options.client.as_ref(), server, method, &said)?;
             let (tool, row) = self.row(server, method, &said, &options);
             (line, tool, row)
@@ -123,6 +123,12 @@ impl Host {
             line.end(&outcome);
         }
         outcome
+    }
+
+    /// What was filled in for a server.
+    fn secrets_of(&self, server: &str) -> Option<Arc<Secrets>> {
+        let entry = self.entry(server).ok()?;
+        entry.upstream().ok().map(|upstream| Arc::clone(&upstream.secrets))
     }
 
     /// The tool that is called, if the parameters name one, and the row of its call, which is settled on every way
@@ -141,7 +147,8 @@ impl Host {
         let named = options.client.as_ref().and_then(|client| client.name.as_deref()).map(Cow::Borrowed);
         let client = named.or_else(|| said.members().and_then(client_in).map(Cow::Owned));
         let client = client.as_deref().unwrap_or_default();
-        let row = self.ledger().row(client, server, tool.as_deref().unwrap_or_default(), said);
+        let name = said.redacted_name(tool.as_deref().unwrap_or_default());
+        let row = self.ledger().row(&said.redacted_name(client), server, &name, said);
         (tool.map(Cow::into_owned), row)
     }
 
@@ -155,8 +162,12 @@ impl Host {
         row: &OpenRow<'_>,
     ) -> Result<Answer, CallError> {
         let entry = self.entry(server)?;
-        let end = entry.upstream()?.ends.open(self.clock());
+        let upstream = entry.upstream()?;
+        let end = upstream.ends.open(self.clock());
         let outcome = self.go(&entry, method, params, tool, options, row).await;
+        let outcome = outcome.map(|answer| answer.redacted(&upstream.secrets));
+        let outcome =
+            outcome.map_err(|error| CallError { text: upstream.secrets.mask(&error.text), ..error });
         match &outcome {
             Ok(answer) => end.answered(answer.is_error()),
             Err(error) => end.failed(error),

@@ -3,6 +3,7 @@
 
 use super::node::Position;
 use super::redact::mask_line;
+use gripfast_core::redact::KnownSecrets;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -124,12 +125,12 @@ impl fmt::Display for Diagnostic {
 pub(super) struct Source<'t> {
     file: &'t Path,
     lines: Vec<&'t str>,
-    secrets: Vec<String>,
+    secrets: Option<KnownSecrets>,
 }
 
 impl<'t> Source<'t> {
-    /// `secrets` are texts that no excerpt may show.
-    pub(super) fn new(file: &'t Path, text: &'t str, secrets: Vec<String>) -> Self {
+    /// `secrets` are texts that no excerpt may show; `None` if the file cannot be read.
+    pub(super) fn new(file: &'t Path, text: &'t str, secrets: Option<KnownSecrets>) -> Self {
         Self { file, lines: text.lines().collect(), secrets }
     }
 
@@ -142,7 +143,7 @@ impl<'t> Source<'t> {
         }
         let from = column.saturating_sub(WIDEST / 2);
         // A secret that begins left of the window must still be recognised, so masking comes first.
-        let masked = mask_line(line, &self.secrets);
+        let masked = mask_line(line, self.secrets.as_ref());
         let from = if masked.chars().count() <= WIDEST { 0 } else { from };
         let window: String = masked.chars().skip(from).take(WIDEST).collect();
         let before = (column - 1 - from).min(window.chars().count());
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, line: usize, column: usize, secrets: &[&str]) -> String {
-        let secrets = secrets.iter().map(|secret| (*secret).to_owned()).collect();
+        let secrets = Some(secrets.iter().copied().collect());
         let mut diagnostic = Diagnostic::error("a.b", Position { line, column }, "bad").with_hint("mend it");
         Source::new(Path::new("f.json"), text, secrets).complete(&mut diagnostic);
         diagnostic.render()

@@ -6,6 +6,7 @@ use super::node::{Node, Position, Value};
 use super::redact;
 use super::template::Template;
 use super::{Config, GatewayConfig, ServerSpec};
+use gripfast_core::redact::{KnownSecrets, REDACTED, url};
 
 /// One setting as it is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +95,7 @@ fn table(name: &str, said: &[Setting], known: Vec<Known>, usual: &[Known]) -> Ve
     settings
 }
 
-fn leaves(node: &Node, path: &mut Vec<String>, secrets: &[String], found: &mut Vec<Setting>) {
+fn leaves(node: &Node, path: &mut Vec<String>, secrets: &KnownSecrets, found: &mut Vec<Setting>) {
     match &node.value {
         Value::Table(entries) => {
             for (key, value) in entries {
@@ -112,15 +113,15 @@ fn leaves(node: &Node, path: &mut Vec<String>, secrets: &[String], found: &mut V
     }
 }
 
-fn shown(node: &Node, is_secret: bool, secrets: &[String]) -> String {
+fn shown(node: &Node, is_secret: bool, secrets: &KnownSecrets) -> String {
     match &node.value {
         Value::Str(text) if is_secret => match Template::parse(text) {
             Ok(template) => template.into_secret().to_string(),
-            Err(_) => redact::REDACTED.to_owned(),
+            Err(_) => REDACTED.to_owned(),
         },
-        _ if is_secret => redact::REDACTED.to_owned(),
-        Value::Str(text) if text.contains("://") => redact::mask_url(text),
-        Value::Str(text) | Value::Number(text) => redact::mask_line(text, secrets),
+        _ if is_secret => REDACTED.to_owned(),
+        Value::Str(text) if text.contains("://") => url(text),
+        Value::Str(text) | Value::Number(text) => redact::mask_line(text, Some(secrets)),
         Value::Bool(yes) => yes.to_string(),
         Value::List(items) => {
             let items: Vec<String> = items.iter().map(|item| shown(item, is_secret, secrets)).collect();
@@ -230,7 +231,7 @@ mod tests {
         let settings = settings(text, "gripfast.toml");
         let all = format!("{settings:?}");
         assert!(!all.contains("hunter22") && !all.contains("hunter33") && !all.contains("ghp_0"), "{all}");
-        assert_eq!(find(&settings, "servers.a.url").0, "https://…@h.example/mcp?…");
+        assert_eq!(find(&settings, "servers.a.url").0, "https://[redacted]@h.example/mcp?key=[redacted]");
         assert_eq!(find(&settings, "servers.a.headers.Authorization").0, "[redacted]${env:TOKEN}");
     }
 }

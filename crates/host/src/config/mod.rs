@@ -93,11 +93,11 @@ impl Config {
             Err(error) => {
                 let mut diagnostic = Diagnostic::error("", error.at, error.message);
                 diagnostic.hint = error.hint;
-                Source::new(path, text, Vec::new()).complete(&mut diagnostic);
+                Source::new(path, text, None).complete(&mut diagnostic);
                 return Err(ConfigError::Invalid { diagnostics: vec![diagnostic] });
             }
         };
-        let source = Source::new(path, text, root.as_ref().map(redact::secrets).unwrap_or_default());
+        let source = Source::new(path, text, root.as_ref().map(redact::secrets));
         match decode::config(root.as_ref(), format) {
             Ok(mut config) => {
                 config.said = Said::in_file(root.as_ref());

@@ -52,6 +52,6 @@ impl Argument {
 
 impl fmt::Debug for Argument {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(super::redact::REDACTED)
+        out.write_str(gripfast_core::redact::REDACTED)
     }
 }

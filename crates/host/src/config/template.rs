@@ -15,7 +15,7 @@
 //! Whatever an editor would fill in, such as `${input:id}` or `${workspaceFolder}`, is an error.
 
 use super::lookup::Lookup;
-use super::redact::{REDACTED, mask_tokens, mask_url};
+use gripfast_core::redact::{self, REDACTED};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -302,8 +302,8 @@ impl fmt::Debug for Reference {
 impl fmt::Display for Template {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shown {
-            Shown::AsWritten => out.write_str(&mask_tokens(&self.text)),
-            Shown::AsUrl => out.write_str(&mask_url(&self.text)),
+            Shown::AsWritten => out.write_str(&redact::text(&self.text)),
+            Shown::AsUrl => out.write_str(&redact::url(&self.text)),
             Shown::ReferencesOnly => self.parts.iter().try_for_each(|part| match part {
                 Part::Literal(_) => out.write_str(REDACTED),
                 Part::Reference(reference) => write!(out, "{reference}"),

@@ -35,7 +35,7 @@ impl Tree {
             Ok(root) => Ok(root.as_ref().map_or(Self::Null, Self::from)),
             Err(error) => {
                 let mut diagnostic = Diagnostic::error("", error.at, error.message);
-                Source::new(path, text, Vec::new()).complete(&mut diagnostic);
+                Source::new(path, text, None).complete(&mut diagnostic);
                 Err(ConfigError::Invalid { diagnostics: vec![diagnostic] })
             }
         }

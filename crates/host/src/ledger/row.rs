@@ -39,11 +39,11 @@ impl<'w> OpenRow<'w> {
             entry.digest(digest);
         }
         let arguments = match writer.keeps() {
-            Keeps::Arguments => said.arguments(),
+            Keeps::Arguments => said.redacted_arguments(),
             Keeps::Nothing | Keeps::Digest => None,
         };
         if let Some(arguments) = arguments {
-            entry.arguments(arguments);
+            entry.arguments(&arguments);
         }
         let open = Open { entry, begun, fate: None, seat: None, attempts: 0, replays: 0 };
         Self(Some((writer, Mutex::new(open))))

@@ -91,7 +91,7 @@ impl Host {
             };
             let names = of(after);
             if names != of(before) {
-                upstream.observer.tell(self.clock().now(), Event::NamesGaveWay { names });
+                upstream.announce(self.clock().now(), Event::NamesGaveWay { names });
             }
         }
     }

@@ -4,6 +4,7 @@
 use gripfast_core::failure::classify::classify_knowing;
 use gripfast_core::failure::{Evidence, Failure};
 use gripfast_core::redact::KnownSecrets;
+use std::borrow::Cow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// The secrets of one upstream.
@@ -42,9 +43,24 @@ impl Secrets {
         known.gather();
     }
 
-    /// The text without them.
+    /// A text of the server, without them and without whatever else looks like a secret.
+    pub fn text(&self, text: &str) -> String {
+        self.known().all.text(text).into_owned()
+    }
+
+    /// A name that the server or a client gave, without them.
+    pub fn name(&self, name: &str) -> String {
+        self.known().all.name(name).into_owned()
+    }
+
+    /// A text without them; otherwise as it is. JSON stays JSON.
     pub fn mask(&self, text: &str) -> String {
         self.known().all.mask(text).into_owned()
+    }
+
+    /// Whether a text holds one of them.
+    pub fn is_in(&self, text: &str) -> bool {
+        matches!(self.known().all.mask(text), Cow::Owned(_))
     }
 
     /// What `evidence` means, in words without them.

@@ -1,14 +1,13 @@
 //! HTTP with a separate event stream, as of 2024-11-05: one GET stream carries everything the server says,
 //! its first event names the address for our POSTs.
 
-use super::http::{
-    Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, Taken, kind_of, refusal, without_secrets,
-};
+use super::http::{Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, Taken, kind_of, refusal};
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::{FrameFate, Pending};
 use super::{BoxFuture, HOST_ID, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
+use gripfast_core::redact;
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::results;
@@ -213,7 +212,7 @@ impl Link for LegacySseLink {
     }
 
     fn facts(&self) -> LinkFacts {
-        LinkFacts { pid: None, url: Some(without_secrets(&self.url)) }
+        LinkFacts { pid: None, url: Some(redact::url(self.url.as_str())) }
     }
 }
 

@@ -2,7 +2,7 @@
 //! always among them.
 
 use gripfast_core::failure::symptoms;
-use gripfast_core::redact::mask_tokens;
+use gripfast_core::redact;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -45,7 +45,7 @@ impl StderrRing {
     /// Takes a line; the oldest one makes room.
     pub fn push(&self, line: &[u8]) {
         let cut = &line[..line.len().min(Self::LINE_BYTES)];
-        let text = mask_tokens(&String::from_utf8_lossy(cut)).trim_end().to_owned();
+        let text = redact::text(&String::from_utf8_lossy(cut)).trim_end().to_owned();
         let mut kept = self.kept();
         if kept.lines.len() == Self::LINES {
             kept.lines.pop_front();

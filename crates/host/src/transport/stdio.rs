@@ -9,7 +9,6 @@ use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Secrets, Session, StderrRing, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
-use gripfast_core::redact::mask_tokens;
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Addressee};
 use gripfast_wire::held::extend_within;
@@ -393,7 +392,7 @@ impl Reader {
 /// The beginning of a line, without what is a secret or looks like one. Secrets are looked for before it is cut.
 fn sample(junk: &[u8], secrets: &Secrets) -> String {
     let beginning = String::from_utf8_lossy(&junk[..junk.len().min(StderrRing::LINE_BYTES)]);
-    mask_tokens(&secrets.mask(&beginning)).chars().take(120).collect()
+    secrets.text(&beginning).chars().take(120).collect()
 }
 
 /// Lines of bounded length. Of an overlong line only its two ends are kept.

@@ -1,5 +1,6 @@
 //! What a server answered to a request. It is read once, when it comes; whoever handles it afterwards asks here.
 
+use crate::transport::Secrets;
 use bytes::Bytes;
 use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
@@ -53,6 +54,19 @@ impl Answer {
             Outcome::Error(error) => Said::Error(error.raw.to_owned()),
         };
         Self { said: Arc::new(said), era, shared: true, given_before: false }
+    }
+
+    /// The same without the secrets of its server, if it is an error: servers repeat credentials while they refuse
+    /// them. A result is the client's.
+    pub(crate) fn redacted(self, secrets: &Secrets) -> Self {
+        let Said::Error(error) = &*self.said else { return self };
+        if !secrets.is_in(error.get()) {
+            return self;
+        }
+        match RawValue::from_string(secrets.mask(error.get())) {
+            Ok(masked) => Self { said: Arc::new(Said::Error(masked)), ..self },
+            Err(_) => self,
+        }
     }
 
     /// The outcome in the server's own bytes.

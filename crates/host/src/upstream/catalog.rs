@@ -173,7 +173,7 @@ impl Upstream {
         let diff = known.catalog.diff(&listing.catalog);
         if !diff.is_empty() {
             let (added, removed, changed) = diff.counts();
-            self.observer.tell(self.clock.now(), Event::CatalogChanged { added, removed, changed });
+            self.announce(self.clock.now(), Event::CatalogChanged { added, removed, changed });
         }
         self.tell_about_pins(screened.events, screened.cause);
         // Rung while the listing is locked: whoever sees the listing finds the bell rung, and so never takes
@@ -214,7 +214,7 @@ impl Upstream {
     pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
         let approved = self.pins.approve(tool, done);
         if !approved.is_empty() {
-            self.observer.tell(self.clock.now(), Event::ToolsApproved { tools: approved.clone() });
+            self.announce(self.clock.now(), Event::ToolsApproved { tools: approved.clone() });
             self.screen_again();
         }
         approved
@@ -222,8 +222,9 @@ impl Upstream {
 
     pub(super) fn tell_about_pins(&self, events: Vec<Event>, cause: Option<String>) {
         for event in events {
-            self.observer.tell(self.clock.now(), event);
+            self.announce(self.clock.now(), event);
         }
+        let cause = cause.map(|cause| self.secrets.mask(&cause));
         self.tell(Input::HeldBack { cause });
     }
 

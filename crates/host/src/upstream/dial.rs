@@ -365,7 +365,7 @@ impl Upstream {
                 Some(incoming) = inbox.recv() => match incoming {
                     // Told at once: a server that logs to stdout may never get through the handshake.
                     Incoming::Junk { lines, sample } => {
-                        self.observer.tell(self.clock.now(), Event::JunkSkipped { lines, sample });
+                        self.announce(self.clock.now(), Event::JunkSkipped { lines, sample });
                     }
                     incoming @ (Incoming::Message(_)
                     | Incoming::Question { .. }

@@ -107,7 +107,7 @@ impl Upstream {
                     Restored::Nothing | Restored::Everything => Vec::new(),
                     Restored::Partly { missing } => missing,
                 };
-                self.observer.tell(self.clock.now(), Event::SessionRestored { missing });
+                self.announce(self.clock.now(), Event::SessionRestored { missing });
             }
             let wake = self.wishes.wake_at(session);
             let again = async {

@@ -126,7 +126,7 @@ impl Upstream {
             && whose.calls_for_separation()
             && separate()
         {
-            self.observer.tell(self.clock.now(), Event::ClientsSeparated);
+            self.announce(self.clock.now(), Event::ClientsSeparated);
         }
         let home = match &self.role {
             Role::Base { .. } => None,

@@ -53,7 +53,7 @@ impl Upstream {
                 }
             },
             Incoming::Junk { lines, sample } => {
-                self.observer.tell(self.clock.now(), Event::JunkSkipped { lines, sample });
+                self.announce(self.clock.now(), Event::JunkSkipped { lines, sample });
             }
         }
     }

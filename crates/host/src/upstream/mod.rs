@@ -216,6 +216,7 @@ pub(crate) struct Parts {
     pub(crate) name: Arc<str>,
     pub(crate) settings: Settings,
     pub(crate) approved: Arc<Approved>,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
     pub(crate) bell: Bell,
@@ -229,8 +230,20 @@ pub(crate) struct Parts {
 impl Upstream {
     /// A new upstream with its owner, which ends when the upstream is told to go.
     pub(crate) fn start(parts: Parts) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
-        let Parts { name, settings, approved, clock, observer, bell, cache, ledger, role, wishes, earshot } =
-            parts;
+        let Parts {
+            name,
+            settings,
+            approved,
+            secrets,
+            clock,
+            observer,
+            bell,
+            cache,
+            ledger,
+            role,
+            wishes,
+            earshot,
+        } = parts;
         let seed = crate::clock::unique_number();
         let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
@@ -253,7 +266,7 @@ impl Upstream {
             ends: Ends::default(),
             observer,
             stderr: Arc::default(),
-            secrets: Arc::default(),
+            secrets,
             children: TaskTracker::new(),
             role,
             wishes,
@@ -284,6 +297,12 @@ impl Upstream {
     /// Asks for something, as a person would.
     pub(crate) fn ask(&self, ask: Ask) {
         self.tell(Input::Asked(ask));
+    }
+
+    /// Tells observers of an event, without the secrets that the server may have written into it.
+    pub(crate) fn announce(&self, now: Now, event: Event) {
+        let event = event.redacted(|text| self.secrets.mask(text));
+        self.observer.tell(now, event);
     }
 
     /// What the config says about it.
@@ -385,7 +404,7 @@ impl Upstream {
             self.bell.ring();
         }
         for event in events {
-            self.observer.tell(now, event);
+            self.announce(now, event);
         }
         if owner_is_due {
             self.nudge.notify_one();

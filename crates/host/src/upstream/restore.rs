@@ -10,7 +10,6 @@ use crate::said::Said;
 use crate::transport::{Reply, Secrets, Trouble};
 use gripfast_core::failure::recovery::fate_of;
 use gripfast_core::failure::{BlockCause, CallError, Code, Failure, Outcome as Fate};
-use gripfast_core::redact::mask_tokens;
 use gripfast_core::standing::Verdict;
 use gripfast_wire::headers::ParamHeaders;
 use gripfast_wire::patch::{Object, Patch};
@@ -112,7 +111,7 @@ fn headers_of(wanted: &ParamHeaders, params: &RawValue) -> Vec<(String, String)>
 fn verdict(outcome: Outcome<'_>, secrets: &Secrets) -> Verdict {
     match outcome {
         Outcome::Error(error) => {
-            Verdict::Declined(format!("{} ({})", mask_tokens(&secrets.mask(&error.message)), error.code))
+            Verdict::Declined(format!("{} ({})", secrets.text(&error.message), error.code))
         }
         Outcome::Result(result) => match CallResult::read(result) {
             Ok(result) if result.is_error => Verdict::Declined("the tool says that it failed".to_owned()),

@@ -1,7 +1,7 @@
 //! Nothing that may be secret appears where it is not needed.
 
 use super::{JSON, TOML, World, parse, report};
-use gripfast::config::{Target, Template};
+use gripfast::config::{Config, Target, Template};
 use proptest::prelude::*;
 
 #[test]
@@ -24,7 +24,7 @@ restore = [{ tool = "login", arguments = { password = "hunter2" } }]
     let Ok(spec) = &config.servers[1].spec else { panic!() };
     let Target::Url { headers, url, .. } = &spec.target else { panic!() };
     assert_eq!(format!("{headers:?}"), r#"[("Authorization", "[redacted]")]"#);
-    assert_eq!(url.to_string(), "https://…@example.com/mcp?…");
+    assert_eq!(url.to_string(), "https://[redacted]@example.com/mcp?key=[redacted]");
 }
 
 #[test]
@@ -66,5 +66,17 @@ proptest! {
         );
         let shown = format!("{:?}", parse(JSON, &text)) + &report(JSON, &text);
         prop_assert!(!shown.contains(&secret), "{}", shown);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_quoted_without_its_secrets() {
+    for (file, text) in [
+        ("gripfast.toml", "[servers.a]\nenv = { API_TOKEN = \"hunter2\" \n"),
+        ("gripfast.toml", "[servers.a]\nheaders = { \"X-Api-Key\" = \"hunter2\" = }\n"),
+        ("mcp.json", "{\"mcpServers\": {\"a\": {\"env\": {\"PASSWORD\": \"hunter2\" ?}}}}"),
+    ] {
+        let error = Config::parse(text, file.as_ref()).unwrap_err().to_string();
+        assert!(error.contains("*******") && !error.contains("hunter2"), "{error}");
     }
 }

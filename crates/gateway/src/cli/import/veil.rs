@@ -2,11 +2,9 @@
 //! ends in terminals, logs and chats; a file has a mode.
 
 use gripfast::config::Template;
-use gripfast::{mask_tokens, secret_arguments};
+use gripfast::redact::{self, REDACTED, secret_arguments};
+use std::borrow::Cow;
 use toml_edit::{DocumentMut, Item, TableLike, Value, value};
-
-/// The word that a config shows in the place of a secret.
-const VEIL: &str = "[redacted]";
 
 /// The same without secrets.
 pub(super) fn veiled(mut document: DocumentMut) -> DocumentMut {
@@ -42,7 +40,7 @@ fn references(text: &str) -> String {
     match Template::parse(text) {
         Ok(template) if template.fixed_texts().all(is_harmless) => text.to_owned(),
         Ok(template) => template.into_secret().to_string(),
-        Err(_) => VEIL.to_owned(),
+        Err(_) => REDACTED.to_owned(),
     }
 }
 
@@ -51,9 +49,9 @@ fn veil_words(server: &mut dyn TableLike) {
     for key in ["command", "cwd"] {
         if let Some(item) = server.get_mut(key)
             && let Some(text) = item.as_str()
-            && mask_tokens(text) != text
+            && let Cow::Owned(shown) = redact::text(text)
         {
-            *item = value(mask_tokens(text));
+            *item = value(shown);
         }
     }
 }
@@ -74,33 +72,16 @@ pub(super) fn shown_args(words: &[String]) -> Vec<Option<String>> {
     let plain = |part: &str| !part.contains("${");
     let shown =
         words.iter().zip(secret_arguments(&words)).map(|(word, part)| match part.filter(|p| plain(p)) {
-            Some(part) => Some(format!("{}{VEIL}", &word[..word.len() - part.len()])),
-            None => Some(mask_tokens(word)).filter(|shown| shown != word),
+            Some(part) => Some(format!("{}{REDACTED}", &word[..word.len() - part.len()])),
+            None => Some(redact::text(word).into_owned()).filter(|shown| shown != word),
         });
     shown.collect()
 }
 
-/// Without user, password and the values of its query.
 fn veil_url(server: &mut dyn TableLike) {
     let Some(item) = server.get_mut("url") else { return };
     let Some(url) = item.as_str() else { return };
-    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
-    let mut shown = match address.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            let host =
-                authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("{VEIL}@{host}"));
-            mask_tokens(&format!("{scheme}://{host}{path}"))
-        }
-        None => mask_tokens(address),
-    };
-    if let Some(query) = query {
-        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-            Some((name, text)) if !text.contains("${") => format!("{name}={VEIL}"),
-            Some(_) | None => mask_tokens(pair),
-        });
-        shown = format!("{shown}?{}", pairs.collect::<Vec<_>>().join("&"));
-    }
+    let shown = redact::url(url);
     if shown != url {
         *item = value(shown);
     }
@@ -162,7 +143,7 @@ mod tests {
             ("${A:-hunter22}", "${env:A:-…}"),
             ("${A:-x}", "${A:-x}"),
             ("$${hunter22}", "[redacted]"),
-            ("${hunter22", VEIL),
+            ("${hunter22", REDACTED),
         ] {
             assert_eq!(references(text), shown, "{text}");
         }

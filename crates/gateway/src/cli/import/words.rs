@@ -3,7 +3,7 @@
 
 use super::clients::Client;
 use super::veil::shown_args;
-use gripfast::{is_secret_name, mask_tokens};
+use gripfast::redact;
 use std::collections::BTreeSet;
 
 /// How one client writes references, and what was noticed on the way.
@@ -163,9 +163,7 @@ fn shells(text: &str) -> String {
 
 /// A name that says so, or a value that looks like it, which stands there in plain.
 fn is_secret(name: &str, text: &str) -> bool {
-    // A variable or a header that ends in `key` is one, which of other members cannot be said.
-    let telling = is_secret_name(name) || name.to_ascii_lowercase().ends_with("key");
-    !text.contains("${") && (telling && text.len() >= 8 || mask_tokens(text) != text)
+    !text.contains("${") && (redact::announces_secret(name) && text.len() >= 8 || redact::text(text) != text)
 }
 
 #[cfg(test)]

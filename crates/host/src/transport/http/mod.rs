@@ -25,6 +25,7 @@ use super::{
 };
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
+use gripfast_core::redact;
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::results;
@@ -305,7 +306,7 @@ impl Link for HttpLink {
     }
 
     fn facts(&self) -> LinkFacts {
-        LinkFacts { pid: None, url: Some(without_secrets(&self.address.url)) }
+        LinkFacts { pid: None, url: Some(redact::url(self.address.url.as_str())) }
     }
 }
 
@@ -344,18 +345,6 @@ impl Drop for Goodbye<'_> {
     }
 }
 
-/// A URL as it may be shown: user and password never, and a query only by its presence.
-pub(super) fn without_secrets(url: &Url) -> String {
-    let mut shown = url.clone();
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
-    if shown.query().is_some() {
-        shown.set_query(Some("…"));
-    }
-    shown.set_fragment(None);
-    shown.as_str().replace("%E2%80%A6", "…")
-}
-
 /// What is said of an answer that is none, with its beginning.
 pub(crate) fn not_a_response(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
@@ -374,11 +363,5 @@ mod tests {
         let said = not_a_response(b"\x1b]0;owned\x07\r\n\x1b[2J<html>\x9b31m");
         assert!(said.contains("<html>") && !said.contains(char::is_control), "{said:?}");
         assert!(not_a_response(b"\r\n\0").ends_with("nothing"));
-    }
-
-    #[test]
-    fn a_shown_url_holds_no_secret() {
-        let url = Url::parse("https://me:pw@example.com/mcp?api_key=s3cret#x").unwrap();
-        assert_eq!(without_secrets(&url), "https://example.com/mcp?…");
     }
 }
