@@ -9,6 +9,7 @@
     reason = "a command line program talks to its terminal"
 )]
 
+mod audit;
 mod behaviours;
 mod bench;
 mod chaos;
@@ -50,6 +51,11 @@ The chores of this project.
         Counts the instructions that the pure parts of a call take, with valgrind, and fails if one takes over 5 %
         more than crates/counts/bounds.txt says. `cargo xtask test` does it too.
           --write           makes what was counted the bounds
+
+    cargo xtask audit [--allow-missing]
+        Checks all dependencies for known vulnerabilities, with the advisory database on the network. Fails if one has
+        an advisory, or if the database cannot be reached.
+          --allow-missing   a database that cannot be reached is said and is no failure
 
     cargo xtask layers
         Checks who may know whom, between crates and between modules. The rules are in xtask/src/layers/rules.rs.
@@ -101,6 +107,15 @@ fn run(args: &[String]) -> Result<(), String> {
                 _ => return Err(usage("counts takes `--write` or nothing")),
             };
             println!("{}", counts::run(&Workspace::find()?, mode)?);
+            Ok(())
+        }
+        "audit" => {
+            let unreachable = match rest {
+                [] => audit::Unreachable::Fails,
+                [flag] if flag == "--allow-missing" => audit::Unreachable::LeftOut,
+                _ => return Err(usage("audit takes `--allow-missing` or nothing")),
+            };
+            println!("{}", audit::run(&Workspace::find()?, unreachable)?);
             Ok(())
         }
         "layers" => {

@@ -7,10 +7,10 @@ use crate::control_socket::ControlSocket;
 use crate::front::Front;
 use crate::shares::{Peer, Share, Shares};
 use crate::steady::{Part, Steady};
-use crate::tls::Tls;
+use crate::tls::{Tls, strict_transport};
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -94,8 +94,12 @@ impl Connections {
                     let (door, front, leaving) = (door.clone(), self.front.clone(), leaving.clone());
                     let connection = async move {
                         match leaving.run_until_cancelled(door.enter(stream, &peer)).await.flatten() {
-                            Some(Entered::Plain(stream)) => serve(stream, peer, front, leaving).await,
-                            Some(Entered::Encrypted(stream)) => serve(*stream, peer, front, leaving).await,
+                            Some(Entered::Plain(stream)) => {
+                                serve(stream, Scheme::Http, peer, front, leaving).await
+                            }
+                            Some(Entered::Encrypted(stream)) => {
+                                serve(*stream, Scheme::Https, peer, front, leaving).await
+                            }
                             Some(Entered::NotEncrypted(stream)) => turn_away(stream, &NOT_ENCRYPTED).await,
                             None => {}
                         }
@@ -154,7 +158,7 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
         let (front, leaving) = (front.clone(), leaving.clone());
         let connection = async move {
             match checked {
-                Ok(()) => serve(Patient::new(stream), peer, front, leaving).await,
+                Ok(()) => serve(Patient::new(stream), Scheme::Http, peer, front, leaving).await,
                 Err(other) => {
                     tracing::warn!(
                         uid = other.uid,
@@ -214,17 +218,35 @@ impl Door {
     }
 }
 
+/// Whether a connection is encrypted.
+#[derive(Clone, Copy)]
+enum Scheme {
+    Http,
+    Https,
+}
+
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
+    scheme: Scheme,
     peer: Peer,
     front: Front,
     leaving: CancellationToken,
 ) {
     // One for each connection, which answers one request at a time.
     let part = Arc::new(Part::new());
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (front, peer, part) = (front.clone(), peer.clone(), Arc::clone(&part));
-        async move { part.does(|| front.serve(request, peer)).await }
+        let strict_transport = match scheme {
+            Scheme::Https => strict_transport(request.headers()),
+            Scheme::Http => None,
+        };
+        async move {
+            let mut response = part.does(|| front.serve(request, peer)).await?;
+            if let Some(value) = strict_transport {
+                response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, value);
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -4,6 +4,9 @@
 use crate::reload::{Looks, Reloader};
 use gripfast::config::ListenerTls;
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
+use http::header::HOST;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -246,6 +250,16 @@ fn told(error: &BadCertificate) -> String {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     }
+}
+
+/// The value of `Strict-Transport-Security` for a request over TLS: browsers then use https for this host for a year. None
+/// for IP addresses, for which RFC 6797 knows no such policy, and for `localhost`, which other programs serve too.
+pub(crate) fn strict_transport(headers: &HeaderMap) -> Option<HeaderValue> {
+    let authority: Authority = headers.get(HOST)?.to_str().ok()?.parse().ok()?;
+    let host = authority.host().to_ascii_lowercase();
+    let is_local = host == "localhost" || host.ends_with(".localhost");
+    let is_address = host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok();
+    (!is_local && !is_address).then(|| HeaderValue::from_static("max-age=31536000"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 mod peers;
 mod report;
-mod tools;
+pub(crate) mod tools;
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::process::{Command, Stdio};

@@ -34,7 +34,7 @@ pub(super) fn nextest(workspace: &Workspace) -> Result<String, String> {
 }
 
 /// The path of a `cargo-deny` that runs.
-pub(super) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf, String> {
+pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf, String> {
     let root = workspace.target.join("tools");
     let ours = root.join("bin").join(format!("{}{}", DENY.name, std::env::consts::EXE_SUFFIX));
     let runs = |path: &PathBuf| {

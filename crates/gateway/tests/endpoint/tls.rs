@@ -158,6 +158,23 @@ async fn g05_a_listener_with_a_certificate_serves_both_eras_over_https() {
 }
 
 #[tokio::test]
+async fn g05_browsers_are_told_to_keep_to_https_under_a_public_name() {
+    let (demo, papers) = (demo().await, Papers::new());
+    let config = papers.config(&at("demo", &demo.url(), "legacy", &[]));
+    let scene = Scene::with(&format!("[gateway]\npublic_url = \"https://mcp.example\"\n{config}")).await;
+    let (mut client, _) = papers.client(&scene).await;
+    for (host, told) in [("mcp.example", true), ("localhost", false), (&*scene.http.address, false)] {
+        client.address = host.to_owned();
+        for path in ["/", "/api/v1/status", "/mcp"] {
+            let answer = client.send(Method::GET, path, &[], String::new()).await;
+            let policy =
+                answer.headers.get("strict-transport-security").and_then(|value| value.to_str().ok());
+            assert_eq!(policy, told.then_some("max-age=31536000"), "{path} of {host}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn g05_whoever_trusts_another_authority_does_not_get_through() {
     let (_demo, _papers, scene) = encrypted().await;
     let refused = Papers::new().connect(&scene, &["http/1.1"]).await.unwrap_err();
