@@ -156,10 +156,13 @@ impl CallError {
         Self { code, server: server.to_owned(), outcome, text: text.into(), retry_after: None, hint: None }
     }
 
+    /// The longest time after which a caller is asked to try again, whatever the server says.
+    pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(86_400);
+
     /// Says when it is worth asking again.
     #[must_use]
     pub fn retry_after(mut self, wait: Option<Duration>) -> Self {
-        self.retry_after = wait;
+        self.retry_after = wait.map(|wait| wait.min(Self::LONGEST_RETRY_AFTER));
         self
     }
 
@@ -228,7 +231,7 @@ impl CallError {
                 Code::Overloaded,
                 server,
                 outcome,
-                format!("upstream `{server}` is busy and refused the request twice ({failure})"),
+                format!("upstream `{server}` is busy and refused the request ({failure})"),
             )
             .retry_after(*retry_after),
             Failure::Nonsense(_) => Self::new(
@@ -360,6 +363,15 @@ mod tests {
         let words: BTreeSet<&str> = Code::ALL.iter().map(|code| code.word()).collect();
         assert_eq!(words.len(), 15);
         assert!(words.contains("outcome_unknown") && words.contains("upstream_protocol"));
+    }
+
+    #[test]
+    fn c01_nobody_is_asked_to_wait_for_more_than_a_day() {
+        let year = Some(Duration::from_secs(365 * 86_400));
+        let busy = Failure::Busy { retry_after: year, text: "HTTP 429".into() };
+        let error = CallError::from_failure("github", &busy, Outcome::Refused);
+        assert_eq!(error.machine_part()["retry_after_ms"], 86_400_000);
+        assert!(!error.text.contains("twice"), "one attempt is enough for this text: {error}");
     }
 
     #[test]

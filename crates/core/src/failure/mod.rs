@@ -6,6 +6,7 @@
 
 mod call_error;
 pub mod classify;
+pub mod crashes;
 mod evidence;
 pub mod recovery;
 pub mod session_forms;

@@ -163,6 +163,20 @@ pub fn fate_of(failure: &Failure, sent: Sent) -> Option<Outcome> {
     }
 }
 
+/// The outcome of a call whose last attempt ended with `last`, given what is known of the attempts before it. An attempt
+/// that may have run makes it unknown, whatever a later one says.
+pub fn final_outcome(last: Outcome, earlier: Option<Outcome>) -> Outcome {
+    match (earlier, last) {
+        (_, Outcome::Done) => Outcome::Done,
+        (Some(Outcome::Unknown), _) | (_, Outcome::Unknown) => Outcome::Unknown,
+        (Some(Outcome::Refused), Outcome::NotSent) => Outcome::Refused,
+        (
+            Some(Outcome::NotSent | Outcome::Refused | Outcome::Failed | Outcome::Done) | None,
+            Outcome::NotSent | Outcome::Refused | Outcome::Failed,
+        ) => last,
+    }
+}
+
 fn grant(used: &mut bool, next: Next, otherwise: Next) -> Next {
     if std::mem::replace(used, true) { otherwise } else { next }
 }
@@ -266,6 +280,17 @@ mod tests {
         assert_eq!(fate_of(&lost(), Sent::No), None);
         assert_eq!(fate_of(&lost(), Sent::Yes), Some(Outcome::Unknown));
         assert_eq!(fate_of(&Failure::SessionExpired(String::new()), Sent::Yes), Some(Outcome::Refused));
+    }
+
+    #[test]
+    fn c05_an_attempt_that_may_have_run_makes_the_outcome_unknown_whatever_a_later_one_says() {
+        for later in [Outcome::NotSent, Outcome::Refused, Outcome::Failed, Outcome::Unknown] {
+            assert_eq!(final_outcome(later, Some(Outcome::Unknown)), Outcome::Unknown);
+            assert_eq!(final_outcome(later, None), later);
+        }
+        assert_eq!(final_outcome(Outcome::Done, Some(Outcome::Unknown)), Outcome::Done);
+        assert_eq!(final_outcome(Outcome::NotSent, Some(Outcome::Refused)), Outcome::Refused);
+        assert_eq!(final_outcome(Outcome::Unknown, Some(Outcome::Refused)), Outcome::Unknown);
     }
 
     fn any_failure() -> impl Strategy<Value = Failure> {

@@ -205,8 +205,7 @@ impl Open<'_> {
         let allowed = |outcome| End { decision: "allowed", reason: None, outcome, code: None, cached: false };
         match outcome {
             Ok(answer) => {
-                let fate = if answer.is_error() { Fate::Failed } else { Fate::Done };
-                self.write(&End { cached: answer.was_given_before(), ..allowed(Some(fate)) });
+                self.write(&End { cached: answer.was_given_before(), ..allowed(Some(answer.fate())) });
             }
             Err(error) => {
                 let decision = match error.code {

@@ -251,6 +251,7 @@ impl Host {
             safety: Safety::of_method(method),
             deadline,
             listener: options.listener,
+            principal: options.client.as_ref().map(|client| client.principal().clone()),
             caller: options.client.as_ref().map_or(Caller::Unnamed, |client| client.caller.clone()),
             capabilities: options.capabilities,
             log_level: options.log_level,
@@ -285,8 +286,7 @@ fn client_in(params: &Object<'_>) -> Option<String> {
 /// Writes down what came of it.
 fn settle(row: OpenRow<'_>, outcome: &Result<Answer, CallError>) {
     match outcome {
-        Ok(answer) if answer.is_error() => row.settle(Fate::Failed, None),
-        Ok(_) => row.settle(Fate::Done, None),
+        Ok(answer) => row.settle(answer.fate(), None),
         Err(error) => row.settle(error.outcome, Some(error.code)),
     }
 }

@@ -42,6 +42,8 @@ struct Table {
     withdrawn: VecDeque<(u64, Caller, Mono)>,
     /// The server was stopped: no call goes on, and none begins.
     is_over: bool,
+    /// Calls that were in flight when the first of them ended with an error, until another begins.
+    at_loss: Option<usize>,
 }
 
 impl std::fmt::Debug for Table {
@@ -71,6 +73,7 @@ impl Underway {
             ear.end();
         }
         table.calls.insert(id, (caller, ear));
+        table.at_loss = None;
         drop(table);
         Entered { underway: Arc::clone(self), id, sent, answered: false }
     }
@@ -101,6 +104,18 @@ impl Underway {
         let table = self.lock();
         let theirs = table.calls.values().filter(|(caller, _)| caller.key() == Some(client));
         theirs.map(|(_, ear)| Arc::clone(ear)).collect()
+    }
+
+    /// A call ended with an error, and is still counted here. If the link is lost, the others follow.
+    pub(crate) fn note_loss(&self) {
+        let mut table = self.lock();
+        let in_flight = table.calls.len() + table.withdrawn.len();
+        table.at_loss.get_or_insert(in_flight);
+    }
+
+    /// Whether only one call was in flight when the first one ended with an error.
+    pub(crate) fn was_alone_at_loss(&self) -> bool {
+        self.lock().at_loss == Some(1)
     }
 
     /// Ends all calls.

@@ -2,6 +2,8 @@
 
 use crate::transport::Secrets;
 use bytes::Bytes;
+use gripfast_core::failure::Outcome as Fate;
+use gripfast_core::failure::recovery::final_outcome;
 use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::ResultType;
@@ -17,6 +19,8 @@ pub struct Answer {
     shared: bool,
     /// It was kept, and is given again.
     given_before: bool,
+    /// An earlier attempt at the same request was sent and not answered.
+    may_have_run_before: bool,
 }
 
 #[derive(Debug)]
@@ -53,7 +57,19 @@ impl Answer {
             Outcome::Result(result) => Said::Result((*result).to_owned(), Members::of(result)),
             Outcome::Error(error) => Said::Error(error.raw.to_owned()),
         };
-        Self { said: Arc::new(said), era, shared: true, given_before: false }
+        Self { said: Arc::new(said), era, shared: true, given_before: false, may_have_run_before: false }
+    }
+
+    /// The same answer, given to a later attempt than the first; this is what is known of the earlier ones.
+    pub(crate) fn after(mut self, earlier: Option<Fate>) -> Self {
+        self.may_have_run_before = earlier == Some(Fate::Unknown);
+        self
+    }
+
+    /// The fate of the request that it answers.
+    pub(crate) fn fate(&self) -> Fate {
+        let said = if self.is_error() { Fate::Failed } else { Fate::Done };
+        final_outcome(said, self.may_have_run_before.then_some(Fate::Unknown))
     }
 
     /// The same without the secrets of its server, if it is an error: servers repeat credentials while they refuse

@@ -5,18 +5,21 @@ use super::answer::Answer;
 use super::call_watch::CallWatch;
 use super::catalog::wants_headers;
 use super::{Live, Origin, Upstream};
+use crate::client::Principal;
 use crate::ledger::OpenRow;
 use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
 use gripfast_core::failure::classify::doubts_session;
+use gripfast_core::failure::crashes::{Allowed, Crashes};
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
     CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
 };
 use gripfast_core::ids::Epoch;
 use gripfast_core::isolation::Caller;
+use gripfast_core::json::Digest;
 use gripfast_core::supervise::upstream::{
-    Admission, CallEnd, Input, Place, Reason, Refusal, Ticket, WaitFor,
+    Admission, CallEnd, Input, LinkKind, Place, Reason, Refusal, Ticket, WaitFor,
 };
 use gripfast_core::text;
 use gripfast_core::time::Mono;
@@ -26,8 +29,8 @@ use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
 use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A request to one upstream.
@@ -40,6 +43,8 @@ pub(crate) struct Order {
     pub(crate) deadline: Option<Mono>,
     /// Who hears of its progress.
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    /// On whose behalf it is made.
+    pub(crate) principal: Option<Principal>,
     /// For whom it is made.
     pub(crate) caller: Caller,
     /// What the caller can be asked, if it is not what the host can be asked.
@@ -50,6 +55,17 @@ pub(crate) struct Order {
     pub(crate) tool: Option<String>,
 }
 
+impl Order {
+    /// The digest of who asks for what. `_meta` has no part in it: it differs from one attempt to the next.
+    fn identity(&self) -> Digest {
+        let params = self.params.as_deref().and_then(|params| Object::parse(params).ok());
+        let bare = params.map(|params| Patch::new().remove("_meta").apply(&params));
+        let said = bare.as_deref().or(self.params.as_deref()).map_or("", RawValue::get);
+        let principal = self.principal.as_ref().map_or("", Principal::name);
+        Digest::of(format!("{principal}\n{}\n{said}", self.method).as_bytes())
+    }
+}
+
 impl Upstream {
     /// Carries out `order`. Dropping the future withdraws it: the server is told if it has seen it, and
     /// the slot is free at once.
@@ -58,6 +74,7 @@ impl Upstream {
         let mut patience = Patience::new(self, order.deadline);
         // What is known of earlier attempts, if they left us at all.
         let mut attempted: Option<Fate> = None;
+        self.refuse_after_crashes(order)?;
         loop {
             let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
             let ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
@@ -83,7 +100,8 @@ impl Upstream {
                 Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
                         ticket.end(CallEnd::Answered);
-                        return Ok(answer);
+                        self.crash_record_answered(order);
+                        return Ok(answer.after(attempted));
                     }
                     Err(trouble) => trouble,
                 },
@@ -104,32 +122,88 @@ impl Upstream {
             });
             let answer = trouble.answer.and_then(|message| Answer::read(&message, live.session.era));
             if let (Failure::Declined(_), Some(answer)) = (&failure, &answer) {
-                return Ok(answer.clone());
+                return Ok(answer.clone().after(attempted));
             }
             let fate = recovery::fate_of(&failure, trouble.evidence.sent);
+            let earlier = attempted;
             attempted = attempted.filter(|known| *known == Fate::Unknown).or(fate);
-            let next = recovery::after(&failure, trouble.evidence.sent, order.safety, &mut replays);
+            let safety = match self.allowed_after(order, &live, &failure, trouble.evidence.sent) {
+                Allowed::Replay => order.safety,
+                Allowed::Once | Allowed::Nothing(_) => Safety::AtMostOnce,
+            };
+            let next = recovery::after(&failure, trouble.evidence.sent, safety, &mut replays);
             row.replayed(replays.count());
             match next {
                 Next::Again => {}
                 Next::AgainAfter(pause) => {
                     row.waits(attempted);
                     if !patience.rest(pause).await {
-                        return Err(CallError::from_failure(&self.name, &failure, Fate::Refused));
+                        let refused = CallError::from_failure(&self.name, &failure, Fate::Refused);
+                        return Err(after_an_attempt(refused, earlier));
                     }
                 }
                 Next::AgainOnceListed => self.listed(live.epoch, patience.deadline).await,
                 Next::GiveUp(fate) => {
                     return match (failure, answer) {
                         // It says itself what is wrong with the request.
-                        (Failure::Outdated(_), Some(answer)) => Ok(answer),
+                        (Failure::Outdated(_), Some(answer)) => Ok(answer.after(earlier)),
                         (failure, _) => {
-                            Err(CallError::from_failure(&self.name, &patience.as_told(failure), fate))
+                            let failure = patience.as_told(failure);
+                            let error = CallError::from_failure(&self.name, &failure, fate);
+                            Err(after_an_attempt(error, earlier))
                         }
                     };
                 }
             }
         }
+    }
+
+    /// Refuses a request that was the only one in flight at several deaths of the server process.
+    fn refuse_after_crashes(&self, order: &Order) -> Result<(), CallError> {
+        if !self.has_crashes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let wait = match self.crashes().allowed(self.clock.mono(), order.identity()) {
+            Allowed::Replay | Allowed::Once => return Ok(()),
+            Allowed::Nothing(wait) => wait,
+        };
+        let (name, deaths) = (&*self.name, Crashes::REFUSED_AT);
+        let text = format!(
+            "server `{name}` died {deaths} times within {} while this request was the only one in flight, \
+             so the request is not sent",
+            text::duration(Crashes::WINDOW),
+        );
+        Err(CallError::new(Code::Unreachable, name, Fate::NotSent, text)
+            .retry_after(Some(wait))
+            .hint(format!("`gripfast logs {name}` shows what the server wrote before it died")))
+    }
+
+    /// Notes the death of a server process with one request in flight, and tells whether that request may be replayed.
+    fn allowed_after(&self, order: &Order, live: &Live, failure: &Failure, sent: Sent) -> Allowed {
+        let died = matches!((failure, sent), (Failure::Lost(_), Sent::Yes));
+        if !died || self.settings().dialer.kind() != LinkKind::Process {
+            return Allowed::Replay;
+        }
+        let (now, request) = (self.clock.mono(), order.identity());
+        let mut crashes = self.crashes();
+        if live.underway.was_alone_at_loss() {
+            crashes.died(now, request);
+            self.has_crashes.store(true, Ordering::Relaxed);
+        }
+        crashes.allowed(now, request)
+    }
+
+    /// The request was answered, so it is not what the server process died of.
+    fn crash_record_answered(&self, order: &Order) {
+        if self.has_crashes.load(Ordering::Relaxed) {
+            let mut crashes = self.crashes();
+            crashes.answered(self.clock.mono(), order.identity());
+            self.has_crashes.store(!crashes.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    fn crashes(&self) -> MutexGuard<'_, Crashes> {
+        self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it takes a first listing to know which arguments this server wants repeated in headers.
@@ -272,6 +346,9 @@ impl Upstream {
             tokio::select! {
                 biased;
                 answer = &mut answer => {
+                    if answer.is_err() {
+                        live.underway.note_loss();
+                    }
                     under_way.answered();
                     return answer;
                 }
@@ -446,12 +523,11 @@ impl Upstream {
 
 /// A call that is turned away at its second attempt may have been carried out at the first.
 fn after_an_attempt(mut error: CallError, attempted: Option<Fate>) -> CallError {
-    if let Some(fate) = attempted {
-        error.outcome = fate;
-        if fate == Fate::Unknown {
-            error.text.push_str("; an earlier attempt was sent, and whether it was carried out is unknown");
-        }
+    let outcome = recovery::final_outcome(error.outcome, attempted);
+    if outcome == Fate::Unknown && error.outcome != Fate::Unknown {
+        error.text.push_str("; an earlier attempt was sent, and whether it was carried out is unknown");
     }
+    error.outcome = outcome;
     error
 }
 

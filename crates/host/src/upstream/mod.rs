@@ -41,6 +41,7 @@ use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Secrets, Session, StderrRing, Underway};
 use gripfast_core::cache::Freshness;
 use gripfast_core::event::Event;
+use gripfast_core::failure::crashes::Crashes;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
 use gripfast_core::standing::{self, Restored};
@@ -91,6 +92,10 @@ pub(crate) struct Upstream {
     /// Its last start ended over the question about its era.
     ended_over_probe: AtomicBool,
     next_id: AtomicU64,
+    /// Requests that were alone in flight when the server process died.
+    crashes: Mutex<Crashes>,
+    /// Whether there is anything in `crashes`: calls look here first.
+    has_crashes: AtomicBool,
     /// Wakes the owner: there is something to do, or its timer is set too late.
     nudge: Notify,
     /// When the owner's timer will fire, in microseconds of the monotonic clock.
@@ -280,6 +285,8 @@ impl Upstream {
             live: RwLock::default(),
             ended_over_probe: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
+            crashes: Mutex::default(),
+            has_crashes: AtomicBool::new(false),
             nudge: Notify::new(),
             armed: AtomicU64::new(0),
             changed: Notify::new(),

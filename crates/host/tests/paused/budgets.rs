@@ -5,6 +5,7 @@ use gripfast::{
     Answer, BudgetSpec, CallError, CallOptions, Client, ClientKey, Code, Host, Pattern, Per, Principal,
     State, ToolRule, Window,
 };
+use gripfast_core::failure::HttpAnswer;
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
 use std::time::Duration;
@@ -88,4 +89,15 @@ async fn g03_calls_at_a_time_are_counted_until_they_end_or_are_given_up() {
     calls(&host, "ann", "act", "3").await.unwrap();
     host.set_budgets(Vec::new());
     assert_eq!(host.budgets(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_a_refusal_after_an_attempt_that_may_have_run_is_not_refunded() {
+    let (host, server) = host(budget(Some(1), None)).await;
+    let retry_after = Some(Duration::from_secs(99));
+    let later = HttpAnswer { status: 429, retry_after, ..HttpAnswer::default() };
+    server.next_acts([Act::DoThenBreak, Act::Refuse(later)]);
+    calls(&host, "ann", "read", "1").await.unwrap_err();
+    let error = calls(&host, "ann", "act", "2").await.unwrap_err();
+    assert_eq!(error.code, Code::BudgetExceeded);
 }

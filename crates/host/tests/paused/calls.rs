@@ -281,6 +281,79 @@ async fn c01_a_call_that_was_sent_once_and_is_then_turned_away_does_not_count_as
     assert_eq!((error.code.word(), error.outcome.word()), ("stopped", "unknown"));
 }
 
+fn busy_for(seconds: u64) -> Act {
+    let retry_after = Some(Duration::from_secs(seconds));
+    Act::Refuse(HttpAnswer { status: 429, retry_after, ..HttpAnswer::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_a_refusal_after_an_attempt_that_may_have_run_is_an_unknown_outcome() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    let unauthorized = || Act::Refuse(HttpAnswer { status: 401, ..HttpAnswer::default() });
+    for later in [vec![busy_for(1), busy_for(1)], vec![busy_for(3600)], vec![unauthorized(), unauthorized()]]
+    {
+        server.next_acts([Act::DoThenBreak]);
+        server.next_acts(later);
+        let error = call(&host, "read", "x").await.unwrap_err();
+        assert_eq!(error.outcome.word(), "unknown", "{error}");
+        assert!(error.text.contains("an earlier attempt was sent"), "{error}");
+        host.reload("it").unwrap();
+        until(&host, State::Ready).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_a_request_that_is_alone_at_three_deaths_is_refused_for_ten_minutes() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.always(Act::DoThenBreak);
+    let error = call(&host, "read", "x").await.unwrap_err();
+    assert_eq!((error.code.word(), server.executed("x")), ("outcome_unknown", 2), "replayed once");
+    let error = call(&host, "read", "x").await.unwrap_err();
+    assert_eq!((error.code.word(), server.executed("x")), ("outcome_unknown", 3), "not replayed any more");
+    let error = call(&host, "read", "x").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("unreachable", "not_sent"));
+    assert!(error.text.contains("`it` died 3 times"), "{error}");
+    assert!(error.retry_after.is_some_and(|wait| wait > Duration::from_secs(590)), "{error}");
+    server.always(Act::Answer);
+    call(&host, "read", "another").await.expect("other arguments are another request");
+    assert_eq!(server.executed("x"), 3);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    call(&host, "read", "x").await.expect("ten minutes later it is sent again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c05_a_child_killed_again_and_again_under_read_only_load_loses_no_call() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.always(Act::Slowly(Duration::from_millis(40)));
+    // A lone caller as well as a crowd: the same request is in flight at every death.
+    for callers in [1, 4] {
+        let load: Vec<_> = (0..callers)
+            .map(|_| {
+                let host = host.clone();
+                tokio::spawn(async move {
+                    for _ in 0..200 {
+                        call(&host, "read", "same").await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let killing = tokio::spawn({
+            let server = server.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(Duration::from_millis(210)).await;
+                    server.break_link().await;
+                }
+            }
+        });
+        for caller in load {
+            caller.await.unwrap();
+        }
+        killing.abort();
+    }
+    assert!(server.dials() > 60, "{}", server.dials());
+}
+
 #[tokio::test(start_paused = true)]
 async fn c04_every_outage_of_a_long_call_is_held_for_not_only_the_first() {
     let (host, server) = host_with(LinkKind::Remote).await;

@@ -75,6 +75,15 @@ async fn every_way_a_call_can_end_has_its_row() {
     server.next_acts([Act::Hang]);
     call(&host, "act", "").await.unwrap_err();
     assert_eq!(last(), ("unknown", Some("timeout"), 1, 0));
+    call(&host, "act", "").await.unwrap();
+    let later =
+        HttpAnswer { status: 429, retry_after: Some(Duration::from_secs(99)), ..HttpAnswer::default() };
+    server.next_acts([Act::DoThenBreak, Act::Refuse(later)]);
+    call(&host, "read", "").await.unwrap_err();
+    assert_eq!(last(), ("unknown", Some("overloaded"), 2, 2), "C05: the first attempt may have run");
+    server.next_acts([Act::DoThenBreak, Act::Reject(-32602, "no such key")]);
+    call(&host, "read", "").await.unwrap();
+    assert_eq!(last(), ("unknown", None, 2, 1), "C05: the first attempt may have run");
     call(&host, "atc", "").await.unwrap_err();
     assert_eq!(last(), ("not_sent", Some("unknown_tool"), 0, 0));
     host.call("ti", "act", None).await.unwrap_err();
@@ -91,7 +100,7 @@ async fn every_way_a_call_can_end_has_its_row() {
     assert_eq!(rows(directory.path()), written, "only tool calls are noted down");
     assert_eq!(host.calls(Query::default()).await.unwrap().rows, written);
     let status = host.ledger_status();
-    assert_eq!((status.calls, status.failed_writes, status.cause), (11, 0, None));
+    assert_eq!((status.calls, status.failed_writes, status.cause), (14, 0, None));
 }
 
 #[tokio::test(start_paused = true)]
