@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What is known of an upstream's catalog, and how well.
 #[derive(Debug, Clone)]
@@ -35,6 +36,8 @@ pub(crate) struct Listing {
     pub(crate) param_headers: Arc<BTreeMap<String, ParamHeaders>>,
     /// For how long its lists are good.
     pub(crate) said: SaidOfLists,
+    /// Lists that failed and are as they were known before, with the reasons.
+    pub(crate) missing: Option<String>,
     /// The number of the screening that the catalog comes from.
     screened: u64,
 }
@@ -56,7 +59,7 @@ impl Listing {
         let origin = if catalog.is_some() { Origin::Stored } else { Origin::Nothing };
         let catalog = catalog.unwrap_or_default();
         let (param_headers, said) = Default::default();
-        Self { catalog, origin, era, param_headers, said, screened: 0 }
+        Self { catalog, origin, era, param_headers, said, missing: None, screened: 0 }
     }
 
     /// Takes what came of screening it, unless a later screening was taken already: of two that run side by side, the
@@ -73,6 +76,8 @@ impl Listing {
 /// The items of a list, and for how long it is good; nothing about a list that the server does not have.
 type Listed = (Vec<Item>, Option<Freshness>);
 
+/// Tools are not published without the other lists before these had this much time.
+const OTHER_LISTS_WITHIN: Duration = Duration::from_millis(500);
 /// More pages than this are a server that lost count.
 const MOST_PAGES: usize = 1000;
 /// More items than this in one list are refused: memory is bounded.
@@ -87,57 +92,115 @@ impl Upstream {
         !self.role.is_own() || self.pins.looks() || wants_headers(live)
     }
 
-    /// Lists it, or says why not, in the time of a call: each page has a limit of its own, and there may be many.
-    pub(super) async fn list_in_time(&self, live: &Live) -> Result<Listing, Failure> {
-        let within = self.settings().supervision.timeouts.call;
-        let listed = tokio::time::timeout(within, self.list(live));
-        match AssertUnwindSafe(listed).catch_unwind().await {
-            Ok(Ok(listed)) => listed,
-            Ok(Err(_)) => Err(Failure::TimedOut(within)),
-            Err(_) => Err(Failure::Nonsense("its lists could not be read to their end".to_owned())),
-        }
+    /// Lists what the present link offers. Tools are published before the other lists if those are slow, or if asking for
+    /// them costs the link.
+    pub(super) async fn list_present(&self, live: &Live) -> Result<Listing, Failure> {
+        let publish = |tools: Listing| {
+            if self.live().is_some_and(|present| present.epoch == live.epoch) {
+                self.take_listing(live.epoch, tools);
+                self.tell(Input::ToolsListed { epoch: live.epoch });
+                self.changed.notify_waiters();
+            }
+        };
+        let listed = AssertUnwindSafe(self.list(live, publish)).catch_unwind().await;
+        listed
+            .unwrap_or_else(|_| Err(Failure::Nonsense("its lists could not be read to their end".to_owned())))
     }
 
-    /// Lists everything over `live`, or the tools if that is all that has to be known.
-    pub(super) async fn list(&self, live: &Live) -> Result<Listing, Failure> {
-        let offers = live.server.capabilities;
-        let wanted = |offered: bool| offered || offers.unsaid;
-        let wanted_of_all = |offered: bool| !self.role.is_own() && wanted(offered);
+    /// Lists everything over `live`, or the tools if that is all that has to be known. Each list stands for itself: one
+    /// that fails stays as it was known. `early` gets the tools if the other lists keep everybody waiting.
+    pub(super) async fn list(&self, live: &Live, early: impl FnOnce(Listing)) -> Result<Listing, Failure> {
         let known = Arc::clone(&self.listing.borrow().catalog);
         let at = self.clock.mono();
-        let (tools, of_tools) = self.list_one(live, List::Tools, wanted(offers.tools)).await?;
-        let listed = self.list_one(live, List::Resources, wanted_of_all(offers.resources)).await;
-        let (resources, of_resources) = or_known(listed, &known.resources)?;
-        let listed = self.list_one(live, List::ResourceTemplates, wanted_of_all(offers.resources)).await;
-        let (templates, of_templates) = or_known(listed, &known.templates)?;
-        let listed = self.list_one(live, List::Prompts, wanted_of_all(offers.prompts)).await;
-        let (prompts, of_prompts) = or_known(listed, &known.prompts)?;
-        let said = SaidOfLists {
-            at,
-            tools: of_tools,
-            resources: of_resources,
-            templates: of_templates,
-            prompts: of_prompts,
-        };
+        let (tools, of_tools) = self.list_one(live, List::Tools).await?;
         let (tools, param_headers) = match live.session.era {
             Era::Modern => with_param_headers(tools),
             Era::Legacy => (tools, BTreeMap::new()),
         };
-        let catalog = Catalog { tools, resources, templates, prompts };
-        Ok(Listing {
-            catalog: Arc::new(catalog),
+        let unsaid = Some(Freshness::UNSAID);
+        let (resources, templates, prompts) =
+            (known.resources.clone(), known.templates.clone(), known.prompts.clone());
+        let mut listing = Listing {
+            catalog: Arc::new(Catalog { tools, resources, templates, prompts }),
             origin: Origin::Server,
             era: live.session.era,
             param_headers: Arc::new(param_headers),
-            said,
+            said: SaidOfLists { at, tools: of_tools, resources: unsaid, templates: unsaid, prompts: unsaid },
+            missing: None,
             screened: 0,
-        })
+        };
+        let mut early = Some(early);
+        let mut publish_early = |listing: &Listing| {
+            if let Some(early) = early.take() {
+                early(listing.clone());
+            }
+        };
+        let others = self.list_others(live);
+        tokio::pin!(others);
+        let others = match tokio::time::timeout(OTHER_LISTS_WITHIN, &mut others).await {
+            Ok(others) => others,
+            Err(_) => {
+                publish_early(&listing);
+                others.await
+            }
+        };
+        let catalog = Arc::make_mut(&mut listing.catalog);
+        let said = &mut listing.said;
+        let places = [
+            (List::Resources, &mut catalog.resources, &mut said.resources),
+            (List::ResourceTemplates, &mut catalog.templates, &mut said.templates),
+            (List::Prompts, &mut catalog.prompts, &mut said.prompts),
+        ];
+        let (mut missing, mut link_failure) = (Vec::new(), None);
+        for ((list, items, good_for), listed) in places.into_iter().zip(others) {
+            match listed {
+                Ok(listed) => (*items, *good_for) = listed,
+                Err(failure) if concerns_link(&failure) => link_failure = Some(failure),
+                // Declined for a reason of the server's own: what is known stays, and is not asked for again.
+                Err(Failure::Declined(_)) => {}
+                Err(failure) => missing.push(format!("`{}`: {failure}", list.method())),
+            }
+        }
+        if let Some(failure) = link_failure {
+            publish_early(&listing);
+            return Err(failure);
+        }
+        listing.missing = (!missing.is_empty()).then(|| missing.join("; "));
+        Ok(listing)
+    }
+
+    /// The lists besides the tools, one after another. None is asked for any more once the link is in question.
+    async fn list_others(&self, live: &Live) -> Vec<Result<Listed, Failure>> {
+        let mut all = Vec::new();
+        for list in [List::Resources, List::ResourceTemplates, List::Prompts] {
+            let listed = self.list_one(live, list).await;
+            let ends = listed.as_ref().is_err_and(concerns_link);
+            all.push(listed);
+            if ends {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Whether the server has a list that has to be known.
+    fn wants(&self, live: &Live, list: List) -> bool {
+        let offers = live.server.capabilities;
+        let offered = match list {
+            List::Tools => offers.tools,
+            List::Resources | List::ResourceTemplates => offers.resources && !self.role.is_own(),
+            List::Prompts => offers.prompts && !self.role.is_own(),
+        };
+        offered || (offers.unsaid && (list == List::Tools || !self.role.is_own()))
     }
 
     /// Which tools want which of their arguments repeated in headers, as the server itself says at this moment.
     /// Without its word, none do.
     pub(super) async fn wanted_headers(&self, live: &Live) -> BTreeMap<String, ParamHeaders> {
-        let (tools, _) = self.list_one(live, List::Tools, wants_headers(live)).await.unwrap_or_default();
+        if !wants_headers(live) {
+            return BTreeMap::new();
+        }
+        let (tools, _) = self.every_page(live, List::Tools).await.unwrap_or_default();
         with_param_headers(tools).1
     }
 
@@ -228,15 +291,22 @@ impl Upstream {
         self.tell(Input::HeldBack { cause });
     }
 
+    /// A list of the server, if it is wanted, in the time of a call: each page has a limit of its own, and there may be many.
+    async fn list_one(&self, live: &Live, list: List) -> Result<Listed, Failure> {
+        if !self.wants(live, list) {
+            return Ok((Vec::new(), None));
+        }
+        let within = self.settings().supervision.timeouts.call;
+        let listed = tokio::time::timeout(within, self.every_page(live, list)).await;
+        listed.unwrap_or(Err(Failure::TimedOut(within)))
+    }
+
     /// Every page of a list, and for how long it is good.
-    async fn list_one(&self, live: &Live, list: List, wanted: bool) -> Result<Listed, Failure> {
+    async fn every_page(&self, live: &Live, list: List) -> Result<Listed, Failure> {
         let mut items = Vec::new();
         let mut seen_keys = BTreeSet::new();
         let mut seen_cursors = BTreeSet::new();
         let mut cursor: Option<String> = None;
-        if !wanted {
-            return Ok((items, None));
-        }
         let (mut bytes, mut said) = (0, Vec::new());
         for _ in 0..MOST_PAGES {
             let known = items.len();
@@ -404,11 +474,21 @@ fn absent_or(failure: Failure, trouble: &Trouble) -> Result<(), Failure> {
     }
 }
 
-/// Whoever declines a list for a reason of its own keeps what is known of it, and its tools.
-fn or_known(listed: Result<Listed, Failure>, known: &[Item]) -> Result<Listed, Failure> {
-    match listed {
-        Err(Failure::Declined(_)) => Ok((known.to_vec(), Some(Freshness::UNSAID))),
-        listed => listed,
+/// Whether the failure of one list says something about the link, the session or the credential, which all lists need.
+fn concerns_link(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unreachable(_)
+        | Failure::Lost(_)
+        | Failure::SessionExpired(_)
+        | Failure::CredentialRefused(_) => true,
+        Failure::TimedOut(_)
+        | Failure::BeyondScope(_)
+        | Failure::Busy { .. }
+        | Failure::ServerFault(_)
+        | Failure::Nonsense(_)
+        | Failure::Outdated(_)
+        | Failure::Declined(_)
+        | Failure::Blocked(_) => false,
     }
 }
 
@@ -488,10 +568,7 @@ mod tests {
         assert_eq!(absent_or(failure, &trouble), Ok(()));
         let (failure, trouble) = declined(codes::INTERNAL_ERROR);
         let failure = absent_or(failure, &trouble).unwrap_err();
-        let raw = RawValue::from_string("{}".to_owned()).unwrap();
-        let known = [Item { key: "kept".to_owned(), hints: ToolHints::default(), raw }];
-        assert_eq!(or_known(Err(failure), &known).unwrap().0[0].key, "kept");
-        let lost = Failure::Lost("reset".to_owned());
-        assert!(or_known(Err(lost), &known).is_err(), "a lost link is no answer");
+        assert!(!concerns_link(&failure));
+        assert!(concerns_link(&Failure::Lost("reset".to_owned())), "a lost link is no answer");
     }
 }

@@ -244,7 +244,7 @@ impl Owner {
                         self.tasks.spawn(async move {
                             // Those who waited for the link have been woken, and go first.
                             tokio::task::yield_now().await;
-                            Report::Listed { epoch, outcome: upstream.list_in_time(&live).await }
+                            Report::Listed { epoch, outcome: upstream.list_present(&live).await }
                         });
                     }
                     Some(_) => self.upstream.tell(Input::CatalogKnown { epoch }),
@@ -272,11 +272,15 @@ impl Owner {
             }
             Report::Probed { epoch, answer } => self.upstream.tell(Input::ProbeEnded { epoch, answer }),
             Report::Listed { epoch, outcome: Ok(listing) } => {
+                let missing = listing.missing.clone();
                 // Published first: whoever sees it ready sees its tools too.
                 if self.upstream.live().is_some_and(|live| live.epoch == epoch) {
                     self.upstream.take_listing(epoch, listing);
                 }
-                self.upstream.tell(Input::CatalogListed { epoch });
+                self.upstream.tell(match missing {
+                    None => Input::CatalogListed { epoch },
+                    Some(cause) => Input::CatalogPartlyListed { epoch, cause },
+                });
                 self.upstream.changed.notify_waiters();
             }
             Report::Listed { epoch, outcome: Err(failure) } => {

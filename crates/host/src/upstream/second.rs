@@ -176,7 +176,7 @@ impl Upstream {
             Role::Replacement if !self.has_to_list(&dialed.live) => Ok(Made { dialed, listing: None }),
             Role::Replacement => {
                 let Dialed { live, inbox, heard } = &mut dialed;
-                match while_hearing(inbox, heard, self.list(live)).await {
+                match while_hearing(inbox, heard, self.list(live, |_tools| {})).await {
                     Ok(listing) => Ok(Made { dialed, listing: Some(listing) }),
                     Err(failure) => {
                         dialed.live.link.close(Some(&dialed.live.session), Manner::Politely).await;

@@ -9,6 +9,7 @@ use gripfast::{Event, Host, SpawnOptions, State};
 use gripfast_core::failure::Observed;
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::upstream::LinkKind;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -291,4 +292,46 @@ async fn b07_listing_waits_for_a_slow_server_only_as_long_as_it_is_told_to() {
     let before = Instant::now();
     let error = host.catalog("it", Duration::from_secs(2)).await.unwrap_err();
     assert_eq!((before.elapsed(), error.code.word()), (Duration::from_secs(2), "reconnecting"));
+}
+
+/// B05: each list stands for itself.
+#[tokio::test(start_paused = true)]
+async fn b05_a_list_that_fails_hides_no_tools_and_is_named_and_tried_again() {
+    for method in ["resources/list", "resources/templates/list"] {
+        for fault in [ListFault::Hangs, ListFault::Fails, ListFault::Circles, ListFault::TooLarge] {
+            let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote));
+            server.break_list(method, Some(fault));
+            add(&host, "it", spec(), &server);
+            let begun = Instant::now();
+            assert_eq!(tool_names(&host).await, ["act", "read"], "{method} {fault:?}");
+            assert!(begun.elapsed() <= Duration::from_secs(1), "{method} {fault:?}");
+            call(&host, "act", "x").await.unwrap();
+            until(&host, State::Degraded).await;
+            let cause = host.status_of("it").unwrap().supervision.cause.unwrap();
+            assert!(cause.contains(&format!("`{method}`")), "{cause}");
+            call(&host, "act", "x").await.unwrap();
+            server.break_list(method, None);
+            until(&host, State::Ready).await;
+            assert_eq!(server.dials(), 1, "the link was never to blame: {method} {fault:?}");
+            assert_eq!(host.status_of("it").unwrap().supervision.cause, None);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_tools_are_published_although_asking_for_another_list_kills_the_server() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Process));
+    server.break_list("resources/list", Some(ListFault::Kills));
+    add(&host, "it", spec(), &server);
+    assert_eq!(tool_names(&host).await, ["act", "read"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_a_list_that_fails_later_stays_as_it_was_known() {
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.offer(&["new"]);
+    server.break_list("resources/list", Some(ListFault::Fails));
+    server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
+    until(&host, State::Degraded).await;
+    assert_eq!(tool_names(&host).await, ["new"]);
 }

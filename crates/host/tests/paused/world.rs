@@ -47,6 +47,21 @@ pub(crate) enum Act {
     AskAtOnce(u64),
 }
 
+/// What is wrong with one of its lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ListFault {
+    /// It is never answered.
+    Hangs,
+    /// HTTP 500.
+    Fails,
+    /// The next page is the same page.
+    Circles,
+    /// It is over the limit of a message.
+    TooLarge,
+    /// The process dies.
+    Kills,
+}
+
 /// One in-memory server, from outside.
 #[derive(Clone)]
 pub(crate) struct Server {
@@ -88,6 +103,8 @@ struct Life {
     tools: Vec<Value>,
     /// How long it takes to list them; `None` if it cannot.
     lists_within: Option<Duration>,
+    /// What is wrong with its lists, by their methods.
+    list_faults: HashMap<&'static str, ListFault>,
     /// For how long it says that they are good.
     lists_good_for: Option<Duration>,
     /// The answer to `resources/read`.
@@ -135,6 +152,7 @@ impl Server {
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
             lists_within: Some(Duration::ZERO),
+            list_faults: HashMap::new(),
             lists_good_for: None,
             read: json!({ "contents": [] }),
             acts: VecDeque::new(),
@@ -324,6 +342,14 @@ impl Server {
     /// How long it takes to list its tools from now on; `None` if it cannot.
     pub(crate) fn list_within(&self, within: Option<Duration>) {
         self.life(|life| life.lists_within = within);
+    }
+
+    /// What is wrong with one of its lists from now on, if anything is.
+    pub(crate) fn break_list(&self, method: &'static str, fault: Option<ListFault>) {
+        self.life(|life| match fault {
+            Some(fault) => drop(life.list_faults.insert(method, fault)),
+            None => drop(life.list_faults.remove(method)),
+        });
     }
 
     /// For how long it says that its lists are good.
@@ -571,6 +597,10 @@ impl Server {
         if is_probe && !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
+        let fault = self.life(|life| life.list_faults.get(request.method.as_str()).copied());
+        if let Some(fault) = fault {
+            return self.broken_list(id, request, fault).await;
+        }
         match request.method.as_str() {
             "server/discover" if modern => Ok(result(
                 id,
@@ -622,6 +652,26 @@ impl Server {
             }
             "subscriptions/listen" => self.listen(id, &message["params"]).await,
             _ => Ok(result(id, json!({ "echo": request.method }))),
+        }
+    }
+
+    async fn broken_list(
+        &self,
+        id: u64,
+        request: &Outgoing,
+        fault: ListFault,
+    ) -> Result<Reply, Box<Trouble>> {
+        let trouble = |observed| Err(Evidence::sent(request.during, observed).into());
+        match fault {
+            ListFault::Hangs => std::future::pending().await,
+            ListFault::Fails => trouble(Observed::Http(HttpAnswer {
+                status: 500,
+                had_session: true,
+                ..HttpAnswer::default()
+            })),
+            ListFault::Circles => Ok(result(id, json!({ "resources": [], "nextCursor": "again" }))),
+            ListFault::TooLarge => trouble(Observed::TooLarge(1 << 20)),
+            ListFault::Kills => trouble(Observed::Closed("end of file".to_owned())),
         }
     }
 

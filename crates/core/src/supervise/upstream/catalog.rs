@@ -49,6 +49,48 @@ impl Upstream {
         self.revived(now);
     }
 
+    /// The tools can be used; what else there is takes its time.
+    pub(super) fn on_tools_listed(&mut self, now: Mono, epoch: Epoch) {
+        let Some(ready) = self.ready_at(epoch) else { return };
+        ready.keepalive.heard(now);
+        ready.answered = true;
+        ready.credential_on_trial = false;
+        match ready.catalog {
+            CatalogState::FirstListing { again } => ready.catalog = CatalogState::Listing { again },
+            CatalogState::Listing { .. }
+            | CatalogState::Changed { .. }
+            | CatalogState::Fresh
+            | CatalogState::Stale { .. } => {}
+        }
+        self.revived(now);
+    }
+
+    /// The tools are known, and lists that failed are tried again. They say nothing about the link.
+    pub(super) fn on_catalog_partly_listed(&mut self, now: Mono, epoch: Epoch, cause: String) {
+        if self.ready_on(epoch).is_none() {
+            return;
+        }
+        self.on_tools_listed(now, epoch);
+        self.catalog_is_stale(now, epoch, cause);
+    }
+
+    /// Has the catalog listed again after a pause, which grows from one failure to the next.
+    fn catalog_is_stale(&mut self, now: Mono, epoch: Epoch, cause: String) {
+        let pause_max = Self::RELIST_PAUSE_MAX;
+        let Some(ready) = self.ready_at(epoch) else { return };
+        let attempts = match ready.catalog {
+            CatalogState::Stale { attempts, .. } => attempts + 1,
+            CatalogState::FirstListing { .. }
+            | CatalogState::Listing { .. }
+            | CatalogState::Changed { .. }
+            | CatalogState::Fresh => 0,
+        };
+        let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
+        ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
+        self.stale_cause = Some(format!("could not be listed: {cause}"));
+        self.events.push_back(Event::CatalogFailed { cause });
+    }
+
     /// Nothing was asked, so nothing is proven by it.
     pub(super) fn on_catalog_known(&mut self, now: Mono, epoch: Epoch) {
         let Some(ready) = self.ready_at(epoch) else { return };
@@ -64,18 +106,10 @@ impl Upstream {
     }
 
     pub(super) fn on_catalog_failed(&mut self, now: Mono, epoch: Epoch, failure: Failure) {
-        let pause_max = Self::RELIST_PAUSE_MAX;
-        let Some(ready) = self.ready_at(epoch) else { return };
-        let attempts = match ready.catalog {
-            CatalogState::Stale { attempts, .. } => attempts + 1,
-            CatalogState::FirstListing { .. }
-            | CatalogState::Listing { .. }
-            | CatalogState::Changed { .. }
-            | CatalogState::Fresh => 0,
-        };
-        let pause = Duration::from_secs(1u64 << attempts.min(6)).min(pause_max);
-        ready.catalog = CatalogState::Stale { retry_at: now + pause, attempts };
-        self.events.push_back(Event::CatalogFailed { cause: failure.to_string() });
+        if self.ready_on(epoch).is_none() {
+            return;
+        }
+        self.catalog_is_stale(now, epoch, failure.to_string());
         if let Failure::CredentialRefused(text) = failure {
             self.renew_credential(now, text);
         } else {

@@ -56,6 +56,18 @@ pub enum Input {
         /// The epoch it is about.
         epoch: Epoch,
     },
+    /// The tools are listed and published; the other lists take their time.
+    ToolsListed {
+        /// The epoch it is about.
+        epoch: Epoch,
+    },
+    /// The catalog was listed and published without some of its lists, which are as they were known before.
+    CatalogPartlyListed {
+        /// The epoch it is about.
+        epoch: Epoch,
+        /// Which lists are missing, and why.
+        cause: String,
+    },
     /// A person has to approve something of it, for this reason; or nobody has to any more.
     HeldBack {
         /// What a person has to look at.
@@ -220,7 +232,8 @@ pub enum Action {
         /// What to replace.
         renewal: Renewal,
     },
-    /// List the catalog, publish what changed; report `CatalogListed` or `CatalogFailed`.
+    /// List the catalog, publish what changed; report `CatalogListed`, `CatalogPartlyListed` or
+    /// `CatalogFailed`, and `ToolsListed` before that if the other lists are slow.
     ListCatalog {
         /// The present epoch.
         epoch: Epoch,

@@ -71,6 +71,8 @@ pub struct Upstream {
     /// Since when it was away, until its catalog is listed again.
     away_since: Option<Mono>,
     cause: Option<String>,
+    /// Why the catalog is stale, while it is.
+    stale_cause: Option<String>,
     /// Why a person has to approve something before all of it can be used.
     held_back: Option<String>,
     jitter: Jitter,
@@ -135,6 +137,7 @@ impl Upstream {
             outage: None,
             away_since: None,
             cause: None,
+            stale_cause: None,
             held_back: None,
             jitter: Jitter::seeded(seed),
             sleep: SleepWatch::new(now),
@@ -175,6 +178,8 @@ impl Upstream {
             Input::ProbeEnded { epoch, answer } => self.on_probe_ended(now, epoch, answer),
             Input::RenewalEnded { epoch, failure } => self.on_renewal_ended(now, epoch, failure),
             Input::CatalogListed { epoch } => self.on_catalog_listed(now, epoch),
+            Input::ToolsListed { epoch } => self.on_tools_listed(now, epoch),
+            Input::CatalogPartlyListed { epoch, cause } => self.on_catalog_partly_listed(now, epoch, cause),
             Input::CatalogKnown { epoch } => self.on_catalog_known(now, epoch),
             Input::HeldBack { cause } => self.held_back = cause,
             Input::CatalogFailed { epoch, failure } => self.on_catalog_failed(now, epoch, failure),

@@ -4,7 +4,7 @@ use super::Upstream;
 use crate::event::Event;
 use crate::failure::BlockCause;
 use crate::supervise::circuit::{CircuitView, Passage};
-use crate::supervise::link::{CatalogState, Link};
+use crate::supervise::link::{CatalogState, Link, Ready};
 use crate::supervise::status::{NextAction, State, UpstreamStatus};
 use crate::time::{Mono, Now};
 
@@ -67,7 +67,19 @@ impl Upstream {
     }
 
     fn shown_cause(&self, state: State) -> Option<String> {
-        if state == State::NeedsApproval { self.held_back.clone() } else { self.cause.clone() }
+        let stale = || match &self.link {
+            Link::Ready(Ready { catalog: CatalogState::Stale { .. }, .. }) => self.stale_cause.clone(),
+            Link::Dormant
+            | Link::Connecting { .. }
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => None,
+        };
+        if state == State::NeedsApproval { self.held_back.clone() } else { self.cause.clone().or_else(stale) }
     }
 
     fn state(&self, now: Mono) -> State {
