@@ -1,15 +1,16 @@
 //! Requests that wait for their answers on a link that multiplexes by id.
 
 use super::inbox::{Inbox, Incoming};
-use super::{Listener, Reply, SentMark, Trouble};
+use super::{Listener, Reply, SentMark, Trouble, not_a_response};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed, Sent};
 use gripfast_wire::Outcome;
-use gripfast_wire::envelope::{Malformed, Message};
+use gripfast_wire::envelope::{self, Malformed, Message};
 use gripfast_wire::results::Progress;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The requests under way on one link.
@@ -30,7 +31,12 @@ struct Waiting {
     listener: Option<Arc<dyn Listener>>,
     during: During,
     fate: Arc<FrameFate>,
+    /// An unreadable answer came.
+    damaged: bool,
 }
+
+/// How long a readable answer may follow an unreadable one.
+pub(super) const MENDED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Pending {
     /// Adds a request. On a link that is gone, answers at once with what happened.
@@ -46,16 +52,28 @@ impl Pending {
             return Err(Evidence::unsent(during, gone.clone()).into());
         }
         let (answer, receiver) = oneshot::channel();
-        table.waiting.insert(id, Waiting { answer, listener, during, fate });
+        table.waiting.insert(id, Waiting { answer, listener, during, fate, damaged: false });
         Ok(receiver)
     }
 
     /// Gives a message of the server to whom it is for: answers to whoever asked, progress to whoever
     /// listens to that request, everything else to the link's owner.
-    pub(super) async fn dispatch(&self, bytes: Bytes, inbox: &Inbox) -> Result<(), Malformed> {
-        match Message::parse(&bytes)? {
+    ///
+    /// # Errors
+    /// It cannot be read. A call that it seems to answer ends, unless a readable answer follows within a second.
+    pub(super) async fn dispatch(self: &Arc<Self>, bytes: Bytes, inbox: &Inbox) -> Result<(), Malformed> {
+        let message = match Message::parse(&bytes) {
+            Ok(message) => message,
+            Err(malformed) => {
+                self.damaged(&bytes, inbox);
+                return Err(malformed);
+            }
+        };
+        match message {
             Message::Response(response) => {
                 let expected = match (&response.id, &response.outcome) {
+                    // None of our ids is a text.
+                    (Some(id), _) if id.as_text().is_some() => self.damaged(&bytes, inbox),
                     (Some(id), _) => id.as_u64().is_some_and(|id| self.answer(id, bytes.clone())),
                     (None, Outcome::Error(_)) => self.answer_the_only_one(bytes.clone()),
                     (None, Outcome::Result(_)) => false,
@@ -107,6 +125,31 @@ impl Pending {
     /// Nobody waits for `id` any more.
     pub(super) fn forget(&self, id: u64) {
         self.lock().waiting.remove(&id);
+    }
+
+    /// Something unreadable came. Ends the calls that it answers by its looks, unless a readable answer follows in time.
+    /// Answers whether there are any.
+    pub(super) fn damaged(self: &Arc<Self>, bytes: &[u8], inbox: &Inbox) -> bool {
+        let mut is_an_answer = false;
+        for id in envelope::damaged_answers(bytes) {
+            let first = match self.lock().waiting.get_mut(&id) {
+                Some(waiting) => !std::mem::replace(&mut waiting.damaged, true),
+                None => continue,
+            };
+            is_an_answer = true;
+            if first {
+                let (pending, inbox) = (Arc::downgrade(self), inbox.clone());
+                let observed = Observed::Garbled(not_a_response(bytes));
+                // Ends by itself, whatever becomes of the link. One for each call in flight at the most.
+                tokio::spawn(async move {
+                    tokio::time::sleep(MENDED_WITHIN).await;
+                    if let Some(pending) = pending.upgrade() {
+                        pending.fail(id, observed, &inbox);
+                    }
+                });
+            }
+        }
+        is_an_answer
     }
 
     /// The answer to `id` came and cannot be used, for this reason.
@@ -230,6 +273,44 @@ mod tests {
         assert!(pending.answer_the_only_one(Bytes::from_static(b"{}")));
     }
 
+    async fn dispatched(pending: &Arc<Pending>, inbox: &Inbox, line: &'static [u8]) {
+        let _ = pending.dispatch(Bytes::from_static(line), inbox).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g07_a_call_whose_answer_cannot_be_read_ends_after_a_second() {
+        for line in [
+            br#"{"jsonrpc":"2.0","id":1,"result":{"score":NaN}}"#.as_slice(),
+            br#"{"jsonrpc":"2.0","id":"1","result":{}}"#,
+            br#"{"jsonrpc":"2.0","id":1}"#,
+            br#"INFO: {"jsonrpc":"2.0","id":1,"result":{}}"#,
+        ] {
+            let (pending, (inbox, _owner)) = (Arc::new(Pending::default()), Inbox::new());
+            let one = pending.join(1, During::Call, None, Arc::default()).unwrap();
+            let mut two = pending.join(2, During::Call, None, Arc::default()).unwrap();
+            let begun = tokio::time::Instant::now();
+            dispatched(&pending, &inbox, line).await;
+            dispatched(&pending, &inbox, line).await;
+            let evidence = one.await.unwrap().unwrap_err().evidence;
+            assert!(matches!(evidence.observed, Observed::Garbled(_)), "{evidence:?}");
+            assert_eq!((evidence.sent, begun.elapsed()), (Sent::Yes, MENDED_WITHIN));
+            assert!(two.try_recv().is_err(), "another call is not concerned");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g07_a_readable_answer_within_a_second_of_an_unreadable_one_counts() {
+        let (pending, (inbox, _owner)) = (Arc::new(Pending::default()), Inbox::new());
+        let one = pending.join(1, During::Call, None, Arc::default()).unwrap();
+        dispatched(&pending, &inbox, br#"{"id":1,"result":{}}"#).await;
+        tokio::time::advance(MENDED_WITHIN / 2).await;
+        dispatched(&pending, &inbox, br#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await;
+        assert!(one.await.unwrap().is_ok());
+        let again = pending.join(1, During::Call, None, Arc::default()).unwrap();
+        tokio::time::advance(MENDED_WITHIN * 2).await;
+        drop(again);
+    }
+
     /// What a server may say about a request, and what its caller may do.
     #[derive(Debug, Clone, Copy)]
     enum Step {
@@ -265,7 +346,9 @@ mod tests {
         fn whoever_asked_hears_what_is_theirs_until_the_answer_and_nobody_else_does(
             steps in prop::collection::vec(step(), 1..100),
         ) {
-            let (pending, (inbox, mut owner)) = (Pending::default(), Inbox::new());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let _entered = runtime.enter();
+            let (pending, (inbox, mut owner)) = (Arc::new(Pending::default()), Inbox::new());
             let mut waiting: HashMap<u64, (Arc<Heard>, oneshot::Receiver<_>, Vec<String>)> = HashMap::new();
             let dispatch = |message: &str| {
                 let bytes = Bytes::copy_from_slice(message.as_bytes());

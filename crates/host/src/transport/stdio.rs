@@ -364,7 +364,10 @@ impl Reader {
         if envelope::is_batch(&line) {
             let messages: Vec<Bytes> = match batch::split(&line, LARGEST_BATCH) {
                 Ok(messages) => messages.into_iter().map(|message| line.slice_ref(message)).collect(),
-                Err(_) => return self.skip(&line).await,
+                Err(_) => {
+                    self.pending.damaged(&line, &self.inbox);
+                    return self.skip(&line).await;
+                }
             };
             for message in messages {
                 self.dispatch(message).await;

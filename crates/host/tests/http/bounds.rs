@@ -78,6 +78,31 @@ async fn g07_an_event_over_the_limit_is_passed_over_and_what_comes_after_it_is_h
 }
 
 #[tokio::test]
+async fn g07_an_unreadable_answer_on_an_event_stream_ends_its_call_unless_a_readable_one_follows() {
+    let script = Script::new(|heard| match heard.rpc().as_str() {
+        "tools/call" => {
+            let call = heard.json();
+            let damaged = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"score":NaN}}}}"#, call["id"]);
+            let mended = json!({ "jsonrpc": "2.0", "id": call["id"], "result": { "content": [] } });
+            let mut events = format!("data: {damaged}\n\n");
+            if call["params"]["name"] == "look" {
+                events += &format!("data: {mended}\n\n");
+            }
+            Act::SayAndHold([open_ended("text/event-stream"), events.into_bytes()].concat())
+        }
+        _ => good_manners(heard),
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let act = || call(&host, "act", json!({}));
+    let (one, two, three, four) = tokio::join!(act(), act(), act(), act());
+    for error in [one, two, three, four].map(Result::unwrap_err) {
+        assert_eq!((error.code, error.outcome), (Code::UpstreamProtocol, Fate::Unknown), "{error}");
+    }
+    call(&host, "look", json!({})).await.expect("a readable answer follows, and the circuit is closed");
+}
+
+#[tokio::test]
 async fn g07_an_answer_over_the_limit_on_the_one_stream_of_an_old_server_costs_its_own_call_only() {
     let server = serve(legacy()).await;
     let mut limits = spec_over(&server.sse_url(), UrlTransport::Sse);

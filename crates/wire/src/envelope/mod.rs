@@ -12,12 +12,14 @@ use std::ops::Range;
 use serde_json::value::RawValue;
 
 pub use self::cut::{Addressee, addressee};
+pub use self::damaged::damaged_answers;
 pub use self::id::{Id, RequestId};
 use crate::patch::Object;
 use crate::scan::{self, looks_like};
 use crate::{codes, raw};
 
 mod cut;
+mod damaged;
 mod id;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ pub(crate) use fetch::{get, send};
 pub(super) use withdraw::Taken;
 
 use super::inbox::{Inbox, Incoming as News, Surroundings};
+use super::pending::MENDED_WITHIN;
 use super::{
     BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Session, Trouble, is_about_a_call,
 };
@@ -36,6 +37,7 @@ use pool::Body;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::FirstStream;
+use tokio::time::Instant;
 use url::Url;
 
 /// A link to a Streamable HTTP endpoint.
@@ -188,7 +190,27 @@ impl HttpLink {
     }
 
     async fn next_answer(&self, events: &mut Events, request: &Outgoing) -> Result<Option<Bytes>, Evidence> {
-        while let Some(event) = events.next(request.during).await? {
+        let mut damaged: Option<(Instant, Observed)> = None;
+        loop {
+            let next = match &damaged {
+                None => events.next(request.during).await,
+                Some((until, observed)) => {
+                    let next = tokio::time::timeout_at(*until, events.next(request.during)).await;
+                    next.unwrap_or_else(|_| Err(Evidence::sent(request.during, observed.clone())))
+                }
+            };
+            let event = match (next, damaged.take()) {
+                (Ok(Some(event)), still) => {
+                    damaged = still;
+                    event
+                }
+                // The answer came, however it looks: the stream is not picked up for it.
+                (Ok(None) | Err(_), Some((_, observed))) => {
+                    return Err(Evidence::sent(request.during, observed));
+                }
+                (Ok(None), None) => return Ok(None),
+                (Err(evidence), None) => return Err(evidence),
+            };
             let message = Bytes::from(event.data);
             match Message::parse(&message) {
                 Ok(Message::Response(response)) => {
@@ -202,11 +224,16 @@ impl HttpLink {
                 Ok(Message::Request(_) | Message::Notification(_)) => {
                     self.hear(message.clone(), request.listener.as_ref()).await;
                 }
-                // A priming event has no data; anything else that is no message is not worth a call.
+                // A priming event has no data; anything else that is no message and no answer is not worth a call.
+                Err(_) if damaged.is_none() => {
+                    if envelope::damaged_answers(&message).contains(&request.id) {
+                        let observed = Observed::Garbled(not_a_response(&message));
+                        damaged = Some((Instant::now() + MENDED_WITHIN, observed));
+                    }
+                }
                 Err(_) => {}
             }
         }
-        Ok(None)
     }
 
     /// In the legacy era a cut stream can be picked up after its last event. Whoever waits for the answer says for how
