@@ -124,7 +124,14 @@ impl AuthHttp {
         }
         let to = self.client.address(url);
         let to = to.map_err(|observed| said(&Evidence::unsent(During::Handshake, observed)))?;
-        let ask = HttpAsk { method, to, headers: headers.into(), body: body.into(), sent: None };
+        let ask = HttpAsk {
+            method,
+            to,
+            headers: headers.into(),
+            body: body.into(),
+            sent: None,
+            safety: crate::transport::Safety::AtMostOnce,
+        };
         let asking = async {
             let response = match redirects {
                 Redirects::Followed => self.client.send(ask, During::Handshake).await,

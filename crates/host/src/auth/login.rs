@@ -229,7 +229,14 @@ async fn challenge(provider: &Provider<'_>) -> Result<Option<String>, LoginError
     for body in [HELLO, LIST] {
         let (to, headers_sent) = (Arc::clone(&to), Arc::new(headers.clone()));
         let (method, body) = (Method::POST, body.as_bytes().into());
-        let ask = HttpAsk { method, to, headers: headers_sent, body, sent: None };
+        let ask = HttpAsk {
+            method,
+            to,
+            headers: headers_sent,
+            body,
+            sent: None,
+            safety: crate::transport::Safety::AtMostOnce,
+        };
         let answer = client.send(ask, During::Handshake).await.map_err(|evidence| refused(&evidence))?;
         if let Some(said) = answer.headers().get(WWW_AUTHENTICATE).and_then(|said| said.to_str().ok()) {
             return Ok(Some(said.to_owned()));

@@ -14,6 +14,7 @@ mod stdio;
 mod target;
 mod underway;
 
+pub use gripfast_core::failure::recovery::Safety;
 pub use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 pub use gripfast_core::isolation::Whose;
 pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
@@ -184,6 +185,9 @@ pub struct Outgoing {
     pub headers: Vec<(String, String)>,
     /// What this is part of; evidence says so.
     pub during: During,
+    /// Whether executing it twice does harm. What may not be sent twice is better sent on a connection that the server
+    /// is not about to close.
+    pub safety: Safety,
     /// Set by the transport when the first byte may have left us.
     pub sent: Arc<SentMark>,
     /// Who hears what the server says on the way to the answer.

@@ -4,7 +4,7 @@
 use super::http::{Address, Ask, Asked, EVENTS, Events, HttpClient, JSON, Taken, kind_of, refusal};
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::{FrameFate, Pending};
-use super::{BoxFuture, HOST_ID, Link, LinkFacts, Listening, Outgoing, Reply, Session, Trouble};
+use super::{BoxFuture, HOST_ID, Link, LinkFacts, Listening, Outgoing, Reply, Safety, Session, Trouble};
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
 use gripfast_core::redact;
@@ -55,7 +55,14 @@ impl LegacySseLink {
             headers.insert(HeaderName::from_static(HOST_ID), id);
         }
         let to = client.address(url.clone())?;
-        let ask = Ask { method: Method::GET, to, headers: headers.into(), body: Bytes::new(), sent: None };
+        let ask = Ask {
+            method: Method::GET,
+            to,
+            headers: headers.into(),
+            body: Bytes::new(),
+            sent: None,
+            safety: Safety::Replayable,
+        };
         let response = client.send(ask, During::Handshake).await.map_err(|evidence| evidence.observed)?;
         if !response.status().is_success() {
             return Err(refusal(response, Asked::WithoutSession, During::Handshake).await.0.observed);
@@ -88,11 +95,19 @@ impl LegacySseLink {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         let to = Arc::clone(&self.endpoint);
-        Ask { method: Method::POST, to, headers: headers.into(), body: message.into(), sent: None }
+        Ask {
+            method: Method::POST,
+            to,
+            headers: headers.into(),
+            body: message.into(),
+            sent: None,
+            safety: Safety::AtMostOnce,
+        }
     }
 
-    async fn deliver(&self, message: Vec<u8>, during: During) -> Result<(), Box<Trouble>> {
-        let response = self.client.send(self.post(message), during).await?;
+    async fn deliver(&self, message: Vec<u8>, during: During, safety: Safety) -> Result<(), Box<Trouble>> {
+        let ask = Ask { safety, ..self.post(message) };
+        let response = self.client.send(ask, during).await?;
         if response.status().is_success() {
             return Ok(());
         }
@@ -157,7 +172,7 @@ impl Link for LegacySseLink {
             // From here on the server may have seen it.
             fate.begin();
             // Some servers answer the POST when they are done with the request. Its caller times both together.
-            let delivering = self.deliver(request.message, request.during);
+            let delivering = self.deliver(request.message, request.during, request.safety);
             tokio::pin!(answer, delivering);
             let mut delivered = false;
             let outcome = loop {
@@ -192,7 +207,7 @@ impl Link for LegacySseLink {
         message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
         Box::pin(async move {
-            let delivering = self.deliver(message, During::Call);
+            let delivering = self.deliver(message, During::Call, Safety::AtMostOnce);
             match tokio::time::timeout(POST_WITHIN, delivering).await {
                 Ok(delivered) => delivered,
                 Err(_) => Err(Evidence::sent(During::Call, Observed::Silence(POST_WITHIN)).into()),

@@ -514,6 +514,7 @@ mod tests {
             name: None,
             headers: Vec::new(),
             during: During::Handshake,
+            safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
             listener: None,
         };

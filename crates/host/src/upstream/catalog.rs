@@ -432,6 +432,7 @@ impl Upstream {
             name: own_name(live, method, params),
             headers: param_headers,
             during,
+            safety: crate::transport::Safety::of_method(method),
             sent: Arc::default(),
             listener: None,
         };

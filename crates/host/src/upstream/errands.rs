@@ -260,6 +260,7 @@ impl Upstream {
             name: None,
             headers: Vec::new(),
             during: During::Probe,
+            safety: crate::transport::Safety::Replayable,
             sent: Arc::default(),
             listener: None,
         };

@@ -428,6 +428,7 @@ impl Upstream {
             name,
             headers,
             during: During::Call,
+            safety: order.safety,
             sent: Arc::clone(mark),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),
         })

@@ -139,6 +139,7 @@ impl Upstream {
             name: None,
             headers: vec![(HOST_ID.to_owned(), self.settings().host_id.to_string())],
             during: During::Handshake,
+            safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
             listener: None,
         }

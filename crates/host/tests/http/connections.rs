@@ -1,7 +1,7 @@
 //! Connections to a server: how many there are, and what becomes of one that its server has closed.
 
 use crate::script::join;
-use crate::stage::{anywhere, echo, legacy, modern, ready_host, serve, spec, with_tls};
+use crate::stage::{anywhere, count, echo, legacy, modern, ready_host, serve, spec, with_tls};
 use crate::tls::{Clients, Papers};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -96,6 +96,61 @@ async fn b02_connections_that_were_cut_while_idle_cost_no_call() {
         }
         wire.cut().await;
     }
+}
+
+/// Turns the clock on by this much, of which the sockets notice nothing.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn c05_what_may_not_be_sent_twice_goes_on_a_connection_that_was_just_used_or_a_new_one() {
+    let server = serve(modern()).await;
+    let wire = Wire::to(server.addr()).await;
+    let host = ready_host(spec(&wire.url())).await;
+    count(&host, "a").await.unwrap();
+    let before = wire.made();
+    pass(Duration::from_secs(3)).await;
+    count(&host, "a").await.unwrap();
+    assert_eq!(wire.made(), before);
+    // Node and uvicorn close at 5 s.
+    pass(Duration::from_secs(5)).await;
+    echo(&host, "only reads").await.unwrap();
+    assert_eq!(wire.made(), before);
+    pass(Duration::from_secs(5)).await;
+    count(&host, "a").await.unwrap();
+    assert_eq!(wire.made(), before + 1);
+}
+
+#[tokio::test]
+async fn c05_a_connection_is_not_used_for_longer_than_the_server_said_that_it_keeps_it() {
+    let (server, made) = (serve(modern()).await, Arc::new(AtomicUsize::new(0)));
+    let listener = TcpListener::bind(anywhere()).await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let (behind, counted) = (server.addr(), Arc::clone(&made));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let service = service_fn(move |request| async move {
+                let mut answer = pass_on(request, behind).await?;
+                answer.headers_mut().insert("keep-alive", "timeout=20".parse().unwrap());
+                Ok::<_, hyper::Error>(answer)
+            });
+            tokio::spawn(server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    let host = ready_host(spec(&url)).await;
+    let made = || made.load(Ordering::SeqCst);
+    count(&host, "a").await.unwrap();
+    let before = made();
+    pass(Duration::from_secs(15)).await;
+    count(&host, "a").await.unwrap();
+    assert_eq!(made(), before, "the server keeps it, and said so");
+    pass(Duration::from_secs(17)).await;
+    echo(&host, "only reads").await.unwrap();
+    assert_eq!(made(), before + 1, "too near the end of its time for anybody");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use super::pool::{Body, Failed, Pool};
 use super::withdraw;
 use crate::auth::Credential;
 use crate::transport::target::TlsFiles;
-use crate::transport::{Secrets, SentMark};
+use crate::transport::{Safety, Secrets, SentMark};
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
@@ -56,6 +56,8 @@ pub(crate) struct Ask {
     pub(crate) body: Bytes,
     /// Set when the first byte may have left us.
     pub(crate) sent: Option<Arc<SentMark>>,
+    /// Whether a second execution does harm.
+    pub(crate) safety: Safety,
 }
 
 impl HttpClient {
@@ -199,7 +201,8 @@ impl HttpClient {
         if let Some(auth) = &ask.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        self.pool.send(&ask.to, request, ask.sent.as_deref()).await.map_err(|failed| match failed {
+        self.pool.send(&ask.to, request, ask.sent.as_deref(), ask.safety).await.map_err(|failed| match failed
+        {
             Failed::Connecting(error) => {
                 if let Some(forbidden) = Forbidden::among(&*error) {
                     let text = format!("it leads to another address: {forbidden}");

@@ -12,7 +12,14 @@ use url::Url;
 pub(crate) async fn get(url: &Url, largest: usize) -> Result<Response<Bytes>, Evidence> {
     let during = During::Call;
     let (client, to) = way_to(url)?;
-    let ask = Ask { method: Method::GET, to, headers: Arc::default(), body: Bytes::new(), sent: None };
+    let ask = Ask {
+        method: Method::GET,
+        to,
+        headers: Arc::default(),
+        body: Bytes::new(),
+        sent: None,
+        safety: crate::transport::Safety::Replayable,
+    };
     let (head, body) = client.send(ask, during).await?.into_parts();
     Ok(Response::from_parts(head, whole(body, largest, during).await?))
 }
@@ -26,7 +33,14 @@ pub(crate) async fn send(
     let during = During::Call;
     let (client, to) = way_to(url)?;
     let (head, body) = request.into_parts();
-    let ask = Ask { method: head.method, to, headers: head.headers.into(), body, sent: None };
+    let ask = Ask {
+        method: head.method,
+        to,
+        headers: head.headers.into(),
+        body,
+        sent: None,
+        safety: crate::transport::Safety::AtMostOnce,
+    };
     let (head, body) = client.send_here(&ask, during).await?.into_parts();
     Ok(Response::from_parts(head, whole(body, largest, during).await?))
 }

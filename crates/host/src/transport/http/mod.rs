@@ -22,7 +22,8 @@ pub(super) use withdraw::Taken;
 use super::inbox::{Inbox, Incoming as News, Surroundings};
 use super::pending::MENDED_WITHIN;
 use super::{
-    BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Session, Trouble, is_about_a_call,
+    BoxFuture, Link, LinkFacts, Listener, Listening, Outgoing, Reply, Safety, Session, Trouble,
+    is_about_a_call,
 };
 use bytes::Bytes;
 use gripfast_core::failure::{During, Evidence, Observed};
@@ -77,19 +78,34 @@ impl HttpLink {
     /// Brings a message.
     fn bring(&self, session: &Session, message: Vec<u8>) -> Ask {
         let (to, headers) = (Arc::clone(&self.address), self.headers.of(session));
-        Ask { method: Method::POST, to, headers, body: message.into(), sent: None }
+        Ask {
+            method: Method::POST,
+            to,
+            headers,
+            body: message.into(),
+            sent: None,
+            safety: Safety::AtMostOnce,
+        }
     }
 
     /// Asks without a message.
     fn ask(&self, method: Method, session: &Session, accept: HeaderValue) -> Ask {
         let headers = Arc::new(headers::of_session(session, accept));
-        Ask { method, to: Arc::clone(&self.address), headers, body: Bytes::new(), sent: None }
+        Ask {
+            method,
+            to: Arc::clone(&self.address),
+            headers,
+            body: Bytes::new(),
+            sent: None,
+            safety: Safety::Replayable,
+        }
     }
 
     async fn post(&self, session: &Session, request: &mut Outgoing) -> Result<Response<Body>, Evidence> {
         let message = std::mem::take(&mut request.message);
         let mut ask = self.bring(session, message);
         ask.sent = Some(Arc::clone(&request.sent));
+        ask.safety = request.safety;
         mirror(&mut ask.headers, session.era, request);
         self.client.send(ask, request.during).await
     }

@@ -8,11 +8,11 @@ use super::client::Address;
 use super::connect::{BoxError, Connector, Stream};
 use super::trunk::{self, Passenger, Trunk, Unanswered};
 use crate::clock::Clock;
-use crate::transport::SentMark;
+use crate::transport::{Safety, SentMark};
 use bytes::Bytes;
 use gripfast_core::time::Mono;
 use http::header::HOST;
-use http::{Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::unconstrained;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 pub(super) type Outgoing = Request<Full<Bytes>>;
 
@@ -65,6 +67,8 @@ struct Line {
     connection: http1::Connection<Stream, Full<Bytes>>,
     /// A proxy on the way wants to be told the whole address.
     forwarded: bool,
+    /// For how long the server said that it keeps an idle connection, less a margin.
+    kept_for: Option<Duration>,
 }
 
 /// A connection that can take a request.
@@ -90,6 +94,9 @@ impl Pool {
     const MOST: usize = 64;
     /// Shorter than what servers and load balancers usually grant, so that we close first.
     const IDLE_FOR: Duration = Duration::from_secs(50);
+    /// Node and uvicorn close after 5 s, the latter without a word. A request that may not be sent twice does not go on a
+    /// connection that was idle for longer than this.
+    const SURELY_KEPT_FOR: Duration = Duration::from_secs(4);
     /// A connection that takes longer to be ready, with proxy and TLS, is no connection.
     const OPEN_WITHIN: Duration = Duration::from_secs(20);
 
@@ -109,11 +116,12 @@ impl Pool {
         to: &Address,
         mut request: Outgoing,
         mark: Option<&SentMark>,
+        safety: Safety,
     ) -> Result<Response<Body>, Failed> {
         loop {
-            let (way, is_fresh) = match self.shared.way(&to.origin) {
+            let (way, is_fresh) = match self.shared.way(&to.origin, safety) {
                 Some(way) => (way, false),
-                None => Box::pin(self.open(to)).await?,
+                None => Box::pin(self.open(to, safety)).await?,
             };
             if let Some(mark) = mark {
                 mark.set();
@@ -152,6 +160,7 @@ impl Pool {
             let unsent = error.take_message();
             (error.into_error(), unsent)
         })?;
+        line.kept_for = kept_for(answer.headers()).or(line.kept_for);
         let carrier = Carrier::Own { line, pool: Arc::downgrade(&self.shared) };
         Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier) }))
     }
@@ -176,14 +185,14 @@ impl Pool {
 
     /// A connection that takes a request now, and whether it is a new one: somebody else may have opened one that can
     /// be shared.
-    async fn open(&self, to: &Address) -> Result<(Way, bool), Failed> {
+    async fn open(&self, to: &Address, safety: Safety) -> Result<(Way, bool), Failed> {
         // After a farewell many want a new one at once, and one will do.
         let mut turn = match self.shared.expects_to_share(&to.origin) {
             true => Some(self.shared.opening.lock().await),
             false => None,
         };
         if turn.is_some()
-            && let Some(way) = self.shared.way(&to.origin)
+            && let Some(way) = self.shared.way(&to.origin, safety)
         {
             return Ok((way, false));
         }
@@ -205,7 +214,7 @@ impl Pool {
         }
         self.shared.lock().shares = false;
         let (sender, connection) = http1::handshake(stream).await.map_err(Failed::Unsent)?;
-        let line = Line { origin, sender, connection, forwarded: facts.is_proxied() };
+        let line = Line { origin, sender, connection, forwarded: facts.is_proxied(), kept_for: None };
         Ok((Way::Own(Box::new(line)), true))
     }
 }
@@ -252,8 +261,8 @@ impl Line {
 
 impl Shared {
     /// A connection to `origin` that is there and takes a request now.
-    fn way(&self, origin: &Arc<str>) -> Option<Way> {
-        if let Some(line) = self.idle_line(origin) {
+    fn way(&self, origin: &Arc<str>, safety: Safety) -> Option<Way> {
+        if let Some(line) = self.idle_line(origin, safety) {
             return Some(Way::Own(line));
         }
         let now = self.clock.mono();
@@ -263,15 +272,17 @@ impl Shared {
         there.find_map(Trunk::board).map(Way::Among)
     }
 
-    fn idle_line(&self, origin: &Arc<str>) -> Option<Box<Line>> {
+    fn idle_line(&self, origin: &Arc<str>, safety: Safety) -> Option<Box<Line>> {
         loop {
-            let Idle { mut line, since } = {
+            let now = self.clock.mono();
+            let mut idle = {
                 let mut state = self.lock();
-                let at = state.idle.iter().rposition(|idle| idle.line.origin == *origin)?;
+                let fits = |idle: &Idle| idle.line.origin == *origin && idle.is_fit_for(safety, now);
+                let at = state.idle.iter().rposition(fits)?;
                 state.idle.remove(at)
             };
-            if self.clock.mono() - since < Pool::IDLE_FOR && line.is_ready() {
-                return Some(line);
+            if idle.line.is_ready() {
+                return Some(idle.line);
             }
         }
     }
@@ -324,7 +335,7 @@ impl Shared {
     fn close_old(&self) -> Option<Mono> {
         let now = self.clock.mono();
         let mut state = self.lock();
-        state.idle.retain(|idle| now - idle.since < Pool::IDLE_FOR);
+        state.idle.retain(|idle| idle.is_fit_for(Safety::Replayable, now));
         state.trunks.retain(|trunk| is_trusted(trunk, now));
         let (idle, trunks) =
             (state.idle.iter().map(|idle| idle.since), state.trunks.iter().map(Trunk::heard));
@@ -336,6 +347,29 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Idle {
+    /// Whether it may carry a request of this kind at this moment. The server closes a connection that is idle for too
+    /// long, and nobody can tell whether it has begun with a request that was on its way then.
+    fn is_fit_for(&self, safety: Safety, now: Mono) -> bool {
+        let limit = match (self.line.kept_for, safety) {
+            (Some(kept_for), _) => kept_for.min(Pool::IDLE_FOR),
+            (None, Safety::AtMostOnce) => Pool::SURELY_KEPT_FOR,
+            (None, Safety::Replayable) => Pool::IDLE_FOR,
+        };
+        now - self.since < limit
+    }
+}
+
+/// For how long a server keeps an idle connection, as its `Keep-Alive` header says, less a margin for the way.
+fn kept_for(headers: &HeaderMap) -> Option<Duration> {
+    const LEAST_MARGIN: Duration = Duration::from_secs(1);
+    let said = headers.get(KEEP_ALIVE)?.to_str().ok()?;
+    let mut parameters = said.split(',').filter_map(|parameter| parameter.split_once('='));
+    let (_, seconds) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;
+    let limit = Duration::from_secs(seconds.trim().trim_matches('"').parse().ok()?);
+    Some(limit.saturating_sub(LEAST_MARGIN.max(limit / 5)))
 }
 
 /// Whether others may get onto a shared connection: nobody has hung up, and it was heard of lately.
@@ -440,5 +474,25 @@ impl Drop for Body {
         if let Some(carrier) = self.carrier.take() {
             carrier.give_back();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn c05_a_keep_alive_limit_is_honoured_with_a_margin() {
+        let of = |said: &'static str| {
+            kept_for(&HeaderMap::from_iter([(KEEP_ALIVE, HeaderValue::from_static(said))]))
+        };
+        assert_eq!(of("timeout=5"), Some(Duration::from_secs(4)));
+        assert_eq!(of("max=100, Timeout = 75"), Some(Duration::from_secs(60)));
+        assert_eq!(of("timeout=1"), Some(Duration::ZERO), "not used again");
+        assert_eq!(of("timeout=0"), Some(Duration::ZERO));
+        assert_eq!(of("max=100"), None);
+        assert_eq!(of("timeout=soon"), None);
+        assert_eq!(kept_for(&HeaderMap::new()), None);
     }
 }
