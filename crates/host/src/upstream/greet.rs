@@ -30,7 +30,7 @@ impl Miss {
     }
 }
 
-/// A legacy server on stdio may simply not answer what it does not know; it is not waited for longer.
+/// A legacy server may simply not answer what it does not know; it is not waited for longer.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Upstream {
@@ -45,18 +45,22 @@ impl Upstream {
         let session = Session { era: Era::Modern, version: Some(ProtocolVersion::MODERN), id: None };
         let params = self.context(ProtocolVersion::MODERN).apply_to(None).ok();
         let asking = link.request(&session, self.handshake_request("server/discover", params.as_deref()));
-        let answer = match route {
+        let answer = match self.settings().protocol {
             // Where there is no other era to try, a server that is slow to start has all the time there is.
-            Route::Stdio if self.settings().protocol == ProtocolChoice::Auto => {
+            ProtocolChoice::Legacy | ProtocolChoice::Modern => asking.await,
+            ProtocolChoice::Auto => {
                 // The legacy handshake must have its time too. A server that is known to be modern is only slow.
                 let half = self.settings().supervision.timeouts.connect / 2;
                 let within = if self.is_known_modern() { half } else { PROBE_WITHIN.min(half) };
                 match tokio::time::timeout(within, asking).await {
                     Ok(answer) => answer,
-                    Err(_) => Err(Evidence::sent(During::Handshake, Observed::Silence(within)).into()),
+                    // Nothing is proven by it: whether it is legacy, `initialize` tells, and a success is remembered.
+                    Err(_) => {
+                        let evidence = Evidence::sent(During::Handshake, Observed::Silence(within));
+                        return Err(Miss::AnotherEra(evidence));
+                    }
                 }
             }
-            Route::Stdio | Route::Http | Route::LegacySse | Route::Custom => asking.await,
         };
         let (probed, evidence) = match &answer {
             Ok(Reply { message, .. }) => read_probe(message, None),

@@ -4,7 +4,7 @@ use crate::meddled::{Fate, Meddled, Meddler};
 use crate::world::*;
 use gripfast::config::ServerSpec;
 use gripfast::store::{MemoryStore, Store};
-use gripfast::transport::{Dialer, Outgoing};
+use gripfast::transport::{Dialer, Outgoing, Route};
 use gripfast::{Event, Host, SpawnOptions, State};
 use gripfast_core::failure::Observed;
 use gripfast_core::supervise::spec::WhenDown;
@@ -334,4 +334,20 @@ async fn b05_a_list_that_fails_later_stays_as_it_was_known() {
     server.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
     until(&host, State::Degraded).await;
     assert_eq!(tool_names(&host).await, ["new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d08_a_legacy_server_that_leaves_the_probe_of_its_era_unanswered_is_initialized_and_remembered() {
+    for route in [Route::Http, Route::Stdio, Route::Custom] {
+        let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote).on(route));
+        server.ignore_discover();
+        let begun = Instant::now();
+        add(&host, "it", spec(), &server);
+        until(&host, State::Ready).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(5), "{route:?}");
+        server.break_link().await;
+        call(&host, "act", "x").await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(6), "{route:?}: it is asked `initialize` first");
+        assert_eq!(server.received("server/discover"), 1);
+    }
 }

@@ -85,6 +85,8 @@ struct Life {
     dial: Option<Observed>,
     dials: Vec<Instant>,
     handshake_hangs: bool,
+    /// Leaves `server/discover` unanswered.
+    ignores_discover: bool,
     knows_ping: bool,
     answers_probes: bool,
     /// How long it takes to answer one.
@@ -140,6 +142,7 @@ impl Server {
             dial: None,
             dials: Vec::new(),
             handshake_hangs: false,
+            ignores_discover: false,
             knows_ping: true,
             answers_probes: true,
             answers_probes_within: Duration::ZERO,
@@ -296,6 +299,11 @@ impl Server {
 
     pub(crate) fn hang_in_handshake(&self) {
         self.life(|life| life.handshake_hangs = true);
+    }
+
+    /// A legacy server that leaves unanswered what it does not know.
+    pub(crate) fn ignore_discover(&self) {
+        self.life(|life| life.ignores_discover = true);
     }
 
     pub(crate) fn stop_answering_probes(&self) {
@@ -602,6 +610,7 @@ impl Server {
             return self.broken_list(id, request, fault).await;
         }
         match request.method.as_str() {
+            "server/discover" if self.life(|life| life.ignores_discover) => std::future::pending().await,
             "server/discover" if modern => Ok(result(
                 id,
                 json!({ "supportedVersions": ["2026-07-28"], "capabilities": offers(), "resultType": "complete" }),
