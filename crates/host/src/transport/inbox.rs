@@ -8,6 +8,7 @@ use bytes::Bytes;
 use gripfast_core::failure::Evidence;
 use gripfast_core::isolation::Whose;
 use gripfast_wire::envelope::Message;
+use gripfast_wire::results::Progress;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -85,6 +86,16 @@ impl Inbox {
         let asks = match Message::parse(&message) {
             Ok(Message::Request(request)) if request.method != "ping" => true,
             Ok(Message::Notification(said)) if said.method == LOG_MESSAGE => false,
+            Ok(Message::Notification(said)) if said.method == Progress::METHOD => {
+                let token = said.params.and_then(Progress::read).and_then(|said| said.token.as_minted());
+                return match token.and_then(|id| self.underway.call(id)) {
+                    Some(call) => {
+                        call.said(&message);
+                        None
+                    }
+                    None => Some(Incoming::Message(message)),
+                };
+            }
             Ok(_) | Err(_) => return Some(Incoming::Message(message)),
         };
         let (whose, newest) = self.underway.whose();

@@ -86,7 +86,7 @@ impl Pending {
                 }
             }
             Message::Notification(notification) if notification.method == Progress::METHOD => {
-                let token = notification.params.and_then(Progress::read).and_then(|p| p.token.as_u64());
+                let token = notification.params.and_then(Progress::read).and_then(|p| p.token.as_minted());
                 if let Some(listener) = token.and_then(|id| self.listener(id)) {
                     listener.said(&bytes);
                 }

@@ -92,6 +92,11 @@ impl Underway {
         (meant, newest.map(|(_, ear)| Arc::clone(ear)))
     }
 
+    /// The call that the server knows by this id.
+    pub(super) fn call(&self, id: u64) -> Option<Arc<dyn CallEar>> {
+        self.lock().calls.get(&id).map(|(_, ear)| Arc::clone(ear))
+    }
+
     /// Whether the server is at work on nothing.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut table = self.lock();

@@ -107,7 +107,7 @@ impl Upstream {
             }
             Acknowledged::METHOD => {
                 if let Some(Acknowledged { subscription, granted }) = Acknowledged::read(params)
-                    && let Some(id) = subscription.as_u64()
+                    && let Some(id) = subscription.as_minted()
                 {
                     let uris = granted.uris.into_iter().map(Subject::Resource);
                     let tasks = granted.tasks.into_iter().map(Subject::Task);

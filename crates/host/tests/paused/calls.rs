@@ -170,6 +170,45 @@ async fn c03_progress_keeps_a_call_alive_until_the_absolute_cap_and_silence_betw
 
 /// B11
 #[tokio::test(start_paused = true)]
+async fn c03_progress_beside_the_call_is_matched_by_its_token() {
+    // As a legacy server reports it that says everything on its GET stream.
+    let (host, server) = host_with(LinkKind::Remote).await;
+    server.always(Act::Slowly(Duration::from_secs(250)));
+    let calls: Vec<_> = ["first", "second"]
+        .into_iter()
+        .map(|token| {
+            let heard = Arc::new(Heard::default());
+            let (params, options) = with_progress(json!(token), &heard);
+            let host = host.clone();
+            let calling = tokio::spawn(async move {
+                host.request_with("it", "tools/call", params, options).await.unwrap();
+            });
+            (token, heard, calling)
+        })
+        .collect();
+    settle().await;
+    let sent = server.asked("tools/call");
+    assert_eq!(sent.len(), 2);
+    for params in &sent {
+        let token = &params["_meta"]["progressToken"];
+        for spelled in [token.clone(), json!(token.to_string())] {
+            let params = json!({ "progressToken": spelled, "progress": 1 });
+            server
+                .say(json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }))
+                .await;
+        }
+    }
+    settle().await;
+    for (token, heard, _) in &calls {
+        let heard = heard.0.lock().unwrap();
+        let tokens: Vec<_> = heard.iter().map(|said| &said["params"]["progressToken"]).collect();
+        assert_eq!(tokens, [*token; 2], "each caller its own, under its own token");
+    }
+    let (_, _, first) = calls.into_iter().next().unwrap();
+    assert!(first.await.is_err(), "it was heard of, so 60 s of silence end it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn c03_silence_after_long_progress_puts_the_link_in_doubt_and_counts() {
     let (host, server) = host_with(LinkKind::Process).await;
     server.next_acts([Act::ProgressThenHang(Duration::from_secs(45), 3)]);

@@ -438,3 +438,15 @@ async fn a_legacy_server_is_not_asked_to_tell_of_a_task() {
     assert!(matches!(follow_task(&host, "job-1").await.0, Subscribed::Unsupported));
     assert_eq!(server.received(SUBSCRIBE), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn d04_a_subscription_whose_number_comes_back_as_a_text_is_recognised() {
+    let (host, server) = (Host::builder().build(), Server::new(LinkKind::Remote).modern());
+    let server = server.with_numbers_as_texts();
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    let (_subscription, ear) = subscribe(&host, "mem://a").await;
+    server.update("mem://a").await;
+    settle().await;
+    assert_eq!(ear.heard(), ["mem://a"]);
+}

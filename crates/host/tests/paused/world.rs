@@ -97,6 +97,8 @@ struct Life {
     has_sessions: bool,
     /// Speaks the modern era, and only that.
     modern: bool,
+    /// Turns the numbers of subscriptions into texts.
+    numbers_are_texts: bool,
     /// What it declines to tell of; anything else of a resource is followed.
     declined: Vec<&'static str>,
     /// The errors that the next requests of its own host get, in place of an answer.
@@ -150,6 +152,7 @@ impl Server {
             takes_levels: true,
             has_sessions: true,
             modern: false,
+            numbers_are_texts: false,
             declined: Vec::new(),
             refusals: VecDeque::new(),
             session: 1,
@@ -198,6 +201,12 @@ impl Server {
     /// Speaks the modern era.
     pub(crate) fn modern(self) -> Self {
         self.life(|life| life.modern = true);
+        self
+    }
+
+    /// Turns the numbers of subscriptions into texts.
+    pub(crate) fn with_numbers_as_texts(self) -> Self {
+        self.life(|life| life.numbers_are_texts = true);
         self
     }
 
@@ -705,7 +714,9 @@ impl Server {
             (uris, tasks)
         });
         let _open = OpenStream { server: self, id };
-        let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
+        let is_text = self.life(|life| life.numbers_are_texts);
+        let number = if is_text { json!(id.to_string()) } else { json!(id) };
+        let meta = json!({ "io.modelcontextprotocol/subscriptionId": number });
         let granted = json!({ "resourceSubscriptions": uris, "taskIds": tasks, "toolsListChanged": true });
         let params = json!({ "notifications": granted, "_meta": meta });
         self.say(

@@ -48,6 +48,14 @@ impl<'a> Id<'a> {
         raw::integer(self.spelling).and_then(|number| u64::try_from(number).ok())
     }
 
+    /// The number of an id or token that we minted, also if the peer has turned it into a text.
+    pub fn as_minted(&self) -> Option<u64> {
+        self.as_u64().or_else(|| {
+            let text = self.as_text()?;
+            text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+        })
+    }
+
     /// The text, for ids that are strings.
     pub fn as_text(&self) -> Option<Cow<'a, str>> {
         raw::unquoted(self.spelling)

@@ -177,6 +177,10 @@ fn ids_are_equal_by_value_and_keep_their_spelling() {
     assert_eq!(id("7.0").as_raw(), "7.0");
     assert_eq!(id(&u64::MAX.to_string()).as_id().as_u64(), Some(u64::MAX));
     assert_eq!(id("-1").as_id().as_u64(), None);
+    assert_eq!(id(r#""7""#).as_id().as_u64(), None);
+    for (spelling, minted) in [("7", Some(7)), (r#""7""#, Some(7)), (r#""+7""#, None), (r#""seven""#, None)] {
+        assert_eq!(id(spelling).as_id().as_minted(), minted, "{spelling}");
+    }
     assert_eq!(id("\"7\"").as_id().as_u64(), None);
 }
 
