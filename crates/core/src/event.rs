@@ -89,8 +89,8 @@ pub enum Event {
         /// What happened.
         cause: String,
     },
-    /// It asked something, and it could not be known which client it meant: from now on each client that can
-    /// be asked has an instance of its own.
+    /// It asked or said something, and it could not be known which client it meant: from now on each client that can
+    /// be asked has an instance of its own, or every client if several principals could be meant.
     ClientsSeparated,
     /// Which of its tools and prompts have names that an earlier server has too, and so go by others, has changed.
     NamesGaveWay {
@@ -113,6 +113,11 @@ pub enum Event {
     ToolsSuspicious {
         /// Their names.
         tools: Vec<String>,
+    },
+    /// Notifications of it were given to no client, because they could have been for any of several principals.
+    MessagesDropped {
+        /// How many so far.
+        dropped: u64,
     },
     /// Lines on its stdout that were not MCP.
     JunkSkipped {
@@ -166,6 +171,7 @@ impl Event {
             Self::ToolsChanged { .. } => "tools_changed",
             Self::ToolsApproved { .. } => "tools_approved",
             Self::ToolsSuspicious { .. } => "tools_suspicious",
+            Self::MessagesDropped { .. } => "messages_dropped",
             Self::JunkSkipped { .. } => "junk_skipped",
         }
     }
@@ -207,8 +213,13 @@ impl Event {
     /// Whether this says again what `earlier` said. Measures differ each time without being news: how long
     /// it was away, how many lines so far.
     pub fn repeats(&self, earlier: &Self) -> bool {
-        let measured =
-            matches!(self, Self::Restarting { .. } | Self::Revived { .. } | Self::JunkSkipped { .. });
+        let measured = matches!(
+            self,
+            Self::Restarting { .. }
+                | Self::Revived { .. }
+                | Self::JunkSkipped { .. }
+                | Self::MessagesDropped { .. }
+        );
         if measured { discriminant(self) == discriminant(earlier) } else { self == earlier }
     }
 }
@@ -260,7 +271,7 @@ impl fmt::Display for Event {
             }
             Self::CatalogFailed { cause } => write!(f, "could not be listed: {cause}"),
             Self::ClientsSeparated => f.write_str(
-                "asks without telling which client it means; clients that can be asked have their own instance from now on",
+                "sends messages that do not tell which client they are for; clients have their own instance from now on",
             ),
             Self::NamesGaveWay { names } if names.is_empty() => f.write_str("has all its names to itself again"),
             Self::NamesGaveWay { names } => {
@@ -275,6 +286,9 @@ impl fmt::Display for Event {
             Self::ToolsApproved { tools } => write!(f, "has new words approved about {}", list(tools)),
             Self::ToolsSuspicious { tools } => {
                 write!(f, "has words that somebody should look at twice about {}", list(tools))
+            }
+            Self::MessagesDropped { dropped } => {
+                write!(f, "sent notifications that name no request to a link that several clients share; not delivered ({dropped} so far)")
             }
             Self::JunkSkipped { lines, sample } => {
                 write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")

@@ -1,7 +1,9 @@
 //! What holds of seats and questions whatever the clients do, on random histories.
 
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats, Whose, whose};
+use gripfast_core::isolation::{
+    Apart, Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats, ServedPrincipals, Whose, whose,
+};
 use gripfast_core::time::Mono;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -50,7 +52,7 @@ proptest! {
         rule in rule(),
         steps in prop::collection::vec(step(), 0..120)
     ) {
-        let mut seats = Seats::new(rule, false, MOST, IDLE);
+        let mut seats = Seats::new(rule, Apart::None, MOST, IDLE);
         let (mut now, mut stopped) = (Duration::ZERO, false);
         // The instances that are there, and the calls on them, as a shell would keep them.
         let mut instances: BTreeMap<Holder, (ClientKey, SeatNumber)> = BTreeMap::new();
@@ -113,7 +115,7 @@ proptest! {
                     }
                 }
                 Step::Separate => {
-                    seats.separate();
+                    seats.separate(Apart::Asked);
                 }
                 Step::Stop => {
                     stopped = true;
@@ -151,7 +153,7 @@ proptest! {
         let under_way: Vec<Caller> = under_way.iter().map(caller).collect();
         let withdrawn: Vec<Caller> = withdrawn.iter().map(caller).collect();
         let all: Vec<&Caller> = under_way.iter().chain(&withdrawn).collect();
-        match whose(&under_way, &withdrawn) {
+        match whose(&ServedPrincipals::Only(()), &under_way, &withdrawn) {
             Whose::Call => prop_assert!(under_way.len() == 1 && withdrawn.is_empty()),
             Whose::Client(client) => {
                 let theirs = Caller::One(client);
@@ -162,6 +164,7 @@ proptest! {
             Whose::Mingled => prop_assert!(all.iter().all(|caller| caller.key() == all[0].key())),
             Whose::Indistinct => prop_assert!(all.iter().all(|caller| **caller == Caller::Unnamed)),
             Whose::Unclear => prop_assert!(all.iter().any(|caller| caller.key() != all[0].key())),
+            Whose::SeveralPrincipals => prop_assert!(false, "one principal was served"),
         }
     }
 }

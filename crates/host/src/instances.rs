@@ -13,7 +13,7 @@ use crate::upstream::{Home, Parts, Role, Settings, Upstream, Wishes};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats};
+use gripfast_core::isolation::{Apart, Caller, Holder, Isolation, Needs, Seat, SeatNumber, Seats};
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::{State, UpstreamStatus};
 use gripfast_core::supervise::upstream::{Ask, Revision};
@@ -105,7 +105,7 @@ impl Drop for Lease {
 impl Instances {
     /// Starts the base instance.
     pub(crate) fn start(recipe: Recipe, settings: Settings, rule: Isolation, most: usize) -> Self {
-        let seats = Seats::new(rule, settings.shelf.is_apart(), most, settings.supervision.idle_timeout);
+        let seats = Seats::new(rule, settings.shelf.apart(), most, settings.supervision.idle_timeout);
         let own = Arc::new(Own {
             table: Mutex::new(Table {
                 settings: settings.clone(),
@@ -123,7 +123,7 @@ impl Instances {
         });
         let observer = own.recipe.observer(None);
         let unclear = Arc::downgrade(&own);
-        let separate = move || unclear.upgrade().is_some_and(|own| own.separate());
+        let separate = move |apart| unclear.upgrade().is_some_and(|own| own.separate(apart));
         let role = Role::Base { separate: Box::new(separate) };
         let (base, owner) = Upstream::start(own.parts(settings, observer, role, Arc::default()));
         Self { base, owner: Mutex::new(Some(owner)), own }
@@ -139,7 +139,7 @@ impl Instances {
         let base = || Lease { upstream: Arc::clone(&self.base), own: None };
         let Some(client) = client else { return Ok(base()) };
         let needs = self.needs(client);
-        if needs == Needs::Solitude && self.base.is_asking() && self.own.separate() {
+        if needs == Needs::Solitude && self.base.is_asking() && self.own.separate(Apart::Asked) {
             self.base.announce(self.own.recipe.clock.now(), Event::ClientsSeparated);
         }
         let now = self.own.recipe.clock.mono();
@@ -211,7 +211,7 @@ impl Instances {
     /// The config has changed. Own instances that there are to be no more end when they are unused.
     pub(crate) fn revise(&self, settings: Settings, rule: Isolation, most: usize, revision: Revision) {
         let mut table = self.own.lock();
-        table.seats.revise(rule, settings.shelf.is_apart(), most, settings.supervision.idle_timeout);
+        table.seats.revise(rule, settings.shelf.apart(), most, settings.supervision.idle_timeout);
         for instance in table.instances.values() {
             instance.upstream.revise(for_one_client(&settings), revision);
         }
@@ -359,11 +359,11 @@ impl Instances {
 
 impl Own {
     /// The base instance was asked something, and it cannot be known for whom. Answers whether that is news.
-    fn separate(&self) -> bool {
+    fn separate(&self, apart: Apart) -> bool {
         let mut table = self.lock();
-        let news = table.seats.separate();
+        let news = table.seats.separate(apart);
         if news {
-            table.settings.shelf.keep_apart();
+            table.settings.shelf.keep_apart(apart);
         }
         news
     }

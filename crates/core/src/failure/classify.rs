@@ -69,6 +69,14 @@ fn lost(evidence: &Evidence, text: String) -> Failure {
     }
 }
 
+/// Stands between how a process ended and what it wrote to stderr before.
+const LAST_WORDS: &str = "; it last said: ";
+
+/// The cause of a failure without what the server wrote to stderr, for a client that may not see that.
+pub fn without_last_words(cause: &str) -> &str {
+    cause.split_once(LAST_WORDS).map_or(cause, |(how, _)| how)
+}
+
 fn exit(code: Option<i32>, signal: Option<i32>, last_words: Option<&str>) -> String {
     let how = match (code, signal) {
         (_, Some(9)) => "was killed (signal 9)".to_owned(),
@@ -78,7 +86,7 @@ fn exit(code: Option<i32>, signal: Option<i32>, last_words: Option<&str>) -> Str
         (None, None) => "ended".to_owned(),
     };
     match last_words {
-        Some(words) => format!("{how}; it last said: {words}"),
+        Some(words) => format!("{how}{LAST_WORDS}{words}"),
         None => how,
     }
 }

@@ -55,6 +55,26 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The same without what the server wrote to stderr, for a client that may not see that.
+    #[must_use]
+    pub fn without_last_words(self) -> Self {
+        let cut = |text: String| classify::without_last_words(&text).to_owned();
+        match self {
+            Self::Unreachable(text) => Self::Unreachable(cut(text)),
+            Self::Lost(text) => Self::Lost(cut(text)),
+            Self::TimedOut(_)
+            | Self::SessionExpired(_)
+            | Self::CredentialRefused(_)
+            | Self::BeyondScope(_)
+            | Self::Busy { .. }
+            | Self::ServerFault(_)
+            | Self::Nonsense(_)
+            | Self::Outdated(_)
+            | Self::Declined(_)
+            | Self::Blocked(_) => self,
+        }
+    }
+
     /// The same without what is known to be secret, and without words that are shaped like a token.
     #[must_use]
     pub fn redacted(self, known: &KnownSecrets) -> Self {

@@ -8,14 +8,15 @@
 mod seats;
 mod whose;
 
-pub use seats::{Holder, Needs, Seat, SeatNumber, Seats};
-pub use whose::{Caller, Whose, whose};
+pub use seats::{Apart, Holder, Needs, Seat, SeatNumber, Seats};
+pub use whose::{Caller, ServedPrincipals, Whose, whose};
 
 /// Whether clients share one instance of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// One for everybody, until the server asks something and it cannot be known whom it means. From then on
-    /// every client that can be asked has its own, and that is remembered.
+    /// every client that can be asked has its own, and that is remembered; every client, if the server was serving
+    /// several principals.
     #[default]
     Auto,
     /// One for everybody, whatever the server does.

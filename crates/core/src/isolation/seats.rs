@@ -11,14 +11,26 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Seats {
     rule: Isolation,
-    /// The server was seen to ask in a way that does not tell whom it means.
-    apart: bool,
+    /// What was seen of how the server asks.
+    apart: Apart,
     /// Stopped by a person: nobody gets an instance until it is started.
     stopped: bool,
     most: usize,
     idle_timeout: Duration,
     next: u64,
     taken: BTreeMap<Holder, Taken>,
+}
+
+/// Which clients have instances of their own under [`Isolation::Auto`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Apart {
+    /// None: whom the server means was always clear.
+    #[default]
+    None,
+    /// Those that can be asked: the server asked, and several clients of one principal could be meant.
+    Asked,
+    /// All: the server said something that could have been for any of several principals.
+    All,
 }
 
 /// Whose an own instance is. Programs that count as one client may have several, one for each of their calls.
@@ -82,15 +94,14 @@ pub enum Seat {
 }
 
 impl Seats {
-    /// The seats of a server whose clients are kept apart by this rule. `apart`: it is remembered that it
-    /// asks in a way that calls for it. Own instances are ended when unused for `idle_timeout`.
-    pub fn new(rule: Isolation, apart: bool, most: usize, idle_timeout: Duration) -> Self {
+    /// The seats of a server whose clients are kept apart by this rule. `apart`: what is remembered of how it asks. Own instances are ended when unused for `idle_timeout`.
+    pub fn new(rule: Isolation, apart: Apart, most: usize, idle_timeout: Duration) -> Self {
         Self { rule, apart, stopped: false, most, idle_timeout, next: 1, taken: BTreeMap::new() }
     }
 
     /// The config has changed. Clients that have no right to an own instance any more are served by the base
     /// one from their next call on.
-    pub fn revise(&mut self, rule: Isolation, apart: bool, most: usize, idle_timeout: Duration) {
+    pub fn revise(&mut self, rule: Isolation, apart: Apart, most: usize, idle_timeout: Duration) {
         (self.rule, self.apart, self.most, self.idle_timeout) = (rule, apart, most, idle_timeout);
     }
 
@@ -153,10 +164,14 @@ impl Seats {
         }
     }
 
-    /// The server asked something, and it cannot be known whom. Whether its clients are kept apart from now
-    /// on who were not before.
-    pub fn separate(&mut self) -> bool {
-        self.rule == Isolation::Auto && !std::mem::replace(&mut self.apart, true)
+    /// The server asked something, and it cannot be known whom. Whether clients are kept apart from now on that
+    /// were not before.
+    pub fn separate(&mut self, apart: Apart) -> bool {
+        let is_news = self.rule == Isolation::Auto && apart > self.apart;
+        if is_news {
+            self.apart = apart;
+        }
+        is_news
     }
 
     /// The client is gone. Its own instances are to be ended.
@@ -210,7 +225,7 @@ impl Seats {
         match self.rule {
             Isolation::Shared => false,
             Isolation::PerClient => true,
-            Isolation::Auto => self.apart,
+            Isolation::Auto => self.apart != Apart::None,
         }
     }
 
@@ -218,8 +233,12 @@ impl Seats {
         let gains = match self.rule {
             Isolation::Shared => false,
             Isolation::PerClient => true,
-            // For whoever cannot be asked anything it would change nothing.
-            Isolation::Auto => self.apart && needs != Needs::Nothing,
+            Isolation::Auto => match self.apart {
+                Apart::None => false,
+                // For a client that cannot be asked anything it would change nothing.
+                Apart::Asked => needs != Needs::Nothing,
+                Apart::All => true,
+            },
         };
         gains && !self.stopped
     }
@@ -257,7 +276,7 @@ mod tests {
     }
 
     fn seats(rule: Isolation, most: usize) -> Seats {
-        Seats::new(rule, false, most, IDLE)
+        Seats::new(rule, Apart::None, most, IDLE)
     }
 
     fn is_new(seat: Seat) -> SeatNumber {
@@ -270,7 +289,7 @@ mod tests {
     #[test]
     fn shared_is_shared_whatever_the_server_does() {
         let mut seats = seats(Isolation::Shared, 9);
-        assert!(!seats.separate() && !seats.are_apart());
+        assert!(!seats.separate(Apart::Asked) && !seats.are_apart());
         assert_eq!(take(&mut seats, at(0), &client("a"), true), Seat::Base);
     }
 
@@ -295,11 +314,11 @@ mod tests {
     fn auto_is_shared_until_the_server_asks_nobody_knows_whom_and_then_remembers() {
         let mut seats = seats(Isolation::Auto, 9);
         assert_eq!(take(&mut seats, at(0), &client("a"), true), Seat::Base);
-        assert!(seats.separate(), "told once");
-        assert!(!seats.separate(), "and not again");
+        assert!(seats.separate(Apart::Asked), "told once");
+        assert!(!seats.separate(Apart::Asked), "and not again");
         is_new(take(&mut seats, at(1), &client("a"), true));
         assert_eq!(take(&mut seats, at(1), &client("b"), false), Seat::Base, "it cannot be asked anything");
-        let mut later = Seats::new(Isolation::Auto, true, 9, IDLE);
+        let mut later = Seats::new(Isolation::Auto, Apart::Asked, 9, IDLE);
         is_new(take(&mut later, at(0), &client("a"), true));
     }
 
@@ -325,7 +344,7 @@ mod tests {
         strict.give_back(at(2), &only("a"), number);
         let wait = Duration::from_secs(599);
         assert_eq!(take(&mut strict, at(3), &client("b"), true), Seat::Full { retry_after: Some(wait) });
-        let mut lenient = Seats::new(Isolation::Auto, true, 1, IDLE);
+        let mut lenient = Seats::new(Isolation::Auto, Apart::Asked, 1, IDLE);
         is_new(take(&mut lenient, at(0), &client("a"), true));
         assert_eq!(take(&mut lenient, at(1), &client("b"), true), Seat::Base);
     }
@@ -347,7 +366,7 @@ mod tests {
     fn changed_rules_hold_from_the_next_call_on_and_own_instances_end_when_unused() {
         let mut seats = seats(Isolation::PerClient, 9);
         let number = is_new(take(&mut seats, at(0), &client("a"), true));
-        seats.revise(Isolation::Shared, false, 9, Duration::from_secs(60));
+        seats.revise(Isolation::Shared, Apart::None, 9, Duration::from_secs(60));
         assert_eq!(take(&mut seats, at(1), &client("a"), true), Seat::Base);
         seats.give_back(at(2), &only("a"), number);
         assert_eq!(seats.poll_timeout(), Some(at(62)));
@@ -366,7 +385,7 @@ mod tests {
 
     #[test]
     fn programs_that_count_as_one_client_have_an_instance_for_each_call_and_use_them_again() {
-        let mut seats = Seats::new(Isolation::Auto, true, 3, IDLE);
+        let mut seats = Seats::new(Isolation::Auto, Apart::Asked, 3, IDLE);
         let programs = Caller::Many(key("a"));
         let alone = |seats: &mut Seats, at_work: Option<&Holder>| {
             seats.take(at(0), &programs, Needs::Solitude, |holder| Some(holder) != at_work)

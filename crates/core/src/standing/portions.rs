@@ -48,6 +48,11 @@ impl<W: Ord + Clone> Portions<W> {
         Ok(())
     }
 
+    /// Those that follow something.
+    pub fn followers(&self) -> impl Iterator<Item = &W> {
+        self.of.keys()
+    }
+
     /// `who` follows something once less.
     pub fn give_back(&mut self, who: &W, subject: &Subject) {
         let Some(portion) = self.of.get_mut(who) else { return };

@@ -388,7 +388,9 @@ impl From<&Event> for Facts {
             | Event::ToolsApproved { tools }
             | Event::NamesGaveWay { names: tools }
             | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
-            Event::JunkSkipped { lines, sample: _ } => Self { lines: Some(*lines), ..none },
+            Event::MessagesDropped { dropped: lines } | Event::JunkSkipped { lines, sample: _ } => {
+                Self { lines: Some(*lines), ..none }
+            }
             Event::SessionRenewed
             | Event::SessionRestored { .. }
             | Event::CredentialRenewed

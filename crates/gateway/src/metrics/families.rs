@@ -247,6 +247,14 @@ const FAMILIES: &[Family] = &[
         read: |facts| each(facts, |server| [of(server, count(server.instances.count() as u64))]),
     },
     Family {
+        name: "gripfast_upstream_dropped_notifications",
+        kind: Kind::Counter,
+        labels: &["server"],
+        help: "Notifications without a request or progress token on a link that had served several principals: \
+               delivered to no client.",
+        read: |facts| each(facts, |server| [of(server, Value::Count(server.calls.dropped))]),
+    },
+    Family {
         name: "gripfast_sessions",
         kind: Kind::Gauge,
         labels: &[],

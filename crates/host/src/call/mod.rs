@@ -10,7 +10,7 @@ pub(crate) use budget::Purse;
 pub use budget::{BudgetSpec, BudgetUse, Per, Window};
 use recall::Recalled;
 
-use crate::client::Client;
+use crate::client::{Client, Principal};
 use crate::config::suggest;
 use crate::host::{Entry, Host};
 use crate::ledger::OpenRow;
@@ -253,6 +253,10 @@ impl Host {
             listener: options.listener,
             principal: options.client.as_ref().map(|client| client.principal().clone()),
             caller: options.client.as_ref().map_or(Caller::Unnamed, |client| client.caller.clone()),
+            principal: options
+                .client
+                .as_ref()
+                .map_or_else(Principal::local, |client| client.principal.clone()),
             capabilities: options.capabilities,
             log_level: options.log_level,
             tool: None,

@@ -178,6 +178,9 @@ fn write(server: &str, line: &Line) {
         Event::ToolsApproved { tools } => {
             tracing::info!(server, ?tools, repeated, "`{server}` {event}{again}")
         }
+        Event::MessagesDropped { dropped } => {
+            tracing::warn!(server, dropped, repeated, "`{server}` {event}{again}");
+        }
         Event::JunkSkipped { lines, .. } => {
             tracing::warn!(server, lines, repeated, "`{server}` {event}{again}");
         }

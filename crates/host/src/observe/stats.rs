@@ -16,6 +16,7 @@ struct Counts {
     calls: u64,
     errors: u64,
     tool_errors: u64,
+    dropped: u64,
     last_ok: Option<Mono>,
     took: VecDeque<Duration>,
 }
@@ -29,6 +30,8 @@ pub struct CallStats {
     pub errors: u64,
     /// Calls that were served with an error of the tool's own.
     pub tool_errors: u64,
+    /// Notifications that were given to no client, because they could have been for any of several principals.
+    pub dropped: u64,
     /// How long ago a call was last served.
     pub last_ok: Option<Duration>,
     /// The median time of the last calls.
@@ -58,6 +61,13 @@ impl Stats {
         counts.errors += 1;
     }
 
+    /// A notification was given to no client. Answers how many there were so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.dropped += 1;
+        counts.dropped
+    }
+
     pub(crate) fn read(&self, now: Mono) -> CallStats {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times: Vec<Duration> = counts.took.iter().copied().collect();
@@ -67,6 +77,7 @@ impl Stats {
             calls: counts.calls,
             errors: counts.errors,
             tool_errors: counts.tool_errors,
+            dropped: counts.dropped,
             last_ok: counts.last_ok.map(|at| now - at),
             p50: quantile(50),
             p95: quantile(95),

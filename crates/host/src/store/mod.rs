@@ -10,6 +10,7 @@ pub use local::{CannotStore, LocalStore};
 
 use crate::upstream::Verdict;
 use gripfast_core::catalog::Catalog;
+use gripfast_core::isolation::Apart;
 use gripfast_core::policy::pins::Pins;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,6 +73,7 @@ impl Shelf {
     const ISOLATION: &'static str = "isolation";
     const PINS: &'static str = "pins";
     const APART: &'static [u8] = b"per_client";
+    const ALL_APART: &'static [u8] = b"every_client";
 
     pub(crate) fn new(store: Arc<dyn Store>, server: &str, fingerprint: &str) -> Self {
         Self { store, key: format!("{server}@{fingerprint}") }
@@ -108,13 +110,22 @@ impl Shelf {
         serde_json::from_slice(&self.store.get(Self::VERDICTS, &self.key)?).ok()
     }
 
-    /// Whether the server was seen to ask in a way that does not tell which client it means.
-    pub(crate) fn is_apart(&self) -> bool {
-        self.store.get(Self::ISOLATION, &self.key).is_some_and(|kept| kept == Self::APART)
+    /// Which clients were seen to need an instance of their own.
+    pub(crate) fn apart(&self) -> Apart {
+        match self.store.get(Self::ISOLATION, &self.key) {
+            Some(kept) if kept == Self::APART => Apart::Asked,
+            Some(kept) if kept == Self::ALL_APART => Apart::All,
+            Some(_) | None => Apart::None,
+        }
     }
 
-    pub(crate) fn keep_apart(&self) {
-        self.store.put(Self::ISOLATION, &self.key, Self::APART.to_vec());
+    pub(crate) fn keep_apart(&self, apart: Apart) {
+        let kept = match apart {
+            Apart::None => return,
+            Apart::Asked => Self::APART,
+            Apart::All => Self::ALL_APART,
+        };
+        self.store.put(Self::ISOLATION, &self.key, kept.to_vec());
     }
 
     pub(crate) fn keep_verdict(&self, verdict: Verdict) {

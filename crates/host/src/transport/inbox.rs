@@ -26,6 +26,12 @@ pub enum Incoming {
         /// What could be told.
         whose: Whose,
     },
+    /// A notification that may be about the calls of any of several principals, and so is given to none. As with
+    /// questions, the inbox tells which of the messages are such.
+    Unattributed {
+        /// Whether a call is under way whose client might otherwise have got it.
+        beside_calls: bool,
+    },
     /// The link is gone.
     Lost(Evidence),
     /// The stream of unasked messages was refused, or the server could not be reached for it. The link
@@ -107,6 +113,9 @@ impl Inbox {
                 None
             }
             (None, whose) if asks => Some(Incoming::Question { message, whose }),
+            (None, Whose::SeveralPrincipals) => {
+                Some(Incoming::Unattributed { beside_calls: self.underway.has_calls() })
+            }
             (None, _) => Some(Incoming::Message(message)),
         }
     }

@@ -3,9 +3,10 @@
 use super::inbox::{Inbox, Incoming};
 use super::{Listener, Reply, SentMark, Trouble, not_a_response};
 use bytes::Bytes;
-use gripfast_core::failure::{During, Evidence, Observed, Sent};
+use gripfast_core::failure::classify::classify;
+use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError, Sent};
 use gripfast_wire::Outcome;
-use gripfast_wire::envelope::{self, Malformed, Message};
+use gripfast_wire::envelope::{self, ErrorObject, Malformed, Message};
 use gripfast_wire::results::Progress;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -75,6 +76,9 @@ impl Pending {
                     // None of our ids is a text.
                     (Some(id), _) if id.as_text().is_some() => self.damaged(&bytes, inbox),
                     (Some(id), _) => id.as_u64().is_some_and(|id| self.answer(id, bytes.clone())),
+                    (None, Outcome::Error(error)) if inbox.underway().served_several() => {
+                        self.answer_the_only_one(without_words(error, &bytes))
+                    }
                     (None, Outcome::Error(_)) => self.answer_the_only_one(bytes.clone()),
                     (None, Outcome::Result(_)) => false,
                 };
@@ -180,6 +184,18 @@ impl Pending {
     }
 }
 
+/// An error that names no request, on a link that has served several principals: its words may be about the request
+/// of another, so only its code is passed on. That a session is gone concerns all of them.
+fn without_words(error: &ErrorObject<'_>, message: &Bytes) -> Bytes {
+    let said = RpcError { code: error.code, message: error.message.to_string() };
+    let evidence = Evidence::sent(During::Call, Observed::Rpc { error: said, had_session: true });
+    if let Failure::SessionExpired(_) = classify(&evidence) {
+        return message.clone();
+    }
+    let told = "the server answered with an error that names no request";
+    envelope::error_response(None, error.code, told, None).into()
+}
+
 /// Whether a frame in the writer's queue was begun. Decided exactly once, by whoever comes first: the
 /// writer that begins it, or the caller that withdraws it.
 #[derive(Debug, Default)]
@@ -226,6 +242,7 @@ impl FrameFate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Principal;
     use futures_util::FutureExt;
     use proptest::prelude::*;
 
@@ -309,6 +326,29 @@ mod tests {
         let again = pending.join(1, During::Call, None, Arc::default()).unwrap();
         tokio::time::advance(MENDED_WITHIN * 2).await;
         drop(again);
+    }
+
+    #[test]
+    fn g05_an_error_that_names_no_request_has_no_words_for_one_of_several_principals() {
+        for (several, said, told) in [
+            (false, "no such row: alice", "no such row: alice"),
+            (true, "no such row: alice", "the server answered with an error that names no request"),
+            (true, "session not found", "session not found"),
+        ] {
+            let (pending, (inbox, _owner)) = (Arc::new(Pending::default()), Inbox::new());
+            for principal in if several { &["alice", "bob"][..] } else { &["bob"] } {
+                inbox.underway().serves(&Principal::named(*principal));
+            }
+            let mut answer = pending.join(1, During::Call, None, Arc::default()).unwrap();
+            let message = envelope::error_response(None, -32000, said, None);
+            pending.dispatch(message.into(), &inbox).now_or_never().unwrap().unwrap();
+            let Ok(Ok(reply)) = answer.try_recv() else { panic!("no answer") };
+            let reply: serde_json::Value = serde_json::from_slice(&reply.message).unwrap();
+            assert_eq!(
+                (&reply["error"]["message"], &reply["error"]["code"]),
+                (&told.into(), &(-32000).into())
+            );
+        }
     }
 
     /// What a server may say about a request, and what its caller may do.

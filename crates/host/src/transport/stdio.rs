@@ -52,14 +52,15 @@ impl StdioLink {
         let Surroundings { inbox, stderr, secrets, children: _, host_id: _, max_message } = surroundings;
 
         let heard = Arc::new(Heard::default());
-        let last_words =
-            keep_stderr(pipes.stderr, Arc::clone(&stderr), Arc::clone(&secrets), Arc::clone(&heard));
+        let own = Arc::<StderrRing>::default();
+        let rings = [stderr, Arc::clone(&own)];
+        let last_words = keep_stderr(pipes.stderr, rings, Arc::clone(&secrets), Arc::clone(&heard));
         let child = ChildsEnd {
             exit: tree.exit(),
             writing: tokio::spawn(write_frames(pipes.stdin, queue, tree.exit())),
             last_words: tokio::spawn(last_words),
             heard: Arc::clone(&heard),
-            stderr,
+            stderr: own,
         };
         let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, secrets, junk: 0, heard };
         tokio::spawn(live(child, reader, pipes.stdout));
@@ -224,11 +225,14 @@ fn one_line(mut message: Vec<u8>) -> Vec<u8> {
 
 async fn keep_stderr(
     stderr: impl AsyncRead + Unpin,
-    ring: Arc<StderrRing>,
+    rings: [Arc<StderrRing>; 2],
     secrets: Arc<Secrets>,
     heard: Arc<Heard>,
 ) {
-    let keep = |line: &[u8]| ring.push(secrets.mask(&String::from_utf8_lossy(line)).as_bytes());
+    let keep = |line: &[u8]| {
+        let masked = secrets.mask(&String::from_utf8_lossy(line));
+        rings.iter().for_each(|ring| ring.push(masked.as_bytes()));
+    };
     let mut lines = Lines::new(stderr, StderrRing::LINE_BYTES, heard);
     loop {
         match lines.next().await {
@@ -250,6 +254,7 @@ struct ChildsEnd {
     writing: JoinHandle<Written>,
     last_words: JoinHandle<()>,
     heard: Arc<Heard>,
+    /// What this very child wrote: the server's ring also has lines of children before it and beside it.
     stderr: Arc<StderrRing>,
 }
 
@@ -481,11 +486,17 @@ mod tests {
     #[tokio::test]
     async fn f03_last_words_without_a_line_break_are_kept() {
         let ring = Arc::new(StderrRing::default());
-        keep_stderr(b"starting\nno API key".as_slice(), Arc::clone(&ring), Arc::default(), Arc::default())
-            .await;
+        keep_stderr(
+            b"starting\nno API key".as_slice(),
+            [Arc::clone(&ring), Arc::default()],
+            Arc::default(),
+            Arc::default(),
+        )
+        .await;
         assert_eq!(ring.last(5), ["starting", "no API key"]);
         let endless = [b'x'; 3 * StderrRing::LINE_BYTES];
-        keep_stderr(endless.as_slice(), Arc::clone(&ring), Arc::default(), Arc::default()).await;
+        keep_stderr(endless.as_slice(), [Arc::clone(&ring), Arc::default()], Arc::default(), Arc::default())
+            .await;
         assert_eq!(ring.last(1)[0].len(), StderrRing::LINE_BYTES);
     }
 
@@ -501,7 +512,8 @@ mod tests {
         .await
         .unwrap();
         let (inbox, _owner) = Inbox::new();
-        let (stderr, secrets) = (Arc::default(), Arc::default());
+        let (stderr, secrets) = (Arc::new(StderrRing::default()), Arc::default());
+        stderr.push(b"error: of another child of the server");
         let surroundings =
             Surroundings { inbox, stderr, secrets, children, host_id: "".into(), max_message: 1 << 20 };
         let link = StdioLink::over(tree, pipes, surroundings);

@@ -3,10 +3,11 @@
 //! question it is.
 
 use super::{Listener, SentMark};
+use crate::client::Principal;
 use crate::clock::Clock;
 use gripfast_core::failure::Sent;
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Caller, Whose, whose};
+use gripfast_core::isolation::{Caller, ServedPrincipals, Whose, whose};
 use gripfast_core::time::Mono;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +41,8 @@ struct Table {
     calls: BTreeMap<u64, (Caller, Arc<dyn CallEar>)>,
     /// Calls that the server has seen and nobody waits for any more.
     withdrawn: VecDeque<(u64, Caller, Mono)>,
+    /// The principals whose calls and subscriptions the link has carried.
+    served: ServedPrincipals<Principal>,
     /// The server was stopped: no call goes on, and none begins.
     is_over: bool,
     /// Calls that were in flight when the first of them ended with an error, until another begins.
@@ -65,6 +68,7 @@ impl Underway {
         self: &Arc<Self>,
         id: u64,
         caller: Caller,
+        principal: &Principal,
         ear: Arc<dyn CallEar>,
         sent: Arc<SentMark>,
     ) -> Entered {
@@ -72,10 +76,26 @@ impl Underway {
         if table.is_over {
             ear.end();
         }
+        table.served.note(principal);
         table.calls.insert(id, (caller, ear));
         table.at_loss = None;
         drop(table);
         Entered { underway: Arc::clone(self), id, sent, answered: false }
+    }
+
+    /// The link carries something else on behalf of `principal`, such as a subscription.
+    pub(crate) fn serves(&self, principal: &Principal) {
+        self.lock().served.note(principal);
+    }
+
+    /// Whether the link has served `principal` and no other.
+    pub(crate) fn served_only(&self, principal: &Principal) -> bool {
+        self.lock().served.is_only(principal)
+    }
+
+    /// Whether the link has served several principals.
+    pub(super) fn served_several(&self) -> bool {
+        self.lock().served.is_several()
     }
 
     /// Whom the server means; and the newest of their calls, if it is anybody.
@@ -84,10 +104,15 @@ impl Underway {
         table.forget_old(self.clock.mono());
         let under_way: Vec<Caller> = table.calls.values().map(|(caller, _)| caller.clone()).collect();
         let withdrawn: Vec<Caller> = table.withdrawn.iter().map(|(_, caller, _)| caller.clone()).collect();
-        let meant = whose(&under_way, &withdrawn);
+        let meant = whose(&table.served, &under_way, &withdrawn);
         let newest = match meant {
             Whose::Call | Whose::Client(_) => table.calls.values().next_back(),
-            Whose::NoCall | Whose::Withdrawn | Whose::Mingled | Whose::Indistinct | Whose::Unclear => None,
+            Whose::NoCall
+            | Whose::Withdrawn
+            | Whose::Mingled
+            | Whose::Indistinct
+            | Whose::Unclear
+            | Whose::SeveralPrincipals => None,
         };
         (meant, newest.map(|(_, ear)| Arc::clone(ear)))
     }
@@ -95,6 +120,11 @@ impl Underway {
     /// The call that the server knows by this id.
     pub(super) fn call(&self, id: u64) -> Option<Arc<dyn CallEar>> {
         self.lock().calls.get(&id).map(|(_, ear)| Arc::clone(ear))
+    }
+
+    /// Whether any call is under way.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.lock().calls.is_empty()
     }
 
     /// Whether the server is at work on nothing.
@@ -202,7 +232,7 @@ mod tests {
     fn enter(underway: &Arc<Underway>, id: u64, client: &str) -> Entered {
         let sent = Arc::new(SentMark::default());
         sent.set();
-        underway.enter(id, Caller::One(ClientKey::new(client)), Arc::new(Anybody), sent)
+        underway.enter(id, Caller::One(ClientKey::new(client)), &Principal::local(), Arc::new(Anybody), sent)
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,7 +257,7 @@ mod tests {
         let underway = Arc::new(Underway::default());
         enter(&underway, 1, "a").answered();
         let never = Arc::new(SentMark::default());
-        drop(underway.enter(2, Caller::Unnamed, Arc::new(Anybody), never));
+        drop(underway.enter(2, Caller::Unnamed, &Principal::local(), Arc::new(Anybody), never));
         assert_eq!(underway.whose().0, Whose::NoCall);
     }
 

@@ -67,6 +67,7 @@ impl Dialed {
             Incoming::Lost(evidence) => Some(evidence),
             Incoming::Message(_)
             | Incoming::Question { .. }
+            | Incoming::Unattributed { .. }
             | Incoming::StreamRefused { .. }
             | Incoming::Junk { .. } => None,
         })
@@ -302,6 +303,7 @@ impl Upstream {
         server: Arc<ServerFacts>,
         underway: Arc<Underway>,
     ) -> Live {
+        self.wishes.serve_by(&underway);
         let listening = Arc::clone(&link).listen(Arc::clone(&session));
         let answers = Answers::over(&link, Arc::clone(&session));
         let context = self.context(session.version.clone().unwrap_or(ProtocolVersion::MODERN));
@@ -369,6 +371,7 @@ impl Upstream {
                     }
                     incoming @ (Incoming::Message(_)
                     | Incoming::Question { .. }
+                    | Incoming::Unattributed { .. }
                     | Incoming::Lost(_)
                     | Incoming::StreamRefused { .. }) => keep(heard, incoming),
                 },
@@ -428,6 +431,7 @@ fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'
 fn is_notification(incoming: &Incoming) -> bool {
     match incoming {
         Incoming::Message(message) => matches!(Message::parse(message), Ok(Message::Notification(_))),
+        Incoming::Unattributed { .. } => true,
         Incoming::Question { .. }
         | Incoming::Lost(_)
         | Incoming::StreamRefused { .. }

@@ -9,14 +9,14 @@ use crate::client::Principal;
 use crate::ledger::OpenRow;
 use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
-use gripfast_core::failure::classify::doubts_session;
+use gripfast_core::failure::classify::{doubts_session, without_last_words};
 use gripfast_core::failure::crashes::{Allowed, Crashes};
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
 use gripfast_core::failure::{
     CallError, Code, During, Evidence, Failure, Observed, Outcome as Fate, RpcError, Sent,
 };
 use gripfast_core::ids::Epoch;
-use gripfast_core::isolation::Caller;
+use gripfast_core::isolation::{Caller, ServedPrincipals};
 use gripfast_core::json::Digest;
 use gripfast_core::supervise::upstream::{
     Admission, CallEnd, Input, LinkKind, Place, Reason, Refusal, Ticket, WaitFor,
@@ -47,6 +47,8 @@ pub(crate) struct Order {
     pub(crate) principal: Option<Principal>,
     /// For whom it is made.
     pub(crate) caller: Caller,
+    /// On whose behalf it is made.
+    pub(crate) principal: Principal,
     /// What the caller can be asked, if it is not what the host can be asked.
     pub(crate) capabilities: Option<Box<RawValue>>,
     /// The least severe log message that the caller wants, if it said so.
@@ -71,7 +73,7 @@ impl Upstream {
     /// the slot is free at once.
     pub(crate) async fn exchange(&self, order: &Order, row: &OpenRow<'_>) -> Result<Answer, CallError> {
         let mut replays = Replays::default();
-        let mut patience = Patience::new(self, order.deadline);
+        let mut patience = Patience::new(self, &order.principal, order.deadline);
         // What is known of earlier attempts, if they left us at all.
         let mut attempted: Option<Fate> = None;
         self.refuse_after_crashes(order)?;
@@ -124,6 +126,11 @@ impl Upstream {
             if let (Failure::Declined(_), Some(answer)) = (&failure, &answer) {
                 return Ok(answer.clone().after(attempted));
             }
+            let failure = match live.underway.served_only(&order.principal) {
+                true => failure,
+                // What the server wrote to stderr may be about the calls of others.
+                false => failure.without_last_words(),
+            };
             let fate = recovery::fate_of(&failure, trouble.evidence.sent);
             let earlier = attempted;
             attempted = attempted.filter(|known| *known == Fate::Unknown).or(fate);
@@ -251,6 +258,10 @@ impl Upstream {
         }
     }
 
+    fn served(&self) -> std::sync::MutexGuard<'_, ServedPrincipals<Principal>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn mint_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -273,7 +284,7 @@ impl Upstream {
             };
             let held = match admission {
                 Admission::Go(ticket) => return Ok(OpenTicket { upstream: self, ticket: Some(ticket) }),
-                Admission::Refuse(refusal) => return Err(self.refused(&refusal)),
+                Admission::Refuse(refusal) => return Err(self.refused(&refusal, patience)),
                 Admission::Wait(place) => Held { upstream: self, place: Some(place) },
             };
             let wait_for = held.wait_for();
@@ -283,7 +294,7 @@ impl Upstream {
             tokio::select! {
                 () = turn => {}
                 () = tokio::time::sleep_until(self.clock.instant(until)) => {
-                    return Err(self.waited_in_vain(wait_for, patience.spent()));
+                    return Err(self.waited_in_vain(wait_for, patience));
                 }
             }
         }
@@ -293,7 +304,7 @@ impl Upstream {
     /// goes on.
     pub(super) async fn in_passing(&self, patience: &Patience<'_>) -> Result<(), CallError> {
         if self.clock.mono() >= patience.deadline {
-            return Err(self.waited_in_vain(WaitFor::Link, patience.spent()));
+            return Err(self.waited_in_vain(WaitFor::Link, patience));
         }
         tokio::task::yield_now().await;
         Ok(())
@@ -310,7 +321,8 @@ impl Upstream {
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
         let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
-        let under_way = live.underway.enter(request.id, order.caller.clone(), ear, Arc::clone(mark));
+        let under_way =
+            live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
         let answered = self.answered(live, request, under_way, mark, &watch, (now, patience.deadline)).await;
         // Time that somebody else spent over a question is not the next attempt's either.
         patience.deadline = patience.deadline + watch.spent_on_questions();
@@ -443,10 +455,12 @@ impl Upstream {
         headers.for_arguments(arguments).unwrap_or_default()
     }
 
-    fn refused(&self, refusal: &Refusal) -> CallError {
+    fn refused(&self, refusal: &Refusal, patience: &Patience<'_>) -> CallError {
         let name = &*self.name;
-        let known =
-            |cause: &Option<String>| cause.as_deref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+        let known = |cause: &Option<String>| {
+            let cause = cause.as_deref().map(|cause| patience.shown(cause));
+            cause.map(|cause| format!(" ({cause})")).unwrap_or_default()
+        };
         let hint =
             format!("`gripfast status {name}` shows the last error; `gripfast reconnect {name}` tries now");
         let error = match &refusal.reason {
@@ -487,12 +501,13 @@ impl Upstream {
         error.retry_after(refusal.retry_after)
     }
 
-    fn waited_in_vain(&self, wait_for: WaitFor, waited: Duration) -> CallError {
+    fn waited_in_vain(&self, wait_for: WaitFor, patience: &Patience<'_>) -> CallError {
         let name = &*self.name;
         let status = self.with(|machine, now| machine.status(now));
         match wait_for {
             WaitFor::Link => {
-                let cause = status.cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+                let cause = status.cause.as_deref().map(|cause| patience.shown(cause));
+                let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
                 CallError::new(
                     Code::Reconnecting,
                     name,
@@ -505,7 +520,7 @@ impl Upstream {
                 .hint(format!("`gripfast status {name}` shows the last error"))
             }
             WaitFor::Slot => {
-                let waited = text::duration(waited);
+                let waited = text::duration(patience.spent());
                 CallError::new(
                     Code::Overloaded,
                     name,
@@ -591,6 +606,7 @@ fn number(id: u64) -> Box<RawValue> {
 /// How long one call may be held and may take.
 pub(super) struct Patience<'a> {
     upstream: &'a Upstream,
+    principal: Principal,
     begun: Mono,
     /// When it ends in any case, with all its waits and attempts: the caller's own deadline, or ours.
     deadline: Mono,
@@ -601,11 +617,28 @@ pub(super) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    pub(super) fn new(upstream: &'a Upstream, deadline: Option<Mono>) -> Self {
+    pub(super) fn new(upstream: &'a Upstream, principal: &Principal, deadline: Option<Mono>) -> Self {
+        upstream.served().note(principal);
         let begun = upstream.clock.mono();
         let ours = begun + upstream.settings().supervision.timeouts.call;
         let deadline = deadline.map_or(ours, |theirs| theirs.min(ours));
-        Self { upstream, begun, deadline, held: Duration::ZERO, held_since: None }
+        Self {
+            upstream,
+            principal: principal.clone(),
+            begun,
+            deadline,
+            held: Duration::ZERO,
+            held_since: None,
+        }
+    }
+
+    /// The cause of an outage, as the caller may see it: what the server wrote to stderr may be about the calls of
+    /// others, if it ever had any.
+    fn shown<'c>(&self, cause: &'c str) -> &'c str {
+        match self.upstream.served().is_only(&self.principal) {
+            true => cause,
+            false => without_last_words(cause),
+        }
     }
 
     /// The time since the call began.

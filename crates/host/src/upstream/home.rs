@@ -7,7 +7,7 @@ use crate::transport::{Listener, Route};
 use bytes::Bytes;
 use gripfast_core::event::Event;
 use gripfast_core::ids::ClientKey;
-use gripfast_core::isolation::{Caller, Whose};
+use gripfast_core::isolation::{Apart, Caller, Whose};
 use gripfast_wire::envelope::{self, Message, Request};
 use gripfast_wire::{Era, roots};
 use std::sync::atomic::Ordering;
@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) enum Role {
     /// Everybody's: it knows what the server offers.
     Base {
-        /// Told when it cannot be known whom the server means. Answers whether that is news.
-        separate: Box<dyn Fn() -> bool + Send + Sync>,
+        /// Told when it cannot be known whom the server means, with the clients that need to be kept apart. Answers
+        /// whether that is news.
+        separate: Box<dyn Fn(Apart) -> bool + Send + Sync>,
     },
     /// One client's.
     Own {
@@ -121,12 +122,8 @@ impl Upstream {
     pub(super) fn asked(&self, live: &Live, message: Bytes, whose: Whose) {
         let Ok(Message::Request(request)) = Message::parse(&message) else { return };
         live.note(&request);
-        if let Role::Base { separate } = &self.role
-            && is_for_a_person(&request.method)
-            && whose.calls_for_separation()
-            && separate()
-        {
-            self.announce(self.clock.now(), Event::ClientsSeparated);
+        if is_for_a_person(&request.method) && whose.calls_for_separation() {
+            self.separate(if whose == Whose::SeveralPrincipals { Apart::All } else { Apart::Asked });
         }
         let home = match &self.role {
             Role::Base { .. } => None,
@@ -140,16 +137,39 @@ impl Upstream {
             | Whose::Mingled
             | Whose::Indistinct
             | Whose::Unclear => home.and_then(|home| home.client()),
+            Whose::SeveralPrincipals => None,
         };
         // Any of its calls may wait for the answer: the time of all of them stands still meanwhile.
         let calls = client.map(|client| live.underway.of(client)).unwrap_or_default();
         let ask = || match calls.last() {
             Some(newest) => newest.asked(message.clone()),
+            None if whose == Whose::SeveralPrincipals => None,
             None => home?.ear()?.asked(message.clone()),
         };
         let pauses = || calls.iter().map(|call| call.pause()).collect::<Vec<_>>();
         if !live.thinking.about(&live.answers, ask, pauses) {
             live.answers.put(own_answer(&request));
+        }
+    }
+
+    /// The server said something that may be about the calls of any of several principals. It is dropped and counted.
+    pub(super) fn unattributed(&self, beside_calls: bool) {
+        let dropped = self.stats.dropped();
+        if dropped == 10u64.pow(dropped.ilog10()) {
+            self.observer.tell(self.clock.now(), Event::MessagesDropped { dropped });
+        }
+        // Without a call there is no client that would have heard it, with an instance of its own or without.
+        if beside_calls {
+            self.separate(Apart::All);
+        }
+    }
+
+    /// Clients that share this instance need instances of their own from now on.
+    fn separate(&self, apart: Apart) {
+        if let Role::Base { separate } = &self.role
+            && separate(apart)
+        {
+            self.observer.tell(self.clock.now(), Event::ClientsSeparated);
         }
     }
 

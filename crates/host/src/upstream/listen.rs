@@ -24,6 +24,10 @@ impl Upstream {
                     self.asked(&live, message, whose);
                 }
             }
+            Incoming::Unattributed { beside_calls } => {
+                self.tell(Input::Heard { epoch });
+                self.unattributed(beside_calls);
+            }
             Incoming::Lost(evidence) => {
                 self.tell(Input::LinkDown { epoch, failure: self.secrets.classify(&evidence) })
             }

@@ -30,6 +30,7 @@ pub(crate) use wishes::{Followed, Following, Wishes};
 
 use self::answers::{Answers, Thinking};
 use crate::cache::{AnswerCache, CacheUse};
+use crate::client::Principal;
 use crate::clock::Clock;
 use crate::config::{ProtocolChoice, RestoreCall};
 use crate::ledger::Ledger;
@@ -44,6 +45,7 @@ use gripfast_core::event::Event;
 use gripfast_core::failure::crashes::Crashes;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
+use gripfast_core::isolation::ServedPrincipals;
 use gripfast_core::standing::{self, Restored};
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{SupervisionSpec, WhenDown};
@@ -66,6 +68,8 @@ pub(crate) struct Upstream {
     pub(crate) ends: Ends,
     pub(crate) observer: Observer,
     pub(crate) stderr: Arc<StderrRing>,
+    /// The principals that it has served on any of its links.
+    served: Mutex<ServedPrincipals<Principal>>,
     /// What nothing that it says is shown with.
     pub(crate) secrets: Arc<Secrets>,
     /// Its children that are not gone yet.
@@ -271,6 +275,7 @@ impl Upstream {
             ends: Ends::default(),
             observer,
             stderr: Arc::default(),
+            served: Mutex::default(),
             secrets,
             children: TaskTracker::new(),
             role,

@@ -208,6 +208,7 @@ async fn hear_out(upstream: Arc<Upstream>, live: Arc<Live>, mut inbox: mpsc::Rec
             Incoming::Question { message, whose } => upstream.asked(&live, message, whose),
             // Its end is what it was replaced for.
             Incoming::Lost(_) | Incoming::StreamRefused { .. } | Incoming::Junk { .. } => {}
+            Incoming::Unattributed { beside_calls } => upstream.unattributed(beside_calls),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::answer::Answer;
 use super::exchange::Patience;
 use super::{Hold, Upstream};
 use crate::client::Principal;
-use crate::transport::Listener;
+use crate::transport::{Listener, Underway};
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::ids::Epoch;
 use gripfast_core::standing::{Ended, Errand, Full, Offers, Portions, Restored, Standing, Subject, Verdict};
@@ -216,6 +216,11 @@ impl Wishes {
         ears.iter().for_each(|ear| ear.said(message));
     }
 
+    /// A new link carries the subscriptions of these principals.
+    pub(super) fn serve_by(&self, link: &Underway) {
+        self.lock().portions.followers().for_each(|who| link.serves(who));
+    }
+
     fn add(&self, subject: &Subject, who: &Principal, listener: Arc<dyn Listener>) -> Result<u64, Full> {
         let mut table = self.lock();
         table.portions.take(who, subject)?;
@@ -319,9 +324,12 @@ impl Upstream {
             let text = format!("upstream `{}` cannot be followed further: {full}", self.name);
             CallError::new(Code::Overloaded, &self.name, Fate::NotSent, text)
         })?;
+        if let Some(live) = self.live() {
+            live.underway.serves(&who);
+        }
         let wishes = Arc::clone(&self.wishes);
+        let mut patience = Patience::new(self, &who, deadline);
         let following = Following { wishes, subject, who, number, _hold: self.hold() };
-        let mut patience = Patience::new(self, deadline);
         let limit = self.clock.mono() + self.settings().supervision.timeouts.call;
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
         let out_of_time = |fate| {

@@ -23,7 +23,7 @@ fn client(name: &str) -> Client {
     Client::one(ClientKey::new(name))
 }
 
-async fn calls_as(host: &Host, client: &Client, key: &str) -> Result<Answer, CallError> {
+pub(crate) async fn calls_as(host: &Host, client: &Client, key: &str) -> Result<Answer, CallError> {
     let options = CallOptions { client: Some(client.clone()), ..CallOptions::default() };
     host.request_with("it", "tools/call", Some(act(key)), options).await
 }
@@ -33,7 +33,12 @@ fn act(key: &str) -> Box<gripfast::RawValue> {
 }
 
 /// A call in a task of its own, heard by `ear`.
-fn begin(host: &Host, client: Option<&Client>, key: &'static str, ear: &Arc<Ear>) -> JoinHandle<()> {
+pub(crate) fn begin(
+    host: &Host,
+    client: Option<&Client>,
+    key: &'static str,
+    ear: &Arc<Ear>,
+) -> JoinHandle<()> {
     let (host, client, listener) = (host.clone(), client.cloned(), Arc::clone(ear) as Arc<dyn Listener>);
     tokio::spawn(async move {
         let options = CallOptions { client, listener: Some(listener), ..CallOptions::default() };
@@ -46,17 +51,17 @@ fn instances(host: &Host) -> usize {
 }
 
 /// Somebody who answers every question with its own name, and remembers what it was told.
-struct Ear {
+pub(crate) struct Ear {
     name: &'static str,
     heard: Mutex<Vec<Value>>,
 }
 
 impl Ear {
-    fn named(name: &'static str) -> Arc<Self> {
+    pub(crate) fn named(name: &'static str) -> Arc<Self> {
         Arc::new(Self { name, heard: Mutex::default() })
     }
 
-    fn heard(&self) -> Vec<Value> {
+    pub(crate) fn heard(&self) -> Vec<Value> {
         self.heard.lock().unwrap().clone()
     }
 }
@@ -74,13 +79,13 @@ impl Listener for Ear {
 }
 
 /// Who answered the question with this id, and on which link; nobody if it was declined.
-fn answered_by(server: &Server, id: u64) -> (usize, Option<String>) {
+pub(crate) fn answered_by(server: &Server, id: u64) -> (usize, Option<String>) {
     let answers = server.answers_to(id);
     let [(link, answer)] = answers.as_slice() else { panic!("{answers:?}") };
     (*link, answer["result"]["by"].as_str().map(str::to_owned))
 }
 
-fn log_message() -> Value {
+pub(crate) fn log_message() -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": 1 } })
 }
 

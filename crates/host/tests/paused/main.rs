@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
+mod attribution;
 mod audit;
 mod budgets;
 mod cache;

@@ -125,6 +125,8 @@ struct Life {
     cancelled: u32,
     in_flight: u32,
     most_in_flight: u32,
+    /// What it has written to stderr when it ends.
+    last_words: Option<String>,
     resident: Option<u64>,
     /// Every link that was ever opened, by its number.
     links: Vec<Inbox>,
@@ -171,6 +173,7 @@ impl Server {
             cancelled: 0,
             in_flight: 0,
             most_in_flight: 0,
+            last_words: None,
             resident: None,
             links: Vec::new(),
             closed: Vec::new(),
@@ -275,6 +278,19 @@ impl Server {
         self.life(|life| life.dial = Some(observed));
     }
 
+    fn ended(&self) -> Observed {
+        Observed::Exited {
+            code: None,
+            signal: Some(9),
+            last_words: self.life(|life| life.last_words.clone()),
+        }
+    }
+
+    /// Writes this to stderr.
+    pub(crate) fn write_to_stderr(&self, words: &str) {
+        self.life(|life| life.last_words = Some(words.to_owned()));
+    }
+
     /// Its links break; the server is there at once again.
     pub(crate) async fn break_link(&self) {
         let open = self.open_links();
@@ -282,7 +298,7 @@ impl Server {
             self.life(|life| open.iter().map(|link| life.links[*link].clone()).collect());
         self.inner.cut.send_modify(|cut| *cut += 1);
         for inbox in inboxes {
-            let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
+            let ended = self.ended();
             inbox.put(Incoming::Lost(Evidence::sent(During::Call, ended))).await;
         }
     }
@@ -290,7 +306,7 @@ impl Server {
     /// One of its links is gone, and says so.
     pub(crate) async fn lose(&self, link: usize) {
         let inbox = self.life(|life| life.links[link].clone());
-        let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
+        let ended = self.ended();
         inbox.put(Incoming::Lost(Evidence::sent(During::Call, ended))).await;
     }
 
@@ -517,7 +533,7 @@ impl Link for MemoryLink {
             let answer = tokio::select! {
                 answer = self.server.serve(self.number, session, &request) => answer,
                 _ = cut.wait_for(|cut| *cut != self.born) => {
-                    let ended = Observed::Exited { code: None, signal: Some(9), last_words: None };
+                    let ended = self.server.ended();
                     Err(Evidence::sent(during, ended).into())
                 }
             };

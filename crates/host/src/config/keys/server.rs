@@ -148,7 +148,7 @@ const OFFER: &[Row] = &[
         kind: Kind::Choice(|| words::of(ISOLATIONS)),
         usual: Usual::Server(|spec| words::for_meaning(ISOLATIONS, &spec.isolation)),
         about: "Whether clients share one instance of it, which is one child or session. `auto` shares until the server \
-                asks something and it cannot be known whom. Say `per_client` for a server that keeps state per session; \
+                asks something, or logs while several principals share it, and it cannot be known for whom. Say `per_client` for a server that keeps state per session; \
                 with `shared` its clients meet each other's state.",
     },
     Row {
