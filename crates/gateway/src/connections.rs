@@ -5,6 +5,7 @@
 #[cfg(unix)]
 use crate::control_socket::ControlSocket;
 use crate::front::Front;
+use crate::request_framing::StrictFraming;
 use crate::shares::{Peer, Share, Shares};
 use crate::steady::{Part, Steady};
 use crate::tls::{Tls, strict_transport};
@@ -253,7 +254,7 @@ async fn serve(
         .header_read_timeout(HEAD_WITHIN)
         .max_header_size(LARGEST_HEAD)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(StrictFraming::new(stream)), service);
     let mut connection = pin!(connection);
     // How a connection ended is its client's business; what became of the requests is told elsewhere.
     tokio::select! {

@@ -46,7 +46,7 @@ impl Front {
             request.extensions_mut().insert(peer);
             return self.0.others.clone().call(request).await;
         }
-        if let Some(refusal) = self.0.guard.refusal(request.uri(), request.headers()) {
+        if let Some(refusal) = self.0.guard.refusal(request.method(), request.uri(), request.headers()) {
             return Ok(refusal);
         }
         let peer = match &self.0.access {

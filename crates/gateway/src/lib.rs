@@ -13,6 +13,7 @@ mod file_stamp;
 mod front;
 pub mod metrics;
 pub mod reload;
+mod request_framing;
 pub mod server;
 mod shares;
 mod steady;

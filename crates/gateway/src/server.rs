@@ -151,8 +151,10 @@ impl Server {
             Some(tls) => admin.proving(Arc::clone(tls)),
             None => admin,
         });
-        let public = settings.access.public_url.as_ref().and_then(|url| url.host_str());
-        let guard = Guard::new(bound, public, host.id());
+        let public = settings.access.public_url.as_ref();
+        let mut origins = settings.access.allowed_origins.clone();
+        origins.extend(public.map(|url| url.origin().ascii_serialization()));
+        let guard = Guard::new(bound, public.and_then(|url| url.host_str()), origins, host.id());
         let endpoint = match &access {
             Some(access) => {
                 let login = access.router();

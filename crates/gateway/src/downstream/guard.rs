@@ -1,19 +1,26 @@
-//! Under which names a listener may be addressed: its own, so that no web page can send a browser here under a
-//! name that it has pointed at us.
+//! The first check of every request: under which names a listener may be addressed (its own, so that no web page can
+//! send a browser here under a name that it has pointed at us), from which origins, and whether two readers could
+//! take the request for something else.
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use gripfast::transport::HOST_ID;
-use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, StatusCode, Uri};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING,
+};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use std::sync::Arc;
 
 /// The names under which a listener may be addressed.
 #[derive(Debug, Clone)]
 pub struct Guard {
     names: Arc<Vec<String>>,
+    /// Our own port: a page of another port of this machine is another program's.
+    port: u16,
+    /// Origins besides our own whose pages may speak to us.
+    origins: Arc<Vec<String>>,
     /// Whether any IP address will do: a name that was pointed at us is none.
     addresses: bool,
     /// The id of the host behind this listener. A request that carries it comes from that host.
@@ -22,15 +29,27 @@ pub struct Guard {
 
 impl Guard {
     /// Loopback names, the address it listens on, and what the operator says that clients call it. One that
-    /// listens for other machines does not know all of its addresses, and may be called by any.
-    pub fn new(listen: std::net::SocketAddr, public: Option<&str>, host_id: &str) -> Self {
+    /// listens for other machines does not know all of its addresses, and may be called by any. Pages of the listener
+    /// itself and of `origins` may speak to it.
+    pub fn new(
+        listen: std::net::SocketAddr,
+        public: Option<&str>,
+        origins: Vec<String>,
+        host_id: &str,
+    ) -> Self {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()];
         names.push(match listen.ip() {
             std::net::IpAddr::V4(ip) => ip.to_string(),
             std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         });
         names.extend(public.map(str::to_owned));
-        Self { names: Arc::new(names), addresses: !listen.ip().is_loopback(), host_id: host_id.into() }
+        Self {
+            names: Arc::new(names),
+            port: listen.port(),
+            origins: Arc::new(origins),
+            addresses: !listen.ip().is_loopback(),
+            host_id: host_id.into(),
+        }
     }
 
     /// Turns others away before anything looks at their request.
@@ -39,7 +58,7 @@ impl Guard {
     }
 
     /// What a request is turned away with, if it is.
-    pub(crate) fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+    pub(crate) fn refusal(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
         let refused = |status: StatusCode, why: &str| {
             let mut response = Response::new(Body::from(format!("{why}\n")));
             *response.status_mut() = status;
@@ -49,28 +68,61 @@ impl Guard {
             let why = "this is the gateway that asks: it cannot be a server of itself";
             return Some(refused(StatusCode::MISDIRECTED_REQUEST, why));
         }
-        self.refuses(uri, headers).map(|why| refused(StatusCode::FORBIDDEN, why))
+        self.refuses(method, uri, headers).map(|(status, why)| refused(status, why))
     }
 
     /// Why a request is turned away.
-    fn refuses(&self, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
-        let host = headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-            .or_else(|| uri.authority().map(|a| a.as_str()));
-        if !host.is_some_and(|host| self.knows(host)) {
-            return Some("the Host header names another machine (DNS rebinding?)");
+    fn refuses(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+        let Ok(named) = only(headers, &HOST) else {
+            return Some((StatusCode::BAD_REQUEST, "the request has more than one Host header"));
+        };
+        let target = uri.authority().map(|authority| authority.as_str());
+        let host = match (named, target) {
+            (None, None) => return Some((StatusCode::BAD_REQUEST, "the request has no Host header")),
+            (Some(named), Some(target)) if !named.eq_ignore_ascii_case(target) => {
+                return Some((StatusCode::BAD_REQUEST, "the Host header differs from the request target"));
+            }
+            (Some(host), _) | (None, Some(host)) => host,
+        };
+        if !self.knows(host) {
+            return Some((
+                StatusCode::FORBIDDEN,
+                "the Host header names another machine (DNS rebinding?); `public_url` in the table `gateway` names \
+                 the address that clients use",
+            ));
         }
-        let origin = headers.get(ORIGIN)?;
-        let known = origin
-            .to_str()
-            .ok()
-            .and_then(|origin| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")));
+        let Ok(origin) = only(headers, &ORIGIN) else {
+            return Some((StatusCode::BAD_REQUEST, "the request has more than one Origin header"));
+        };
+        if origin.is_some_and(|origin| !self.may_speak(origin, host)) {
+            return Some((
+                StatusCode::FORBIDDEN,
+                "the Origin header names another site; `allowed_origins` in the table `gateway` lets its pages in",
+            ));
+        }
+        if only(headers, &AUTHORIZATION).is_err() {
+            return Some((StatusCode::BAD_REQUEST, "the request has more than one Authorization header"));
+        }
+        if method == Method::POST && has_body(headers) && !is_json(headers) {
+            let why = "the Content-Type of a POST has to be application/json";
+            return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
+        None
+    }
+
+    /// Whether pages of `origin` may speak to the listener that is addressed as `host`.
+    fn may_speak(&self, origin: &str, host: &str) -> bool {
+        if self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
+            return true;
+        }
+        let (authority, usual) = match (origin.strip_prefix("http://"), origin.strip_prefix("https://")) {
+            (Some(authority), _) => (authority, 80),
+            (None, Some(authority)) => (authority, 443),
+            (None, None) => return false,
+        };
         // A page at an address is ours only at the address that this request is for.
-        if known.is_some_and(|authority| self.names(authority) || Some(authority) == host) {
-            return None;
-        }
-        Some("the Origin header names another site")
+        let is_own = || self.names(authority) && port_in(authority).unwrap_or(usual) == self.port;
+        authority.eq_ignore_ascii_case(host) || is_own()
     }
 
     fn knows(&self, authority: &str) -> bool {
@@ -86,6 +138,30 @@ impl Guard {
         let name = name_in(authority);
         self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
+}
+
+/// The value of a header that may be there once; an error if it is there more often. One that is no text is a name
+/// that nobody has.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(()),
+        (first, None) => Ok(first.map(|value| value.to_str().unwrap_or_default())),
+    }
+}
+
+fn has_body(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = only(headers, &CONTENT_TYPE).ok().flatten();
+    kind.and_then(|kind| kind.split(';').next())
+        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn port_in(authority: &str) -> Option<u16> {
+    authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
 }
 
 fn name_in(authority: &str) -> &str {
@@ -107,7 +183,7 @@ fn check(
     next: Next,
 ) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> {
     Box::pin(async move {
-        match guard.refusal(request.uri(), request.headers()) {
+        match guard.refusal(request.method(), request.uri(), request.headers()) {
             None => next.run(request).await,
             Some(refusal) => refusal,
         }
@@ -118,51 +194,136 @@ fn check(
 mod tests {
     use super::*;
 
-    fn refused(host: &str, origin: Option<&str>) -> bool {
+    fn refused(host: &str, origin: Option<&str>) -> Option<u16> {
         refused_at("127.0.0.1:7331", None, host, origin)
     }
 
-    fn refused_at(listen: &str, public: Option<&str>, host: &str, origin: Option<&str>) -> bool {
-        let guard = Guard::new(listen.parse().unwrap(), public, "host");
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, host.parse().unwrap());
-        if let Some(origin) = origin {
-            headers.insert(ORIGIN, origin.parse().unwrap());
+    fn refused_at(listen: &str, public: Option<&str>, host: &str, origin: Option<&str>) -> Option<u16> {
+        let headers: Vec<_> = [("host", host)].into_iter().chain(origin.map(|o| ("origin", o))).collect();
+        asked(listen, public, "GET", "/mcp", &headers)
+    }
+
+    fn asked(
+        listen: &str,
+        public: Option<&str>,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Option<u16> {
+        let mut origins = vec!["http://localhost:6274".to_owned()];
+        origins.extend(public.map(|name| format!("https://{name}")));
+        let guard = Guard::new(listen.parse().unwrap(), public, origins, "host");
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
-        guard.refuses(&Uri::from_static("/mcp"), &headers).is_some()
+        let refusal = guard.refuses(&method.parse().unwrap(), &target.parse().unwrap(), &map);
+        refusal.map(|(status, _)| status.as_u16())
     }
 
     #[test]
     fn g05_programs_of_this_machine_pass_and_rebound_names_and_foreign_sites_do_not() {
-        assert!(!refused("127.0.0.1:7331", None));
-        assert!(!refused("localhost:9", None));
-        assert!(!refused("[::1]:7331", None));
-        assert!(!refused("LOCALHOST", Some("http://localhost:3000")));
-        assert!(refused("evil.example", None));
-        assert!(refused("127.0.0.1.evil.example:7331", None));
-        assert!(refused("localhost", Some("https://evil.example")));
-        assert!(refused("localhost", Some("null")));
-        assert!(refused("192.0.2.7:7331", None), "nobody else can reach it");
+        assert_eq!(refused("127.0.0.1:7331", None), None);
+        assert_eq!(refused("localhost:9", None), None);
+        assert_eq!(refused("[::1]:7331", None), None);
+        assert_eq!(refused("LOCALHOST", Some("http://localhost:7331")), None);
+        for (host, origin) in [
+            ("evil.example", None),
+            ("127.0.0.1.evil.example:7331", None),
+            ("localhost", Some("https://evil.example")),
+            ("localhost", Some("null")),
+            ("localhost", Some("ftp://localhost")),
+            // Another machine that nobody can reach us under.
+            ("192.0.2.7:7331", None),
+        ] {
+            assert_eq!(refused(host, origin), Some(403), "{host} {origin:?}");
+        }
+    }
+
+    #[test]
+    fn g05_a_page_of_another_port_of_this_machine_is_refused_unless_the_config_names_it() {
+        let own =
+            ["http://localhost:7331", "http://127.0.0.1:7331", "http://[::1]:7331", "HTTP://LOCALHOST:6274"];
+        for origin in own {
+            assert_eq!(refused("127.0.0.1:7331", Some(origin)), None, "{origin}");
+        }
+        for origin in
+            ["http://localhost:3000", "http://localhost", "https://localhost", "http://127.0.0.1:6274"]
+        {
+            assert_eq!(refused("127.0.0.1:7331", Some(origin)), Some(403), "{origin}");
+        }
+        assert_eq!(
+            refused("localhost:9000", Some("http://localhost:9000")),
+            None,
+            "through a forwarded port"
+        );
     }
 
     #[test]
     fn g05_a_listener_for_other_machines_goes_by_its_addresses_and_its_public_name() {
         let refused = |host, origin| refused_at("0.0.0.0:7331", Some("mcp.example.com"), host, origin);
-        assert!(!refused("192.0.2.7:7331", None) && !refused("[2001:db8::7]:7331", None));
-        assert!(!refused("mcp.example.com", Some("https://mcp.example.com")));
-        assert!(!refused("192.0.2.7:7331", Some("http://192.0.2.7:7331")));
-        assert!(refused("evil.example:7331", None), "a name that was pointed at us");
-        assert!(refused("192.0.2.7:7331", Some("http://192.0.2.8")) && refused("192.0.2.7", Some("null")));
+        assert_eq!(refused("192.0.2.7:7331", None), None);
+        assert_eq!(refused("[2001:db8::7]:7331", None), None);
+        assert_eq!(refused("mcp.example.com", Some("https://mcp.example.com")), None);
+        assert_eq!(
+            refused("10.0.0.1:7331", Some("https://mcp.example.com")),
+            None,
+            "a proxy may rewrite Host"
+        );
+        assert_eq!(refused("192.0.2.7:7331", Some("http://192.0.2.7:7331")), None);
+        assert_eq!(refused("evil.example:7331", None), Some(403), "a name that was pointed at us");
+        assert_eq!(refused("192.0.2.7:7331", Some("http://192.0.2.8")), Some(403));
+        assert_eq!(refused("192.0.2.7:7331", Some("https://mcp.example.com:8443")), Some(403));
+        assert_eq!(refused("192.0.2.7", Some("null")), Some(403));
+    }
+
+    #[test]
+    fn g05_a_request_that_names_two_hosts_or_two_origins_is_refused() {
+        let asked = |target, headers: &[(&str, &str)]| asked("127.0.0.1:7331", None, "GET", target, headers);
+        let (host, origin) = (("host", "localhost:7331"), ("origin", "http://localhost:7331"));
+        assert_eq!(asked("/mcp", &[host, origin]), None);
+        assert_eq!(asked("http://localhost:7331/mcp", &[host]), None);
+        assert_eq!(asked("http://localhost:7331/mcp", &[]), None);
+        assert_eq!(asked("/mcp", &[]), Some(400));
+        assert_eq!(asked("/mcp", &[host, host]), Some(400));
+        assert_eq!(asked("/mcp", &[host, origin, origin]), Some(400));
+        assert_eq!(
+            asked("/mcp", &[host, ("authorization", "Bearer a"), ("authorization", "Bearer b")]),
+            Some(400)
+        );
+        assert_eq!(asked("http://127.0.0.1:7331/mcp", &[host]), Some(400));
+        assert_eq!(asked("http://evil.example/mcp", &[host]), Some(400));
+        assert_eq!(asked("http://evil.example/mcp", &[]), Some(403));
+    }
+
+    #[test]
+    fn g05_a_post_with_a_body_that_is_not_said_to_be_json_is_refused() {
+        let posted = |headers: &[(&str, &str)]| {
+            let headers = [&[("host", "localhost"), ("content-length", "2")], headers].concat();
+            asked("127.0.0.1:7331", None, "POST", "/mcp", &headers)
+        };
+        assert_eq!(posted(&[("content-type", "application/json")]), None);
+        assert_eq!(posted(&[("content-type", "Application/JSON ; charset=utf-8")]), None);
+        assert_eq!(posted(&[]), Some(415));
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
+            assert_eq!(posted(&[("content-type", kind)]), Some(415), "{kind:?}");
+        }
+        assert_eq!(
+            posted(&[("content-type", "application/json"), ("content-type", "text/plain")]),
+            Some(415)
+        );
+        let empty = [("host", "localhost"), ("content-length", "0")];
+        assert_eq!(asked("127.0.0.1:7331", None, "POST", "/api/v1/upstreams/x/stop", &empty), None);
     }
 
     #[test]
     fn a_gateway_that_was_made_its_own_server_refuses_itself() {
-        let guard = Guard::new("127.0.0.1:7331".parse().unwrap(), None, "host");
+        let guard = Guard::new("127.0.0.1:7331".parse().unwrap(), None, Vec::new(), "host");
         let asked_by = |id: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, "127.0.0.1:7331".parse().unwrap());
             headers.insert(HOST_ID, id.parse().unwrap());
-            guard.refusal(&Uri::from_static("/mcp"), &headers).map(|response| response.status())
+            guard.refusal(&Method::GET, &Uri::from_static("/mcp"), &headers).map(|response| response.status())
         };
         assert_eq!(asked_by("host"), Some(StatusCode::MISDIRECTED_REQUEST));
         assert_eq!(asked_by("another"), None);

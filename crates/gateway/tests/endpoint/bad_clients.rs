@@ -67,6 +67,61 @@ async fn all_is_quiet(scene: &Scene) {
     scene.until_clients("quiet", quiet).await;
 }
 
+/// A `tools/call` with other headers, or another head altogether.
+fn posted(target: &str, headers: &str, body: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\n{headers}connection: close\r\n\r\n{body}")
+}
+
+#[tokio::test]
+async fn g05_a_request_that_two_readers_could_read_differently_is_a_400() {
+    let (_demo, scene) = scene().await;
+    let ping =
+        request(1, "initialize", &json!({ "protocolVersion": LEGACY, "capabilities": {} })).to_string();
+    let length = ping.len();
+    let address = &scene.http.address;
+    let json = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
+    let chunked = format!("{length:x}\r\n{ping}\r\n0\r\n\r\n");
+    let as_chunks = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
+    let own = format!("host: {address}\r\n");
+    let origin = format!("origin: http://{address}\r\n");
+    for (target, headers, body, status) in [
+        ("/mcp", format!("{own}{json}"), &ping, 200),
+        ("/mcp", format!("{own}{origin}{json}"), &ping, 200),
+        ("/mcp", format!("{own}{as_chunks}"), &chunked, 200),
+        (&*format!("http://{address}/mcp"), format!("{own}{json}"), &ping, 200),
+        ("/mcp", json.clone(), &ping, 400),
+        ("/mcp", format!("{own}{own}{json}"), &ping, 400),
+        ("/mcp", format!("{own}host: evil.example\r\n{json}"), &ping, 400),
+        ("/mcp", format!("{own}{origin}{origin}{json}"), &ping, 400),
+        ("/mcp", format!("{own}{origin}origin: http://evil.example\r\n{json}"), &ping, 400),
+        ("http://evil.example/mcp", format!("{own}{json}"), &ping, 400),
+        (&*format!("http://{address}/mcp"), format!("host: evil.example\r\n{json}"), &ping, 400),
+        ("/mcp", format!("{own}{as_chunks}transfer-encoding: chunked\r\n"), &chunked, 400),
+        ("/mcp", format!("{own}{}", as_chunks.replace("chunked", "chunked, chunked")), &chunked, 400),
+        ("/mcp", format!("{own}{as_chunks}content-length: {length}\r\n"), &chunked, 400),
+        ("/mcp", format!("{own}content-length: {length}\r\n{json}"), &ping, 400),
+        ("/mcp", format!("{own}x: y\n{json}"), &ping, 400),
+        ("/mcp", format!("host: {address}\n{json}"), &ping, 400),
+        ("/mcp", format!("{own}content-length: {length}\r\n"), &ping, 415),
+        ("/mcp", format!("{own}{}", json.replace("application/json", "text/plain")), &ping, 415),
+        (
+            "/message?sessionId=1",
+            format!("{own}{}", json.replace("application/json", "text/plain")),
+            &ping,
+            415,
+        ),
+        ("/api/v1/status", format!("{own}{own}{json}"), &ping, 400),
+    ] {
+        let mut raw = Raw::to(&scene).await;
+        raw.says(posted(target, &headers, body)).await;
+        let heard = raw.hears_all().await;
+        assert!(heard.starts_with(&format!("HTTP/1.1 {status} ")), "{target} {headers:?}: {heard}");
+    }
+    let mut raw = Raw::to(&scene).await;
+    raw.says(format!("GET /healthz HTTP/1.1\n{own}\r\n")).await;
+    assert!(raw.hears_all().await.starts_with("HTTP/1.1 400 "));
+}
+
 #[tokio::test]
 async fn garbage_behind_a_request_ends_the_connection_after_the_answer() {
     let (_demo, scene) = scene().await;
@@ -122,7 +177,7 @@ async fn a_connection_that_says_nothing_is_given_up_after_a_minute() {
 async fn a_body_that_does_not_end_is_a_408_after_a_minute() {
     let (_demo, scene) = scene().await;
     let mut raw = Raw::to(&scene).await;
-    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 100\r\n\r\n")
+    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\ncontent-length: 100\r\n\r\n")
         .await;
     // It is asked for as soon as somebody waits for it.
     raw.hears("100 Continue").await;
@@ -145,7 +200,12 @@ async fn a_head_that_is_too_large_is_a_431() {
         // It may be cut off while it is still sending.
         let _ = raw
             .0
-            .write_all(format!("GET /mcp HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").as_bytes())
+            .write_all(
+                format!(
+                    "GET /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{headers}\r\n"
+                )
+                .as_bytes(),
+            )
             .await;
         assert!(raw.hears_all().await.starts_with("HTTP/1.1 431"));
     }
@@ -157,12 +217,12 @@ async fn a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing_behind
     let (_demo, scene) = scene().await;
     for sent in ["{", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\""] {
         let mut raw = Raw::to(&scene).await;
-        raw.says(format!("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5000\r\n\r\n{sent}"))
+        raw.says(format!("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{sent}"))
             .await;
         drop(raw);
     }
     let mut raw = Raw::to(&scene).await;
-    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n").await;
+    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n").await;
     assert!(raw.hears_all().await.starts_with("HTTP/1.1 400"));
     all_is_quiet(&scene).await;
 }

@@ -65,7 +65,8 @@ impl Http {
         body: impl Into<Bytes>,
     ) -> Response<Incoming> {
         let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        for (name, value) in headers {
+        let has_kind = headers.iter().any(|(name, _)| *name == "content-type");
+        for (name, value) in headers.iter().chain((!has_kind).then_some(&POSTED[0])) {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body.into())).unwrap();

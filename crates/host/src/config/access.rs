@@ -5,14 +5,17 @@ use gripfast_core::address::{Zone, zone};
 use std::path::PathBuf;
 use url::{Host, Url};
 
-/// Who may use the gateway, and by which way: the keys `public_url`, `auth`, `tls` and `strict_modes` of the table
-/// `gateway`.
+/// Who may use the gateway, and by which way: the keys `public_url`, `allowed_origins`, `auth`, `tls` and `strict_modes` of
+/// the table `gateway`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessConfig {
     /// What clients call the gateway, if that is not the address it listens on: behind a proxy, or by a name. Its
     /// host is accepted in the headers `Host` and `Origin`, and clients that look for where to log in are told
     /// this address. Wrong, and they are turned away or log in for something else. Default: none.
     pub public_url: Option<Url>,
+    /// Origins whose web pages may speak to the gateway, besides its own: `http://localhost:6274`. Every page of such
+    /// an origin can use whatever the gateway gives to clients without a credential. Default: none.
+    pub allowed_origins: Vec<String>,
     /// Whether clients may show an API key of `gripfast keys`. Default: false.
     pub keys: bool,
     /// Whose tokens clients may show. Default: nobody's.

@@ -46,7 +46,7 @@ pub struct GatewayConfig {
     /// 16 MiB, which are about thirty thousand calls. Too small, and yesterday's calls are gone; too large,
     /// and reading it takes seconds.
     pub ledger: LedgerOptions,
-    /// Who may use it and by which way, in the keys `public_url`, `auth`, `tls` and `strict_modes`.
+    /// Who may use it and by which way, in the keys `public_url`, `allowed_origins`, `auth`, `tls` and `strict_modes`.
     pub access: AccessConfig,
     /// How many answers are kept to be given again, in the keys `cache_size` (bytes in all, from 0 to 4 GiB, by
     /// default 64 MiB) and `cache_per_tool` (answers of one tool or about one resource, by default 64). Too small, and

@@ -17,6 +17,7 @@ limits = { sessions = 500 }
 ledger = "arguments"
 ledger_size = "1MiB"
 public_url = "https://mcp.example.com"
+allowed_origins = ["http://localhost:6274"]
 auth = { keys = true, jwt = { issuer = "https://i.example", audience = "a", jwks = "/etc/jwks.json", scopes = ["mcp"] } }
 tls = { cert = "/etc/cert.pem", key = "/etc/key.pem" }
 
@@ -64,7 +65,7 @@ const IN_JSON: &str = r#"{
   "gateway": { "listen": "127.0.0.1:9000", "state_dir": "/var/lib/gripfast", "startup_wait": "3s",
     "session_idle_timeout": "30m", "limits": { "sessions": 500 },
     "ledger": "arguments", "ledger_size": "1MiB",
-    "public_url": "https://mcp.example.com", "auth": { "keys": true, "jwt": { "issuer": "https://i.example", "audience": "a", "jwks": "/etc/jwks.json",
+    "public_url": "https://mcp.example.com", "allowed_origins": ["http://localhost:6274"], "auth": { "keys": true, "jwt": { "issuer": "https://i.example", "audience": "a", "jwks": "/etc/jwks.json",
       "scopes": ["mcp"] } }, "tls": { "cert": "/etc/cert.pem", "key": "/etc/key.pem" } },
   "mcpServers": {
     "github": {
@@ -114,7 +115,7 @@ const IN_JSON: &str = r#"{
 const IN_YAML: &str = r#"
 gateway: { listen: "127.0.0.1:9000", state_dir: /var/lib/gripfast, startup_wait: 3s, session_idle_timeout: 30m,
   limits: { sessions: 500 }, ledger: arguments, ledger_size: 1MiB,
-  public_url: "https://mcp.example.com", auth: { keys: true, jwt: { issuer: "https://i.example", audience: a,
+  public_url: "https://mcp.example.com", allowed_origins: ["http://localhost:6274"], auth: { keys: true, jwt: { issuer: "https://i.example", audience: a,
   jwks: /etc/jwks.json, scopes: [mcp] } }, tls: { cert: /etc/cert.pem, key: /etc/key.pem } }
 mcp_servers:
   github:
@@ -181,6 +182,7 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!(config.gateway.limits, ClientLimits { sessions: 500, ..ClientLimits::default() });
     let access = &config.gateway.access;
     assert_eq!(access.public_url.as_ref().map(|url| url.as_str()), Some("https://mcp.example.com/"));
+    assert_eq!(access.allowed_origins, ["http://localhost:6274"]);
     assert!(access.keys);
     let jwt = access.jwt.as_ref().unwrap();
     assert_eq!((&*jwt.issuer, &*jwt.audience, &*jwt.name), ("https://i.example", "a", "sub"));

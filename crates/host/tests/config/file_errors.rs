@@ -417,6 +417,21 @@ fn a_gateway_that_is_no_table() {
 }
 
 #[test]
+fn an_origin_that_is_none() {
+    let text = r#"[gateway]
+allowed_origins = ["http://localhost:6274", "localhost:3000"]
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected an origin as browsers send it: scheme, host and a port that is not the usual one
+         --> gripfast.toml:2:45 (gateway.allowed_origins[1])
+          |
+        2 | allowed_origins = ["http://localhost:6274", "localhost:3000"]
+          |                                             ^^^^^^^^^^^^^^^^
+          hint: for example "http://localhost:6274"
+    "#);
+}
+
+#[test]
 fn an_address_for_clients_that_is_none() {
     let text = r#"[gateway]
 public_url = "mcp.example.com"

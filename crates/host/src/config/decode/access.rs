@@ -25,6 +25,7 @@ pub(super) fn access(fields: &mut Fields<'_>, listen: SocketAddr, problems: &mut
             ),
         }
     }
+    access.allowed_origins = allowed_origins(fields, problems);
     if let Some(mut auth) = fields.table("auth", problems) {
         auth.flag("keys", &mut access.keys, problems);
         if let Some(field) = auth.take("jwt") {
@@ -46,6 +47,25 @@ pub(super) fn access(fields: &mut Fields<'_>, listen: SocketAddr, problems: &mut
         access.strict_modes = StrictModes::Off;
     }
     access
+}
+
+fn allowed_origins(fields: &mut Fields<'_>, problems: &mut Problems) -> Vec<String> {
+    let field = fields.take("allowed_origins");
+    let mut origins = Vec::new();
+    for element in field.as_ref().and_then(|field| field.elements(problems)).into_iter().flatten() {
+        let Some(text) = element.text(problems) else { continue };
+        // As browsers write it: without the usual port, and without a path.
+        let origin = url(text).map(|url| url.origin().ascii_serialization());
+        match origin.filter(|origin| text.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+            Some(origin) => origins.push(origin),
+            None => problems.error(
+                element
+                    .error("expected an origin as browsers send it: scheme, host and a port that is not the usual one")
+                    .with_hint("for example \"http://localhost:6274\""),
+            ),
+        }
+    }
+    origins
 }
 
 fn tls(field: &Field<'_>, problems: &mut Problems) -> Option<ListenerTls> {

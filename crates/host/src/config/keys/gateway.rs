@@ -27,6 +27,14 @@ const LISTENING: &[Row] = &[
                 address. Needed with `auth.jwt` where `listen` is every address (0.0.0.0). Wrong, and they are \
                 turned away or log in for something else.",
     },
+    Row {
+        name: "allowed_origins",
+        kind: Kind::Words,
+        usual: Usual::Nothing,
+        about: "Origins whose web pages may speak to the gateway, besides its own pages: `\"http://localhost:6274\"`. \
+                Another port of this machine is another origin. Name only programs that you would let use all servers; \
+                without the one that you use in a browser, it is told that the Origin header names another site.",
+    },
     Row { name: "auth", kind: Kind::Table(&AUTH), usual: Usual::Nothing, about: "Who may use it." },
     Row {
         name: "tls",
