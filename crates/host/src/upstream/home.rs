@@ -156,7 +156,7 @@ impl Upstream {
     pub(super) fn unattributed(&self, beside_calls: bool) {
         let dropped = self.stats.dropped();
         if dropped == 10u64.pow(dropped.ilog10()) {
-            self.observer.tell(self.clock.now(), Event::MessagesDropped { dropped });
+            self.announce(self.clock.now(), Event::MessagesDropped { dropped });
         }
         // Without a call there is no client that would have heard it, with an instance of its own or without.
         if beside_calls {
@@ -169,7 +169,7 @@ impl Upstream {
         if let Role::Base { separate } = &self.role
             && separate(apart)
         {
-            self.observer.tell(self.clock.now(), Event::ClientsSeparated);
+            self.announce(self.clock.now(), Event::ClientsSeparated);
         }
     }
 
