@@ -278,7 +278,7 @@ impl fmt::Display for Event {
                 write!(f, "has names that an earlier server has too, and is called by others: {}", list(names))
             }
             Self::ToolsChanged { tools, held: true } => {
-                write!(f, "says something else than what was approved about {}; not called until approved", list(tools))
+                write!(f, "tools wait for approval and are not called before: {}", list(tools))
             }
             Self::ToolsChanged { tools, held: false } => {
                 write!(f, "says something else than what was approved about {}", list(tools))

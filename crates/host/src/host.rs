@@ -20,7 +20,7 @@ use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::overheard::{Ears, Overhears};
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
 use crate::status::ServerStatus;
-use crate::store::{Shelf, Store};
+use crate::store::{ApprovalWitness, Shelf, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
 use crate::upstream::{Origin, Settings};
 use gripfast_core::catalog::Catalog;
@@ -53,6 +53,7 @@ pub(crate) struct Inner {
     id: Arc<str>,
     feed: Feed,
     store: Arc<dyn Store>,
+    witness: ApprovalWitness,
     ledger: Arc<Ledger>,
     logins: Logins,
     client_info: Arc<RawValue>,
@@ -194,7 +195,12 @@ impl Host {
             client_info: Arc::clone(&self.inner.client_info),
             capabilities: Arc::clone(&self.inner.capabilities),
             dialer: dialer.unwrap_or_else(|| self.dialer(name, spec)),
-            shelf: Shelf::new(Arc::clone(&self.inner.store), name, &fingerprint(&spec.target)),
+            shelf: Shelf::new(
+                Arc::clone(&self.inner.store),
+                self.inner.witness.clone(),
+                name,
+                &fingerprint(&spec.target),
+            ),
         }
     }
 

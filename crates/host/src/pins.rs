@@ -13,7 +13,7 @@ use gripfast_core::catalog::Catalog;
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
-use gripfast_core::policy::pins::{Judged, Pins};
+use gripfast_core::policy::pins::{FirstUse, Judged, Pins};
 use gripfast_core::policy::suspicion::suspicions;
 use gripfast_core::text;
 use gripfast_core::time::Wall;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub struct PinnedTool {
     /// Its name, as it was approved.
     pub tool: String,
-    /// What was approved, in short.
+    /// What was approved, in short. Empty for a tool whose approval was lost.
     pub digest: String,
     /// When it was first seen.
     pub first_seen: Wall,
@@ -81,13 +81,28 @@ struct Board {
     /// What the instance said last, all of it, if it has said anything.
     said: Option<Arc<Catalog>>,
     judged: Judged,
+    /// Whether the store has lost approvals of the server. A tool without a pin is not trusted then.
+    has_lost: bool,
     /// How often something was held up against the pins.
     screenings: u64,
 }
 
 impl Board {
     fn new(mode: PinMode, shelf: Shelf) -> Self {
-        Self { mode, shelf, said: None, judged: Judged::default(), screenings: 0 }
+        Self { mode, shelf, said: None, judged: Judged::default(), has_lost: false, screenings: 0 }
+    }
+
+    /// Takes over what the store has, and compares it with what the witness remembers.
+    fn load(&mut self, pins: &mut Pins) {
+        if let Some(stored) = self.shelf.pins() {
+            pins.adopt(stored);
+        }
+        self.has_lost = self.shelf.has_lost(pins);
+    }
+
+    /// Whether a call has to be looked at.
+    fn holds_any(&self) -> bool {
+        self.mode == PinMode::Enforce && (self.has_lost || !self.judged.quarantined.is_empty())
     }
 }
 
@@ -103,11 +118,15 @@ pub(crate) struct Screened {
 
 impl Pinboard {
     pub(crate) fn new(mode: PinMode, shelf: Shelf, approved: Arc<Approved>, clock: Clock) -> Self {
+        let mut board = Board::new(mode, shelf);
+        if mode != PinMode::Off {
+            board.load(&mut approved.known().pins);
+        }
         Self {
             clock,
             approved,
-            board: Mutex::new(Board::new(mode, shelf)),
-            holds_any: AtomicBool::new(false),
+            holds_any: AtomicBool::new(board.holds_any()),
+            board: Mutex::new(board),
             compared_on: AtomicU64::new(u64::MAX),
         }
     }
@@ -120,9 +139,13 @@ impl Pinboard {
             board.mode = mode;
         } else {
             *board = Board { screenings: board.screenings, ..Board::new(mode, shelf) };
-            *self.approved.known() = Known::default();
-            self.holds_any.store(false, Ordering::Release);
+            let mut known = self.approved.known();
+            *known = Known::default();
+            if mode != PinMode::Off {
+                board.load(&mut known.pins);
+            }
         }
+        self.holds_any.store(board.holds_any(), Ordering::Release);
     }
 
     /// Whether anybody wants to know what the tools say.
@@ -149,7 +172,8 @@ impl Pinboard {
         if self.compared_on.load(Ordering::Acquire) == epoch.number() {
             return false;
         }
-        self.board().mode == PinMode::Enforce && !self.approved.known().pins.is_empty()
+        let board = self.board();
+        board.mode == PinMode::Enforce && (board.has_lost || !self.approved.known().pins.is_empty())
     }
 
     /// Takes note of what the server says, and says what of it is shown: what changed stays as it was approved.
@@ -184,22 +208,25 @@ impl Pinboard {
 
     fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
         board.screenings += 1;
-        let Board { mode, shelf, judged, screenings: number, said: _ } = board;
-        let number = *number;
+        let number = board.screenings;
         let Known { pins, .. } = &mut *self.approved.known();
-        if *mode == PinMode::Off {
-            *judged = Judged::default();
+        if board.mode == PinMode::Off {
+            board.judged = Judged::default();
             self.holds_any.store(false, Ordering::Release);
             return Screened { number, catalog: said, events: Vec::new(), cause: None };
         }
-        if let Some(stored) = shelf.pins() {
-            pins.adopt(stored);
-        }
+        board.load(pins);
+        let Board { mode, shelf, judged, has_lost, screenings: _, said: _ } = board;
         let before = std::mem::take(judged);
         let now = self.clock.now().wall;
-        *judged = pins.judge(now, said.tools.iter().map(|tool| (tool.key.as_str(), &*tool.raw)));
+        let first_use = if *has_lost { FirstUse::NeedsApproval } else { FirstUse::Trusted };
+        let listing = said.tools.iter().map(|tool| (tool.key.as_str(), &*tool.raw));
+        *judged = pins.judge(now, listing, first_use);
         if !judged.fresh.is_empty() {
             shelf.keep_pins(pins);
+        }
+        if !*has_lost {
+            shelf.witness(pins);
         }
         let mut events = Vec::new();
         let suspicious = judged.fresh.iter().filter(|tool| !is_harmless(pins, tool));
@@ -214,13 +241,14 @@ impl Pinboard {
         if !changed.is_empty() {
             events.push(Event::ToolsChanged { tools: changed, held });
         }
-        let holds_any = held && !judged.quarantined.is_empty();
-        self.holds_any.store(holds_any, Ordering::Release);
-        let catalog = if holds_any { with_approved(&said, pins, judged) } else { said };
-        let cause = holds_any.then(|| {
-            let tools: Vec<&str> = judged.quarantined.iter().map(|changed| changed.tool.as_str()).collect();
-            format!("changed since they were approved: {}", text::names(&tools))
+        let some_wait = held && !judged.quarantined.is_empty();
+        let catalog = if some_wait { with_approved(&said, pins, judged) } else { said };
+        let cause = some_wait.then(|| {
+            let is_pinned = |changed: &&Quarantined| pins.get(&changed.tool).is_some();
+            let (changed, lost): (Vec<_>, Vec<_>) = judged.quarantined.iter().partition(is_pinned);
+            cause(&changed, &lost)
         });
+        self.holds_any.store(board.holds_any(), Ordering::Release);
         Screened { number, catalog, events, cause }
     }
 
@@ -232,6 +260,7 @@ impl Pinboard {
         let board = self.board();
         board.judged.hidden.contains(tool)
             || board.judged.quarantined.iter().any(|changed| changed.tool == tool)
+            || board.has_lost && self.approved.known().pins.get(tool).is_none()
     }
 
     /// Somebody approves what a tool says now, or what all tools say but those that were dealt with. Answers with
@@ -253,6 +282,10 @@ impl Pinboard {
         }
         if !approved.is_empty() {
             shelf.keep_pins(pins);
+            // Only a person ends the wait after a loss, and only when no tool is left that waits for it.
+            if said.tools.iter().all(|tool| pins.get(&tool.key).is_some()) {
+                shelf.witness(pins);
+            }
         }
         approved
     }
@@ -279,7 +312,16 @@ impl Pinboard {
             change: change(tool).cloned(),
             suspicions: suspicions_of(pin.raw().get()),
         });
-        pinned.collect()
+        let is_unpinned = |changed: &&Quarantined| known.pins.get(&changed.tool).is_none();
+        let unpinned = changes.iter().filter(is_unpinned).map(|changed| PinnedTool {
+            tool: changed.tool.clone(),
+            digest: String::new(),
+            first_seen: self.clock.now().wall,
+            approved: None,
+            change: Some(changed.clone()),
+            suspicions: changed.suspicions.clone(),
+        });
+        pinned.chain(unpinned).collect()
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -290,12 +332,30 @@ impl Pinboard {
 /// What a caller is told about a tool that is held back.
 pub(crate) fn changed(server: &str, tool: &str) -> CallError {
     let text = format!(
-        "tool `{tool}` of upstream `{server}` says something else than what was approved; \
-         it is not called before somebody has looked"
+        "tool `{tool}` of server `{server}` waits for approval: it says something else than what was approved, \
+         or its approval was lost"
     );
     CallError::new(Code::SchemaChanged, server, Fate::NotSent, text).hint(format!(
         "`gripfast pins diff {server}` shows what changed, `gripfast pins approve {server} {tool}` accepts it"
     ))
+}
+
+/// Why tools of a server wait: some have changed, and the approvals of others were lost.
+fn cause(changed: &[&Quarantined], lost: &[&Quarantined]) -> String {
+    let names = |tools: &[&Quarantined]| {
+        text::names(&tools.iter().map(|changed| changed.tool.as_str()).collect::<Vec<_>>())
+    };
+    let lost_names = || {
+        format!(
+            "approvals lost, because `state.db` is new, damaged or unusable; waiting for approval: {}",
+            names(lost)
+        )
+    };
+    match (changed.is_empty(), lost.is_empty()) {
+        (_, true) => format!("changed since they were approved: {}", names(changed)),
+        (true, false) => lost_names(),
+        (false, false) => format!("{}; changed since they were approved: {}", lost_names(), names(changed)),
+    }
 }
 
 fn is_harmless(pins: &Pins, tool: &str) -> bool {

@@ -76,6 +76,7 @@ const PARTS: &[&str] = &[
     "trusted.json",
     "state.db",
     "state.db-wal",
+    "approvals",
     "logins",
     "logins/key",
     "ledger",

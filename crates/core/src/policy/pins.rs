@@ -26,6 +26,15 @@ pub enum Mode {
     Off,
 }
 
+/// The treatment of a tool that has no pin yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstUse {
+    /// It is approved by being seen.
+    Trusted,
+    /// It waits for a person, as after the loss of earlier approvals.
+    NeedsApproval,
+}
+
 /// The members that are pinned. Others, such as icons, may change as they like.
 const PINNED: &[&str] = &["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
@@ -154,11 +163,12 @@ impl Pins {
         }
     }
 
-    /// Looks at a listing: `(name, the server's own bytes)`. New tools are pinned.
+    /// Looks at a listing: `(name, the server's own bytes)`. New tools are pinned, or wait, as `first_use` says.
     pub fn judge<'t>(
         &mut self,
         now: Wall,
         listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
+        first_use: FirstUse,
     ) -> Judged {
         let mut judged = Judged::default();
         let listing: Vec<_> = listing.into_iter().collect();
@@ -176,8 +186,8 @@ impl Pins {
                 Some(pin) => judged.quarantined.extend(changed(name, pin, raw)),
                 None => {
                     let pin = Pin::of(raw, now);
-                    match missing.get(&pin.body) {
-                        Some(approved) => {
+                    match (missing.get(&pin.body), first_use) {
+                        (Some(approved), FirstUse::Trusted | FirstUse::NeedsApproval) => {
                             judged.hidden.insert(name.to_owned());
                             judged.quarantined.push(Quarantined {
                                 tool: approved.clone(),
@@ -186,10 +196,11 @@ impl Pins {
                                 suspicions: suspicions(&Value::from(name)),
                             });
                         }
-                        None => {
+                        (None, FirstUse::Trusted) => {
                             self.0.insert(name.to_owned(), pin);
                             judged.fresh.push(name.to_owned());
                         }
+                        (None, FirstUse::NeedsApproval) => judged.quarantined.push(unapproved(name, raw)),
                     }
                 }
             }
@@ -235,17 +246,7 @@ impl Pins {
 
 /// What changed about a pinned tool, if it means something.
 fn changed(name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
-    let Some(now) = pinned_members(raw) else {
-        let after =
-            Some("it cannot be read in one way: a key appears twice, or it is nested too deeply".to_owned());
-        let difference = Difference { path: String::new(), before: None, after };
-        return Some(Quarantined {
-            tool: name.to_owned(),
-            renamed_to: None,
-            differences: vec![difference],
-            suspicions: Vec::new(),
-        });
-    };
+    let Some(now) = pinned_members(raw) else { return Some(ambiguous(name)) };
     if canonical(&now).is_some_and(|form| Digest::of(form.as_bytes()) == pin.digest) {
         return None;
     }
@@ -258,6 +259,27 @@ fn changed(name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
     })
 }
 
+/// A tool that waits although nothing is known that it differs from: all of it is new.
+fn unapproved(name: &str, raw: &RawValue) -> Quarantined {
+    let Some(now) = pinned_members(raw) else { return ambiguous(name) };
+    Quarantined {
+        tool: name.to_owned(),
+        renamed_to: None,
+        differences: differences(&Value::Object(serde_json::Map::new()), &now),
+        suspicions: suspicions(&now),
+    }
+}
+
+fn ambiguous(name: &str) -> Quarantined {
+    let after = "it cannot be read in one way: a key appears twice, or it is nested too deeply".to_owned();
+    Quarantined {
+        tool: name.to_owned(),
+        renamed_to: None,
+        differences: vec![Difference { path: String::new(), before: None, after: Some(after) }],
+        suspicions: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,7 +290,7 @@ mod tests {
 
     fn judge(pins: &mut Pins, tools: &[(&str, &str)]) -> Judged {
         let tools: Vec<_> = tools.iter().map(|(name, json)| (*name, raw(json))).collect();
-        pins.judge(at(1), tools.iter().map(|(name, json)| (*name, &**json)))
+        pins.judge(at(1), tools.iter().map(|(name, json)| (*name, &**json)), FirstUse::Trusted)
     }
 
     fn at(millis: u64) -> Wall {
@@ -299,6 +321,22 @@ mod tests {
         assert_eq!(judge(&mut pins, &[("read", READ)]).fresh, ["read"]);
         let again = judge(&mut pins, &[("read", READ)]);
         assert!(again.fresh.is_empty() && again.quarantined.is_empty());
+    }
+
+    #[test]
+    fn g02_where_approvals_were_lost_a_tool_without_a_pin_waits_until_it_is_approved() {
+        let mut pins = Pins::default();
+        let tool = raw(READ);
+        for _ in 0..2 {
+            let judged = pins.judge(at(1), [("read", &*tool)], FirstUse::NeedsApproval);
+            assert!(judged.fresh.is_empty() && pins.is_empty());
+            let shown: Vec<&str> =
+                judged.quarantined[0].differences.iter().map(|difference| difference.path.as_str()).collect();
+            assert_eq!(shown, ["description", "inputSchema", "name"], "a person sees all of it");
+        }
+        assert!(pins.approve(at(2), "read", "read", &tool));
+        let judged = pins.judge(at(3), [("read", &*tool)], FirstUse::NeedsApproval);
+        assert_eq!(judged.quarantined, []);
     }
 
     #[test]
@@ -352,7 +390,7 @@ mod tests {
         let seen = |json: &str, when| {
             let mut pins = Pins::default();
             let json = raw(json);
-            pins.judge(at(when), [("read", &*json)]);
+            pins.judge(at(when), [("read", &*json)], FirstUse::Trusted);
             pins
         };
         let (earlier, later) = (seen(READ, 1), seen(CHANGED, 2));

@@ -190,8 +190,11 @@ fn list(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
             Some(name) => format!("renamed to {name}"),
             None => pin.state.clone(),
         };
-        let digest = pin.sha256.get(..8).unwrap_or_default();
-        let pinned = format!("{digest}, {} ago", gripfast::text::duration(ago));
+        // Without a digest its approval was lost.
+        let pinned = pin.sha256.get(..8).map_or_else(
+            || NOTHING.to_owned(),
+            |digest| format!("{digest}, {} ago", gripfast::text::duration(ago)),
+        );
         table.row([&server.server, &pin.tool, &state, &pinned, look]);
     }
     if count == 0 {

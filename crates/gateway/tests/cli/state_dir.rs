@@ -2,7 +2,8 @@
 //! call stops for it.
 
 use crate::sandbox::{GRIPFAST, Sandbox, stdio};
-use crate::serving::Serving;
+use crate::serving::{Serving, until};
+use gripfast::store::{LocalStore, Store};
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -61,4 +62,90 @@ fn a_full_state_directory_stops_neither_the_gateway_nor_a_call() {
 fn a_read_only_state_directory_stops_neither_the_gateway_nor_a_call() {
     let said = serves(serve_on(&sandbox(), "mount -o remount,ro state"));
     assert!(said.contains("state"), "{said}");
+}
+
+/// A changed tool that waits stays waiting, whatever becomes of the file with its approval.
+#[test]
+fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
+    type Damage = fn(&std::path::Path);
+    let damages: [(&str, Damage); 7] = [
+        ("deleted", |file| std::fs::remove_file(file).unwrap()),
+        ("empty", |file| std::fs::write(file, "").unwrap()),
+        ("overwritten", |file| std::fs::write(file, vec![b'x'; 9000]).unwrap()),
+        ("truncated", |file| {
+            let half = std::fs::metadata(file).unwrap().len() / 2;
+            std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(half).unwrap();
+        }),
+        ("overwritten behind its head", |file| {
+            let mut bytes = std::fs::read(file).unwrap();
+            bytes[4096..].fill(0xff);
+            std::fs::write(file, bytes).unwrap();
+        }),
+        ("a directory", |file| {
+            std::fs::remove_file(file).unwrap();
+            std::fs::create_dir(file).unwrap();
+        }),
+        ("without its pins", |file| {
+            let (store, _) = LocalStore::open(file.parent().unwrap()).unwrap();
+            store.retain("pins", Box::new(|_, _| false));
+            store.flush();
+        }),
+    ];
+    for (damage, strike) in damages {
+        let sandbox = sandbox();
+        let serving = Serving::start(&sandbox, &[]);
+        assert!(
+            serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"),
+            "{damage}"
+        );
+        serving.end(Signal::TERM);
+        drop(LocalStore::open(&sandbox.path("state")).unwrap());
+        until("all of it in one file", || (!sandbox.path("state/state.db-wal").exists()).then_some(()));
+        strike(&sandbox.path("state/state.db"));
+        let serving = Serving::start(&sandbox, &[]);
+        let answer = serving.client().call("demo__echo", json!({ "text": "hello" }));
+        assert!(answer.contains("unknown_tool") && answer.contains("not_sent"), "{damage}: {answer}");
+        let status = until("needs_approval", || {
+            let status = sandbox.run(&["status", "demo", "--url", &serving.url]);
+            status.stdout.contains("needs_approval").then_some(status)
+        });
+        assert!(status.stdout.contains("approvals lost, because `state.db` is"), "{damage}: {status}");
+        let shown = sandbox.run(&["pins", "diff", "demo", "--url", &serving.url]);
+        assert!(shown.stdout.contains("+ Says what it was told."), "{damage}: {shown}");
+        let approved = sandbox.run(&["pins", "approve", "demo", "echo", "--url", &serving.url]);
+        assert_eq!(approved.code, Some(0), "{damage}: {approved}");
+        let client = serving.client();
+        assert!(client.call("demo__echo", json!({ "text": "hello" })).contains("hello"), "{damage}");
+        let answer = client.call("demo__add", json!({ "a": 1, "b": 2 }));
+        assert!(answer.contains("unknown_tool"), "one approval releases one tool; {damage}: {answer}");
+        assert_eq!(sandbox.run(&["pins", "approve", "demo", "--url", &serving.url]).code, Some(0));
+        assert!(!client.call("demo__add", json!({ "a": 1, "b": 2 })).contains("unknown_tool"), "{damage}");
+        serving.end(Signal::TERM);
+        if damage != "a directory" {
+            let serving = Serving::start(&sandbox, &[]);
+            let answer = serving.client().call("demo__add", json!({ "a": 1, "b": 2 }));
+            assert!(!answer.contains("unknown_tool"), "the approvals are kept; {damage}: {answer}");
+        }
+    }
+}
+
+/// A server that was never seen is trusted on first use, also beside others whose approvals were lost.
+#[test]
+fn g02_a_server_that_was_never_approved_is_trusted_on_first_use_after_a_loss() {
+    let sandbox = sandbox();
+    let serving = Serving::start(&sandbox, &[]);
+    assert!(serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"));
+    let counts = sandbox.path("state/approvals");
+    let is_whole = |file: &std::fs::DirEntry| file.path().extension().is_some_and(|end| end == "json");
+    until("the tools are counted", || std::fs::read_dir(&counts).ok()?.flatten().find(is_whole));
+    serving.end(Signal::KILL);
+    for file in ["state.db", "state.db-wal", "state.db-shm"] {
+        let _ = std::fs::remove_file(sandbox.path("state").join(file));
+    }
+    let both = format!("[gateway]\nstate_dir = \"state\"\n{}{}", stdio("demo", &[]), stdio("other", &[]));
+    std::fs::write(sandbox.path("gripfast.toml"), both).unwrap();
+    let serving = Serving::start(&sandbox, &[]);
+    let client = serving.client();
+    assert!(client.call("other__echo", json!({ "text": "hello" })).contains("hello"));
+    assert!(client.call("demo__echo", json!({ "text": "hello" })).contains("unknown_tool"));
 }

@@ -13,7 +13,7 @@ use crate::observe::Feed;
 use crate::overheard::Ears;
 use crate::policy::{ClientLists, ClientPolicy, Guard, Verdict};
 use crate::private_files::{self, StrictModes};
-use crate::store::{LocalStore, MemoryStore, Store};
+use crate::store::{ApprovalWitness, LocalStore, MemoryStore, Store};
 use gripfast_wire::RawValue;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
@@ -152,6 +152,7 @@ impl HostBuilder {
                 id: host_id(),
                 feed: Feed::new(),
                 store,
+                witness: ApprovalWitness::of(state_dir),
                 ledger,
                 logins,
                 client_info: client_info.into(),

@@ -2,7 +2,7 @@
 //! Writing is the business of one thread, so nobody who puts something waits for a disk.
 
 use super::queue::{Queue, Task};
-use super::{Keep, Store};
+use super::{Keep, Store, Work};
 use crate::private_files;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl LocalStore {
         let directory = &directory.canonicalize().map_err(no_directory)?;
         let path = directory.join(Self::FILE);
         prepare(&path).map_err(|source| CannotStore::File { path: path.clone(), source })?;
-        let (reader, moved) = match connect(&path) {
+        let (reader, moved) = match connect_checked(&path) {
             Ok(connection) => (connection, None),
             Err(error) if is_corrupt(&error) => begin_anew(directory, &path)
                 .map_err(|source| CannotStore::Database { path: path.clone(), source })?,
@@ -112,6 +112,10 @@ impl Store for LocalStore {
         self.queue.push(Task::Retain { space: space.to_owned(), keep });
     }
 
+    fn then(&self, work: Work) {
+        self.queue.push(Task::Then(work));
+    }
+
     fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.queue.push(Task::Flush(done)) {
@@ -145,6 +149,7 @@ fn write(connection: &Connection, tasks: &Queue) {
                     tracing::warn!(%error, space, "the state directory could not be tidied");
                 }
             }
+            Task::Then(work) => work(),
             Task::Flush(done) => {
                 let _ = done.send(());
             }
@@ -189,12 +194,23 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
+/// Connects to a file whose every page is sound: a damaged one may have a head that is.
+fn connect_checked(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let connection = connect(path)?;
+    let found: String = connection.query_row("PRAGMA quick_check(1)", (), |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(connection);
+    }
+    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Err(rusqlite::Error::SqliteFailure(corrupt, Some(found)))
+}
+
 /// Moves a file aside that was found to be corrupt. Another process may have found the same, and be at work in a new file
 /// already: they take turns, and look again.
 fn begin_anew(directory: &Path, path: &Path) -> Result<(Connection, Option<PathBuf>), rusqlite::Error> {
     let turn = private_files::open_lock(&directory.join("state.db.turn"));
     let _turn = turn.and_then(|turn| turn.lock().map(|()| turn));
-    match connect(path) {
+    match connect_checked(path) {
         Err(error) if is_corrupt(&error) => {}
         looked_at => return looked_at.map(|connection| (connection, None)),
     }
@@ -278,6 +294,24 @@ mod tests {
     fn a_corrupt_store_is_moved_aside_and_said_aloud() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(LocalStore::FILE), vec![b'x'; 8192]).unwrap();
+        let (store, moved) = LocalStore::open(directory.path()).unwrap();
+        assert!(moved.is_some_and(|aside| aside.exists()));
+        store.put("a", "b", b"c".to_vec());
+        store.flush();
+        assert_eq!(store.get("a", "b"), Some(b"c".to_vec()));
+    }
+
+    #[test]
+    fn a_store_that_is_damaged_behind_its_head_is_moved_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LocalStore::FILE);
+        let connection = connect(&path).unwrap();
+        let big = vec![b'x'; 1 << 20];
+        connection.execute("INSERT INTO entry VALUES ('a', 'b', ?1)", params![big]).unwrap();
+        drop(connection);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[4096..].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
         let (store, moved) = LocalStore::open(directory.path()).unwrap();
         assert!(moved.is_some_and(|aside| aside.exists()));
         store.put("a", "b", b"c".to_vec());

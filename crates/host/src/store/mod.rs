@@ -5,8 +5,10 @@
 
 mod local;
 mod queue;
+mod witness;
 
 pub use local::{CannotStore, LocalStore};
+pub(crate) use witness::ApprovalWitness;
 
 use crate::upstream::Verdict;
 use gripfast_core::catalog::Catalog;
@@ -27,12 +29,21 @@ pub trait Store: Send + Sync + 'static {
     /// happened when this returns, and happens after what was put before.
     fn retain(&self, space: &str, keep: Keep);
 
+    /// Does some work after everything that was put before, where it may wait for a disk. It is dropped together with
+    /// what a store that is too slow cannot take.
+    fn then(&self, work: Work) {
+        work();
+    }
+
     /// Waits until everything that was put is safe.
     fn flush(&self);
 }
 
 /// Says of a key and what stands there whether it is kept.
 pub type Keep = Box<dyn Fn(&str, &[u8]) -> bool + Send>;
+
+/// Work that follows what was put.
+pub type Work = Box<dyn FnOnce() + Send>;
 
 /// A store that forgets everything at the end of the process.
 #[derive(Debug, Default)]
@@ -64,6 +75,7 @@ impl Store for MemoryStore {
 #[derive(Clone)]
 pub(crate) struct Shelf {
     store: Arc<dyn Store>,
+    witness: ApprovalWitness,
     key: String,
 }
 
@@ -75,8 +87,13 @@ impl Shelf {
     const APART: &'static [u8] = b"per_client";
     const ALL_APART: &'static [u8] = b"every_client";
 
-    pub(crate) fn new(store: Arc<dyn Store>, server: &str, fingerprint: &str) -> Self {
-        Self { store, key: format!("{server}@{fingerprint}") }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        witness: ApprovalWitness,
+        server: &str,
+        fingerprint: &str,
+    ) -> Self {
+        Self { store, witness, key: format!("{server}@{fingerprint}") }
     }
 
     pub(crate) fn is_the_same(&self, other: &Self) -> bool {
@@ -103,6 +120,19 @@ impl Shelf {
     pub(crate) fn keep_pins(&self, pins: &Pins) {
         if let Ok(bytes) = serde_json::to_vec(pins) {
             self.store.put(Self::PINS, &self.key, bytes);
+        }
+    }
+
+    /// Whether more tools were approved than these pins hold: the store has lost some.
+    pub(crate) fn has_lost(&self, pins: &Pins) -> bool {
+        self.witness.tools(&self.key) > pins.len()
+    }
+
+    /// Has the witness count these pins, as soon as the store has them.
+    pub(crate) fn witness(&self, pins: &Pins) {
+        let (witness, key, tools) = (self.witness.clone(), self.key.clone(), pins.len());
+        if witness.tools(&key) != tools {
+            self.store.then(Box::new(move || witness.note(&key, tools)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What waits to be written: bounded, so that a disk that hangs fills no memory. What does not fit is lost, which
 //! is said aloud once, with a count when there is room again.
 
-use super::Keep;
+use super::{Keep, Work};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -17,6 +17,7 @@ pub(super) struct Queue {
 pub(super) enum Task {
     Put { space: String, key: String, value: Vec<u8> },
     Retain { space: String, keep: Keep },
+    Then(Work),
     Flush(SyncSender<()>),
 }
 
@@ -82,7 +83,7 @@ impl Task {
         match self {
             Self::Put { space, key, value } => space.len() + key.len() + value.len(),
             Self::Retain { space, keep: _ } => space.len(),
-            Self::Flush(_) => 0,
+            Self::Then(_) | Self::Flush(_) => 0,
         }
     }
 }
