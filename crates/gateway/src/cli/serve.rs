@@ -28,7 +28,7 @@ use std::sync::Arc;
 Prints one line with its addresses when it listens, and then serves until Ctrl-C or a TERM signal. Clients \
 connect to /mcp (Streamable HTTP, both protocol eras) or /sse (legacy HTTP+SSE).
 
-A config that changes is taken within seconds, or at once on a HUP signal or `gripfast reload`; only servers that \
+A config that changes is taken within seconds, at once on `gripfast reload`, and after a HUP signal as soon as the file stays the same for a second; only servers that \
 it says something else about are touched, and what they are doing is done first. A mistake in \
 the table of a server concerns that server only, which goes on as it was: `gripfast status` says why.
 
@@ -251,7 +251,7 @@ pub(crate) async fn keep_up(reloader: Option<&Arc<Reloader>>, mut hangups: Hangu
         loop {
             hangups.next().await;
             // Whatever comes of it is told by the log and by status.
-            let _ = reloader.reload().await;
+            let _ = reloader.reload_on_signal().await;
         }
     };
     tokio::select! {

@@ -24,12 +24,17 @@ pub struct Reloader {
     origin: ConfigOrigin,
     /// The list that vouches for a file in the current directory.
     trusted: Option<TrustList>,
+    /// What the file said when it was last judged, whether it was taken then or refused; whoever had it judged.
+    judged: Mutex<Option<Look>>,
     /// What is in use. Held while a config is taken, so that two do not mix.
     used: tokio::sync::Mutex<Config>,
     refused: Mutex<Option<String>>,
     /// What was taken because the file was seen to have changed, and when, until somebody asks.
     untold: Mutex<Option<(Instant, Reloaded)>>,
 }
+
+/// The text of the file, and what the list says about it if that matters.
+type Look = (ConfigText, Option<Standing>);
 
 /// What was seen of a file, or of several, look by look.
 pub(crate) struct Looks<T> {
@@ -88,6 +93,8 @@ pub struct Reloaded {
 enum By {
     /// Somebody, who means what the file says.
     Request,
+    /// Somebody's program, perhaps while the file was being written: what it says has settled since.
+    Signal,
     /// Nobody: the file was seen to have changed.
     Look,
 }
@@ -107,6 +114,7 @@ impl Reloader {
             path,
             origin: ConfigOrigin::Named,
             trusted: None,
+            judged: Mutex::default(),
             used: tokio::sync::Mutex::new(used),
             refused: Mutex::default(),
             untold: Mutex::default(),
@@ -137,27 +145,34 @@ impl Reloader {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks at the file for as long as it is polled, and takes what it says when that has changed.
+    /// Looks at the file for as long as it is polled, and takes what it says when that has settled and is something
+    /// else than what was judged last, be it by a look, a signal or a request.
     pub async fn watch(&self) {
-        let mut looks = Looks::beginning_with(self.look().await);
+        let mut before = self.look().await;
         // What was written since the config in use was read counts as seen from here on.
         self.take_unasked().await;
         let mut tick = tokio::time::interval(Self::LOOKS_EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            if looks.has_settled(self.look().await) {
+            let now = self.look().await;
+            if now == before && now != self.judged() {
                 self.take_unasked().await;
             }
+            before = now;
         }
     }
 
-    /// The text of the file, and what the list says about it if that matters; `None` if there is none that can be read.
-    async fn look(&self) -> Option<(ConfigText, Option<Standing>)> {
+    /// The file as it is now; `None` if there is none that can be read.
+    async fn look(&self) -> Option<Look> {
         self.read().await.ok()
     }
 
-    async fn read(&self) -> Result<(ConfigText, Option<Standing>), String> {
+    fn judged(&self) -> Option<Look> {
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn read(&self) -> Result<Look, String> {
         let (path, trusted, origin) = (self.path.clone(), self.trusted.clone(), self.origin);
         let read = move || {
             let text = ConfigText::read(&path)?;
@@ -219,12 +234,31 @@ impl Reloader {
     /// It cannot be used; the host goes on with the config it has.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, String> {
         let reloader = Arc::clone(self);
-        let asked = tokio::spawn(async move { reloader.take_asked().await });
+        let asked = tokio::spawn(async move { reloader.take_asked(By::Request).await });
         asked.await.map_err(|error| error.to_string())?
     }
 
-    async fn take_asked(&self) -> Result<Reloaded, String> {
-        let taken = self.take(By::Request).await;
+    /// The same on a signal, which may come while the file is being written: waits until two looks were the same.
+    ///
+    /// # Errors
+    /// It cannot be used, or names no server any more; the host goes on with the config it has.
+    pub async fn reload_on_signal(self: &Arc<Self>) -> Result<Reloaded, String> {
+        let mut before = self.look().await;
+        loop {
+            tokio::time::sleep(Self::LOOKS_EVERY).await;
+            let now = self.look().await;
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        let reloader = Arc::clone(self);
+        let asked = tokio::spawn(async move { reloader.take_asked(By::Signal).await });
+        asked.await.map_err(|error| error.to_string())?
+    }
+
+    async fn take_asked(&self, by: By) -> Result<Reloaded, String> {
+        let taken = self.take(by).await;
         self.tell(&taken);
         let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (taken, untold) {
@@ -270,16 +304,19 @@ impl Reloader {
     /// what is new, holds before the last of what is gone has ended.
     async fn take(&self, by: By) -> Result<Reloaded, String> {
         let mut used = self.used.lock().await;
-        let (text, standing) = self.read().await?;
+        let read = self.read().await;
+        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = read.clone().ok();
+        let (text, standing) = read?;
         let mut new = self.vouched(by, &used, &text, standing)?;
         // An editor, or a disk that is full, may leave a file empty for longer than two looks.
-        if by == By::Look && new.servers.is_empty() && !used.servers.is_empty() {
-            return Err(
-                "it names no server any more; if that is meant, `gripfast reload` takes it".to_owned()
-            );
-        }
-        if by == By::Request {
-            self.trust(text).await;
+        match by {
+            By::Look | By::Signal if new.servers.is_empty() && !used.servers.is_empty() => {
+                return Err(
+                    "it names no server any more; if that is meant, `gripfast reload` takes it".to_owned()
+                );
+            }
+            By::Request | By::Signal => self.trust(text).await,
+            By::Look => {}
         }
         let mistakes = keep_what_works(&used, &mut new);
         let difference = Difference::between(&used, &new);
@@ -503,6 +540,67 @@ mod tests {
         assert!(refused.contains("`gripfast reload` takes it"), "{refused}");
         assert_eq!(reloader.reload().await.expect("somebody means it").removed, ["a"]);
         assert_eq!((reloader.host.names().len(), reloader.refused()), (0, None));
+    }
+
+    /// Watches while `story` is told.
+    async fn while_watched<T>(reloader: &Reloader, story: impl Future<Output = T>) -> T {
+        tokio::select! {
+            () = reloader.watch() => unreachable!("it watches for ever"),
+            told = tokio::time::timeout(Duration::from_secs(600), story) => told.expect("it comes to its end"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b08_a_config_that_is_put_back_right_after_a_reload_is_in_force_again() {
+        let (_folder, reloader) = reloader();
+        let write = |text: &str| std::fs::write(reloader.path(), text).expect("written");
+        let open = "[servers.a]\ncommand = 'a'\nlazy = true\n";
+        let strict = format!("{open}tools = {{ deny = ['echo'] }}\n");
+        let is_strict = || reloader.host.spec_of("a").is_ok_and(|spec| !spec.policy.is_open());
+        write(&strict);
+        reloader.reload().await.expect("a good config");
+        assert!(is_strict());
+        let watching = Arc::clone(&reloader);
+        while_watched(&watching, async {
+            tokio::time::sleep(Reloader::LOOKS_EVERY * 3).await;
+            for signal in [false, true] {
+                write(open);
+                if signal { reloader.reload_on_signal().await } else { reloader.reload().await }
+                    .expect("a good config");
+                assert!(!is_strict());
+                write(&strict);
+                while !is_strict() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b08_a_signal_waits_for_a_file_that_is_being_written() {
+        let (_folder, reloader) = reloader();
+        let write = |text: &str| std::fs::write(reloader.path(), text).expect("written");
+        let (a, b) = (
+            "[servers.a]\ncommand = 'a'\ndisabled = true\n",
+            "[servers.b]\ncommand = 'b'\ndisabled = true\n",
+        );
+        write(a);
+        reloader.reload().await.expect("a good config");
+        write("");
+        let mut asked = Box::pin(reloader.reload_on_signal());
+        for half in ["", "[serv", "[servers.b]\ncommand = 'b"] {
+            let waits = tokio::time::timeout(Reloader::LOOKS_EVERY / 2, &mut asked).await;
+            assert!(waits.is_err(), "{waits:?}");
+            write(half);
+        }
+        write(b);
+        let taken = asked.await.expect("a good config");
+        assert_eq!((taken.added, taken.removed), (list("b"), list("a")));
+        write("");
+        let refused = reloader.reload_on_signal().await.expect_err("it may not be meant");
+        assert!(refused.contains("`gripfast reload` takes it"), "{refused}");
+        assert_eq!(reloader.host.names(), ["b"]);
     }
 
     #[tokio::test(start_paused = true)]
