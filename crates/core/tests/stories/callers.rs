@@ -120,6 +120,29 @@ fn c04_a_held_call_pulls_the_next_attempt_forward_once_in_five_seconds() {
     assert_eq!(world.dials(), dials + 2);
 }
 
+/// B03: a caller that is held for 15 s is not failed by a backoff of half a minute.
+#[test]
+fn c04_a_server_is_tried_every_five_seconds_while_a_call_is_held() {
+    let mut world = World::ready(LinkKind::Remote);
+    world.link_down(killed());
+    while world.status().next_attempt.is_none_or(|pause| pause < 10 * SEC) {
+        world.link_down(refused());
+        world.pass(world.status().next_attempt.unwrap_or_default().min(9 * SEC));
+    }
+    let dials = world.dials();
+    let place = world.wait();
+    for attempt in 1..=3 {
+        assert_eq!(world.dials(), dials + attempt);
+        world.link_down(refused());
+        world.pass(4 * SEC);
+        let _held = world.wait();
+        assert_eq!(world.dials(), dials + attempt, "not more than once in five seconds");
+        world.pass(SEC);
+    }
+    world.come_up();
+    assert!(matches!(world.readmit(place), Admission::Go(_)));
+}
+
 #[test]
 fn c04_blocked_stopped_and_open_answer_at_once() {
     let mut world = World::ready(LinkKind::Remote);

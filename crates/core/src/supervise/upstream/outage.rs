@@ -157,6 +157,11 @@ impl Upstream {
         if was_looked_up {
             pause = pause.min(Self::LOOKED_UP_EVERY);
         }
+        if self.waiting > 0 && patience.is_zero() && pause > Self::WAKE_EVERY {
+            // Held callers are not kept waiting for a server that may be back: this is the attempt that they pull forward.
+            pause = Self::WAKE_EVERY;
+            self.woken_by_call = Some(now + pause);
+        }
         if let Some(grace) = grace {
             // The last attempt is made when the grace ends, so that the verdict is known then.
             pause = pause.min(grace - age);
