@@ -1,9 +1,11 @@
 //! When a token has to be replaced, and which of two is the one to use. Nothing here knows what a token is good for.
 
 mod polling;
+mod retries;
 pub mod scopes;
 
 pub use polling::{Next, Polled, Polling};
+pub use retries::Retries;
 
 use crate::time::Wall;
 use std::time::Duration;

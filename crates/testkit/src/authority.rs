@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
-use axum::http::header::{AUTHORIZATION, LOCATION};
+use axum::http::header::{AUTHORIZATION, LOCATION, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -94,6 +94,10 @@ struct Pages {
     /// Refresh tokens that were used, with the login they came of.
     spent: HashMap<String, u64>,
     failures_due: usize,
+    /// What becomes of the answer to a refresh that was granted.
+    refresh_answers: Option<fn(Value) -> (u16, String)>,
+    /// The next so many token requests are answered with a 429 and this `Retry-After`.
+    busy: Option<(usize, &'static str)>,
     redirects_to: Option<String>,
     /// Its server takes none of the tokens that are given out.
     takes_no_token: bool,
@@ -224,6 +228,16 @@ impl Authority {
     /// The next so many refreshes are answered with a 500.
     pub fn fail_refreshes(&self, count: usize) {
         self.books.pages().failures_due = count;
+    }
+
+    /// From now on refreshes that are granted are answered in this form: a status and a body.
+    pub fn answer_refreshes(&self, form: fn(Value) -> (u16, String)) {
+        self.books.pages().refresh_answers = Some(form);
+    }
+
+    /// The next so many refreshes are answered with a 429 that has this `Retry-After`.
+    pub fn be_busy(&self, count: usize, retry_after: &'static str) {
+        self.books.pages().busy = Some((count, retry_after));
     }
 
     /// Whether those who ask for a token are kept waiting for the answer. What they asked for is done at once.
@@ -558,6 +572,10 @@ fn refresh(books: &Books, pages: &mut Pages, shown: &str, client: &str) -> Respo
         pages.counts.failed_refreshes += 1;
         return (StatusCode::INTERNAL_SERVER_ERROR, "out of order").into_response();
     }
+    if let Some((count, retry_after)) = pages.busy.take() {
+        pages.busy = (count > 1).then_some((count - 1, retry_after));
+        return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, retry_after)]).into_response();
+    }
     if !pages.clients.contains_key(client) {
         return refused(StatusCode::UNAUTHORIZED, "invalid_client");
     }
@@ -575,7 +593,10 @@ fn refresh(books: &Books, pages: &mut Pages, shown: &str, client: &str) -> Respo
         pages.refresh.remove(shown);
         pages.spent.insert(shown.to_owned(), grant.login);
     }
-    axum_json(&books.grant(pages, grant, books.manners.rotates))
+    let answer = books.grant(pages, grant, books.manners.rotates);
+    let Some(form) = pages.refresh_answers else { return axum_json(&answer) };
+    let (status, body) = form(answer);
+    (StatusCode::from_u16(status).unwrap_or_default(), body).into_response()
 }
 
 fn pairs(form: &[u8]) -> HashMap<String, String> {

@@ -1,7 +1,7 @@
 //! Logging in on another device (RFC 8628): a code that a person enters on a page, wherever they have a browser, while we
 //! ask whether they have. For machines without a browser, and none that could come back to them.
 
-use super::http::{AuthHttp, Posted};
+use super::http::{AuthHttp, Posted, Unanswered};
 use super::login::{Preparation, asked_of, filled, is_page, keep};
 use super::record::Record;
 use super::vault::{Logins, Vault};
@@ -54,15 +54,17 @@ impl DeviceLogin {
         }
         let mut record = Record::begun(&begun.resource, &begun.metadata, client_id.clone());
         record.client_secret.clone_from(&client_secret);
-        let said =
-            match begun.http.post_form(endpoint, &form, record.proof()).await.map_err(LoginError::Refused)? {
-                Posted::Granted(said) => said,
-                Posted::Refused(code) => {
-                    return Err(LoginError::Refused(format!(
-                        "the authorization server makes no code: {code}"
-                    )));
-                }
-            };
+        let said = match begun
+            .http
+            .post_form(endpoint, &form, record.proof())
+            .await
+            .map_err(LoginError::unanswered)?
+        {
+            Posted::Granted(said) => said,
+            Posted::Refused(code) => {
+                return Err(LoginError::Refused(format!("the authorization server makes no code: {code}")));
+            }
+        };
         let text = |key: &str| said[key].as_str().map(str::to_owned);
         let of = |key: &str| {
             let missing = || LoginError::Refused(format!("the authorization server says no `{key}`"));
@@ -145,7 +147,7 @@ impl DeviceLogin {
         keep(&self.vault, record, self.clock).await
     }
 
-    async fn ask(&self) -> Result<Posted, String> {
+    async fn ask(&self) -> Result<Posted, Unanswered> {
         let client_id = self.record.client_id.as_str();
         let form = [
             ("grant_type", GRANT),
@@ -185,7 +187,7 @@ async fn client(begun: &Preparation, asked_of: &Asked) -> Result<(String, Option
         "application_type": "native",
         "scope": begun.scopes.join(" "),
     });
-    let registered = begun.http.post_json(endpoint, &newcomer).await.map_err(LoginError::Refused)?;
+    let registered = begun.http.post_json(endpoint, &newcomer).await.map_err(LoginError::unanswered)?;
     let registered = match registered {
         Posted::Granted(registered) => registered,
         Posted::Refused(code) => {

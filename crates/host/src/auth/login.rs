@@ -1,6 +1,6 @@
 //! Logging in, for whoever has a person at hand: an address for their browser, and what comes back from it.
 
-use super::http::AuthHttp;
+use super::http::{AuthHttp, Unanswered};
 use super::oauth::{Found, Provider, Trouble};
 use super::record::Record;
 use super::vault::{Logins, Vault};
@@ -50,6 +50,12 @@ pub enum LoginError {
     NotKept(#[source] std::io::Error),
 }
 
+impl LoginError {
+    pub(super) fn unanswered(error: Unanswered) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
 impl From<AuthError> for LoginError {
     fn from(error: AuthError) -> Self {
         Self::Refused(error.to_string())
@@ -59,7 +65,7 @@ impl From<AuthError> for LoginError {
 impl From<Trouble> for LoginError {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::Passing(_) | Trouble::NeedsPerson(_) | Trouble::Rejected(_) => {
+            Trouble::Passing(_) | Trouble::Later { .. } | Trouble::NeedsPerson(_) | Trouble::Rejected(_) => {
                 Self::Refused(trouble.to_string())
             }
             Trouble::BadConfig(_) => Self::BadConfig(trouble.to_string()),

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::config::{OAuthSpec, Target, Template, TlsSpec};
 use crate::transport::{BoxFuture, Renewed, expand};
 use ::http::HeaderValue;
-use gripfast_core::credential::{Due, Lifetime};
+use gripfast_core::credential::{Due, Lifetime, Retries};
 use gripfast_core::failure::Observed;
 use gripfast_core::time::Mono;
 use record::Record;
@@ -85,6 +85,9 @@ struct State {
     dead: Option<Stamp>,
     /// A server has asked for more than what is held allows: somebody may log in anew while it is in use.
     too_narrow: bool,
+    /// When an authorization server that has failed is asked again, and what it said.
+    retries: Retries,
+    failed_over: String,
     /// Until then nothing is done ahead of time: it has failed a moment ago.
     pause: Option<Mono>,
 }

@@ -3,7 +3,7 @@
 //! and its client secret go there and nowhere else, whatever the server says later.
 
 use super::Asked;
-use super::http::{AuthHttp, ClientSecret, Posted};
+use super::http::{AuthHttp, ClientSecret, Posted, Unanswered};
 use super::issuer;
 use super::record::Record;
 use crate::config::{Grant, endpoint};
@@ -16,6 +16,7 @@ use rmcp::transport::auth::{
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// Why there is no token.
@@ -23,6 +24,8 @@ use url::Url;
 pub(super) enum Trouble {
     /// It may work the next time; nothing that is stored is given up for it.
     Passing(String),
+    /// The same, and the authorization server says for how long it is not to be asked.
+    Later { why: String, wait: Duration },
     /// There is nothing to refresh: somebody has to log in, if the server insists.
     NeedsPerson(String),
     /// The authorization server does not take the login any more: somebody has to log in.
@@ -34,7 +37,9 @@ pub(super) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Passing(why) | Self::NeedsPerson(why) | Self::Rejected(why) => out.write_str(why),
+            Self::Passing(why) | Self::Later { why, .. } | Self::NeedsPerson(why) | Self::Rejected(why) => {
+                out.write_str(why)
+            }
             Self::BadConfig(observed) => out.write_str(&worded(observed)),
         }
     }
@@ -146,7 +151,7 @@ impl<'a> Provider<'a> {
             form.push(("client_id", login.client_id.as_str()));
         }
         match self.http.post_form(token_endpoint, &form, login.proof()).await {
-            Ok(Posted::Granted(tokens)) => login.with_tokens(&tokens, &old.scopes),
+            Ok(Posted::Granted(tokens)) => login.with_tokens(&tokens, &old.scopes).map_err(|why| spent(&why)),
             Ok(Posted::Refused(code)) => Err(match Complaint::of(&code) {
                 Complaint::Login => Trouble::Rejected("the login has ended".to_owned()),
                 // A client that registered itself can do so again, with a person.
@@ -158,7 +163,13 @@ impl<'a> Provider<'a> {
                     Trouble::Passing(format!("the token endpoint `{token_endpoint}` says {code}"))
                 }
             }),
-            Err(why) => Err(Trouble::Passing(format!("the token endpoint `{token_endpoint}`: {why}"))),
+            Err(Unanswered::Unreadable(why)) => Err(spent(&why)),
+            Err(Unanswered::Later { why, wait }) => {
+                Err(Trouble::Later { why: format!("the token endpoint `{token_endpoint}` says {why}"), wait })
+            }
+            Err(Unanswered::Passing(why)) => {
+                Err(Trouble::Passing(format!("the token endpoint `{token_endpoint}`: {why}")))
+            }
         }
     }
 
@@ -169,6 +180,14 @@ impl<'a> Provider<'a> {
             None => Ok(login.client_secret.clone()),
         }
     }
+}
+
+/// A refresh that was granted and brought nothing that can be used. The refresh token is spent as far as we know: a server
+/// that sees it again takes us for a thief and ends the login.
+fn spent(why: &impl fmt::Display) -> Trouble {
+    Trouble::Rejected(format!(
+        "the authorization server renewed the login and its answer cannot be used ({why}); the refresh token is not sent again"
+    ))
 }
 
 pub(super) fn bad_client(client_id: &str, code: &str) -> Trouble {
@@ -215,7 +234,7 @@ impl Record {
     pub(super) fn with_tokens(&self, tokens: &Value, asked: &[String]) -> Result<Self, Trouble> {
         let text = |key: &str| tokens[key].as_str().map(str::to_owned);
         if text("token_type").is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-            return Err(Trouble::Passing("the authorization server gave a token of another kind".to_owned()));
+            return Err(Trouble::Passing("it gave a token of another kind than `Bearer`".to_owned()));
         }
         let granted = text("scope").map(|scope| scope.split_whitespace().map(str::to_owned).collect());
         let record = Self {

@@ -1,7 +1,7 @@
 //! Tokens that a client has by itself, without a person: by its secret, or by its signature.
 
 use super::assertion::SigningKey;
-use super::http::Posted;
+use super::http::{Posted, Unanswered};
 use super::oauth::{Found, Provider, Trouble, bad_client};
 use super::record::Record;
 use crate::config::Template;
@@ -62,7 +62,9 @@ impl Provider<'_> {
                     Trouble::Passing(format!("the authorization server says {code}"))
                 }
             }),
-            Err(why) => Err(Trouble::Passing(why)),
+            Err(Unanswered::Later { why, wait }) => Err(Trouble::Later { why, wait }),
+            // No token of ours is spent by asking again.
+            Err(Unanswered::Passing(why) | Unanswered::Unreadable(why)) => Err(Trouble::Passing(why)),
         }
     }
 }

@@ -7,6 +7,8 @@ use super::{Asked, Credential, LEASED_WITHIN, Refused, Source, Unsaved, held, un
 use crate::transport::Renewed;
 use gripfast_core::credential::{adopts, scopes};
 use gripfast_core::failure::Observed;
+use gripfast_core::text;
+use std::time::Duration;
 
 impl Credential {
     /// Puts another token in the place of what is held. To be called by whoever has the flight.
@@ -48,14 +50,33 @@ impl Credential {
             self.hold(record)?;
             return Ok(Renewed::Replaced);
         }
-        let now = self.clock.now().wall;
+        let now = self.clock.now();
         let is_dead = stamp.is_some() && self.state().dead == stamp;
+        let asks = provider.by_itself() || stored.is_some() && !is_dead;
+        // What another process has renewed is adopted above; a server that has just failed is not asked again at once.
+        let wait = self.state().retries.wait(now.mono).filter(|_| asks);
+        if let Some(wait) = wait {
+            let why = self.state().failed_over.clone();
+            return Err(unavailable(&format!("{why}; it is asked again in {}", text::duration(wait))));
+        }
         let outcome = match stored {
-            _ if provider.by_itself() => provider.client_credentials(stored.as_ref(), challenge, now).await,
+            _ if provider.by_itself() => {
+                provider.client_credentials(stored.as_ref(), challenge, now.wall).await
+            }
             None => Err(unread),
             Some(_) if is_dead => Err(Trouble::Rejected("the login has ended".to_owned())),
             Some(record) => provider.refresh(&record).await,
         };
+        let (why, patience) = match &outcome {
+            Err(Trouble::Passing(why)) => (Some(why), None),
+            Err(Trouble::Later { why, wait }) => (Some(why), Some(*wait)),
+            Ok(_) | Err(Trouble::NeedsPerson(_) | Trouble::Rejected(_) | Trouble::BadConfig(_)) => {
+                (None, None)
+            }
+        };
+        if asks {
+            self.note_attempt(why, patience);
+        }
         match outcome {
             Ok(mut record) => {
                 record.received_at = self.clock.now().wall.since_epoch().as_secs();
@@ -69,7 +90,19 @@ impl Credential {
                 Ok(Renewed::Rejected(why))
             }
             Err(Trouble::BadConfig(observed)) => Err(observed),
-            Err(Trouble::Passing(why)) => Err(unavailable(&why)),
+            Err(Trouble::Passing(why) | Trouble::Later { why, .. }) => Err(unavailable(&why)),
+        }
+    }
+
+    /// An authorization server was asked, and failed for this reason if there is one.
+    fn note_attempt(&self, failed_over: Option<&String>, patience: Option<Duration>) {
+        let mut state = self.state();
+        match failed_over {
+            Some(why) => {
+                state.retries.failed(self.clock.mono(), patience);
+                state.failed_over.clone_from(why);
+            }
+            None => state.retries.succeeded(),
         }
     }
 

@@ -19,7 +19,7 @@ pub use gripfast_core::failure::{DialTrouble, During, Evidence, HttpAnswer, Obse
 pub use gripfast_core::isolation::Whose;
 pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
 pub use gripfast_wire::{Era, ProtocolVersion};
-pub(crate) use http::{Ask as HttpAsk, HttpClient, get, not_a_response, read_whole, send};
+pub(crate) use http::{Ask as HttpAsk, HttpClient, get, not_a_response, read_whole, retry_after, send};
 pub use inbox::{Inbox, Incoming, Surroundings};
 pub use process::Environment;
 pub use secrets::Secrets;

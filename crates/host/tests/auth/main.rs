@@ -10,3 +10,4 @@ mod logins;
 mod renewals;
 mod secrets;
 mod stage;
+mod token_answers;

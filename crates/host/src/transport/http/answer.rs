@@ -196,7 +196,8 @@ pub(in crate::transport) fn text_of(headers: &HeaderMap, name: &http::HeaderName
 
 /// Seconds only: a date would need a clock that agrees with the server's. Whoever asks in another form is given what
 /// those are given who name no time.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// How long a server asks to be left alone (`Retry-After`), if it does.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(RETRY_AFTER)?;
     let seconds = asked.to_str().ok().and_then(|text| text.trim().parse().ok());
     Some(seconds.map_or(UNSPECIFIED_PATIENCE, Duration::from_secs))

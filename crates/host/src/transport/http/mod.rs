@@ -12,8 +12,8 @@ mod stream;
 mod trunk;
 mod withdraw;
 
-pub(crate) use answer::whole as read_whole;
 pub(super) use answer::{Asked, Events, Kind, kind_of, refusal};
+pub(crate) use answer::{retry_after, whole as read_whole};
 pub(crate) use client::{Address, Ask, HttpClient};
 
 pub(crate) use fetch::{get, send};
