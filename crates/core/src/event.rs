@@ -206,7 +206,8 @@ impl Event {
             | Self::CircuitClosed
             | Self::Slept
             | Self::CatalogChanged { .. }
-            | Self::ClientsSeparated => self,
+            | Self::ClientsSeparated
+            | Self::MessagesDropped { .. } => self,
         }
     }
 

@@ -251,7 +251,6 @@ impl Host {
             safety: Safety::of_method(method),
             deadline,
             listener: options.listener,
-            principal: options.client.as_ref().map(|client| client.principal().clone()),
             caller: options.client.as_ref().map_or(Caller::Unnamed, |client| client.caller.clone()),
             principal: options
                 .client

@@ -43,8 +43,6 @@ pub(crate) struct Order {
     pub(crate) deadline: Option<Mono>,
     /// Who hears of its progress.
     pub(crate) listener: Option<Arc<dyn Listener>>,
-    /// On whose behalf it is made.
-    pub(crate) principal: Option<Principal>,
     /// For whom it is made.
     pub(crate) caller: Caller,
     /// On whose behalf it is made.
@@ -63,7 +61,7 @@ impl Order {
         let params = self.params.as_deref().and_then(|params| Object::parse(params).ok());
         let bare = params.map(|params| Patch::new().remove("_meta").apply(&params));
         let said = bare.as_deref().or(self.params.as_deref()).map_or("", RawValue::get);
-        let principal = self.principal.as_ref().map_or("", Principal::name);
+        let principal = self.principal.name();
         Digest::of(format!("{principal}\n{}\n{said}", self.method).as_bytes())
     }
 }
@@ -258,7 +256,7 @@ impl Upstream {
         }
     }
 
-    fn served(&self) -> std::sync::MutexGuard<'_, ServedPrincipals<Principal>> {
+    fn served(&self) -> MutexGuard<'_, ServedPrincipals<Principal>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
