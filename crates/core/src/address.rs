@@ -47,12 +47,15 @@ fn zone_of_v6(address: Ipv6Addr) -> Zone {
     let parts = address.segments();
     let v4_of = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match parts {
-        // Mapped, compatible, and translated by a gateway (RFC 6052).
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            zone_of_v4(v4_of(high, low))
+        // Mapped: the system dials the IPv4 address itself.
+        [0, 0, 0, 0, 0, 0xffff, high, low] => zone_of_v4(v4_of(high, low)),
+        // Compatible, translated by a gateway (RFC 6052), and 6to4: packets leave this machine, whatever they carry.
+        [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            match zone_of_v4(v4_of(high, low)) {
+                Zone::Public => Zone::Public,
+                Zone::Loopback | Zone::Private => Zone::Private,
+            }
         }
-        // 6to4
-        [0x2002, high, low, ..] => zone_of_v4(v4_of(high, low)),
         // Global unicast, without Teredo, benchmarks, ORCHID and documentation.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Zone::Private,
         [0x2000..=0x3fff, ..] => Zone::Public,
@@ -77,9 +80,9 @@ mod tests {
             ("127.9.9.9", Zone::Loopback),
             ("::1", Zone::Loopback),
             ("::ffff:127.0.0.1", Zone::Loopback),
-            ("::127.0.0.1", Zone::Loopback),
-            ("64:ff9b::7f00:1", Zone::Loopback),
-            ("2002:7f00:1::", Zone::Loopback),
+            ("::127.0.0.1", Zone::Private),
+            ("64:ff9b::7f00:1", Zone::Private),
+            ("2002:7f00:1::", Zone::Private),
             ("0.0.0.0", Zone::Private),
             ("0.1.2.3", Zone::Private),
             ("10.0.0.1", Zone::Private),

@@ -7,17 +7,28 @@
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
 
 /// Replacement for a secret where the width of the text does not matter.
 pub const REDACTED: &str = "[redacted]";
 
 /// Prefixes of the tokens of well-known services.
-const TOKEN_PREFIXES: &[&str] =
-    &["ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "sk-", "xoxb-", "xoxp-", "AKIA", "eyJ"];
+const TOKEN_PREFIXES: &[&str] = &[
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "xoxb-",
+    "xoxp-",
+    "AKIA",
+    "AIza",
+    "eyJ",
+];
 
-/// Authentication scheme before a token.
-const BEARER: &str = "Bearer ";
+/// Length of the longest authentication scheme before a token.
+const SCHEME: usize = "bearer ".len();
 
 /// Minimum length of a word that counts as a token.
 const SHORTEST_TOKEN: usize = 12;
@@ -42,19 +53,21 @@ enum Names {
 fn redacted(text: &str, names: Names) -> Cow<'_, str> {
     // Every failure's text passes here, and most texts have nothing to look at.
     let mut words = text.as_bytes().split(|byte| !is_word(char::from(*byte)));
-    let has_marks = text.contains(['=', '@', '"', '\'']) || text.contains(BEARER);
+    let has_marks = text.contains(['=', '@', '"', '\'', ':']) || text.contains("--");
     if !has_marks && words.all(|word| word.len() < SHORTEST_TOKEN) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest.find(is_delimiter).unwrap_or(rest.len());
-        let (run, after) = rest.split_at(end);
-        if names == Names::Count && is_announced(&shown, run) && !is_reference(run) {
-            push_stars(&mut shown, run);
-        } else {
-            push_run(&mut shown, run);
+        let announced = if names == Names::Count { announced(&shown, rest) } else { 0 };
+        let url = if announced == 0 { url_length(rest) } else { None };
+        let run = url.unwrap_or_else(|| rest.find(is_delimiter).unwrap_or(rest.len()));
+        let (run, after) = rest.split_at(if announced > 0 { announced } else { run });
+        match url {
+            Some(_) => push_url(&mut shown, run, names),
+            None if announced > 0 => push_stars(&mut shown, run),
+            None => push_run(&mut shown, run),
         }
         let next = after.find(|letter| !is_delimiter(letter)).unwrap_or(after.len());
         shown.push_str(&after[..next]);
@@ -77,17 +90,16 @@ pub fn name(name: &str) -> Cow<'_, str> {
 /// Masks user, password and query values of a URL, and tokens in the rest of it. References (`${env:NAME}`) stay.
 pub fn url(url: &str) -> String {
     let url = url.split('#').next().unwrap_or_default();
-    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
-    let mut shown = match address.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            match authority.rsplit_once('@') {
-                Some((_, host)) => format!("{scheme}://{REDACTED}@{host}{path}"),
-                None => address.to_owned(),
-            }
-        }
-        None => address.to_owned(),
-    };
+    let (scheme, rest) = url.split_once("://").map_or((None, url), |(scheme, rest)| (Some(scheme), rest));
+    let (user, rest) = if scheme.is_some() { userinfo(rest) } else { (None, rest) };
+    let (address, query) =
+        rest.split_once('?').map_or((rest, None), |(address, query)| (address, Some(query)));
+    let mut shown = scheme.map_or(String::new(), |scheme| format!("{scheme}://"));
+    if user.is_some() {
+        shown += REDACTED;
+        shown.push('@');
+    }
+    shown += address;
     let mut masked = String::with_capacity(shown.len());
     push_words(&mut masked, &shown, is_token);
     shown = masked;
@@ -137,23 +149,49 @@ fn is_word(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
 }
 
-/// Whether what stands before a run says that it is a secret: `password=`, `"password": "`, `Bearer `.
-fn is_announced(before: &str, run: &str) -> bool {
-    if before.ends_with(BEARER) {
-        return run.len() >= 8 && run.bytes().any(|byte| byte.is_ascii_digit());
-    }
-    const QUOTES: [char; 2] = ['"', '\''];
-    let before = before.trim_end_matches(QUOTES).trim_end_matches(' ');
-    let name = match before.strip_suffix('=') {
-        Some(name) => name,
-        // A colon after a name in quotes; plain text has colons in other places too.
-        None => match before.strip_suffix(':') {
-            Some(name) if name.ends_with(QUOTES) => name,
-            Some(_) | None => return false,
-        },
+/// How many bytes at the beginning of `rest` are a secret because of what stands before: `password=`, `"password": "`,
+/// `Authorization: Bearer `, `--token `.
+fn announced(before: &str, rest: &str) -> usize {
+    const QUOTES: [char; 3] = ['"', '\'', '\\'];
+    let name_of = |before: &str| {
+        let name = before.trim_end_matches(' ').trim_end_matches(QUOTES);
+        announces_secret(name.rsplit(|letter| !is_word(letter)).next().unwrap_or_default())
     };
-    let name = name.trim_end_matches(' ').trim_end_matches(QUOTES);
-    announces_secret(name.rsplit(|letter| !is_word(letter)).next().unwrap_or_default())
+    let end = before
+        .len()
+        .checked_sub(SCHEME)
+        .and_then(|at| before.get(at..))
+        .unwrap_or(before)
+        .to_ascii_lowercase();
+    let unquoted = before.trim_end_matches(QUOTES).trim_end_matches(' ');
+    // Plain text has colons in other places: `invalid token: expected a string`.
+    let mut has_to_look_secret = true;
+    let is_named = if end.ends_with("bearer ") || end.ends_with("basic ") {
+        true
+    } else if let Some(name) = unquoted.strip_suffix('=') {
+        has_to_look_secret = false;
+        name_of(name)
+    } else if let Some(name) = unquoted.strip_suffix(':') {
+        has_to_look_secret = !name.ends_with(QUOTES);
+        name_of(name)
+    } else {
+        let flag = before.strip_suffix(' ').and_then(|before| before.rsplit(char::is_whitespace).next());
+        flag.is_some_and(|flag| flag.starts_with("--") && announces_secret(flag))
+    };
+    if !is_named {
+        return 0;
+    }
+    // In quotes a secret may have spaces. Otherwise it ends where a URL's or a shell's word ends.
+    let length = match before.chars().next_back().filter(|mark| QUOTES[..2].contains(mark)) {
+        Some(quote) => rest.find([quote, '\n']),
+        None => rest.find(|letter: char| {
+            letter.is_whitespace() || matches!(letter, '&' | '"' | '\'' | ',' | ';' | ')')
+        }),
+    };
+    let value = &rest[..length.unwrap_or(rest.len())];
+    let looks_secret =
+        value.len() >= 16 || (value.len() >= 6 && value.bytes().any(|byte| byte.is_ascii_digit()));
+    if (has_to_look_secret && !looks_secret) || is_reference(value) { 0 } else { value.len() }
 }
 
 /// Whether a value of a config is one reference (`${env:NAME}`, `${file:PATH}`), without a default and without a command,
@@ -165,23 +203,56 @@ fn is_reference(value: &str) -> bool {
     })
 }
 
-/// Appends a text without delimiters, without what is secret in it.
+/// Appends a path or a plain word, without what is secret in it.
 fn push_run(shown: &mut String, run: &str) {
-    let Some((scheme, rest)) = run.split_once("://").filter(|(scheme, _)| *scheme != "file") else {
-        let is_secret = if is_file_name(run) { has_token_prefix } else { is_token };
-        return push_words(shown, run, is_secret);
-    };
+    let is_secret = if is_file_name(run) { has_token_prefix } else { is_token };
+    push_words(shown, run, is_secret);
+}
+
+/// Appends a URL without what is secret in it.
+fn push_url(shown: &mut String, url: &str, names: Names) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     shown.push_str(scheme);
     shown.push_str("://");
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let (user, host) =
-        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let (user, rest) = userinfo(rest);
     if let Some(user) = user {
         push_stars(shown, user);
         shown.push('@');
     }
-    push_words(shown, host, is_token);
-    push_words(shown, path, is_token);
+    let (address, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+    push_words(shown, address, is_token);
+    shown.push_str(&redacted(query, names));
+}
+
+/// The length of the URL at the beginning of a text, if there is one. It ends at a space or a quote.
+fn url_length(text: &str) -> Option<usize> {
+    const LONGEST_SCHEME: usize = 32;
+    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let scheme = text.bytes().take(LONGEST_SCHEME).take_while(is_scheme).count();
+    if scheme == 0 || !text[scheme..].starts_with("://") || &text[..scheme] == "file" {
+        return None;
+    }
+    let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'' | '`' | '<' | '>');
+    Some(text.find(ends).unwrap_or(text.len()))
+}
+
+/// Splits what follows `://` into user and password, if there are any, and the rest. A password may hold a slash.
+fn userinfo(rest: &str) -> (Option<&str>, &str) {
+    let authority = rest.find('/').unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
+        // `user:pass/word@host`: a port has digits only.
+        None => match (rest.find(':'), rest.rfind('@')) {
+            (Some(colon), Some(at)) if colon < authority && !is_port(&rest[colon + 1..authority]) => {
+                (Some(&rest[..at]), &rest[at + 1..])
+            }
+            (_, _) => (None, rest),
+        },
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn push_words(shown: &mut String, text: &str, is_secret: fn(&str) -> bool) {
@@ -294,39 +365,74 @@ impl KnownSecrets {
         }
     }
 
-    /// Masks each known secret in every spelling, and the beginning of one where the text was cut within it.
-    /// JSON stays JSON.
+    /// Masks each known secret in every spelling, and the beginning of one where the text was cut within it. The time that
+    /// takes is proportional to the length of the text.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
         // Escapes within escapes: a URL in JSON, JSON in a string of JSON.
         const DEEPEST: usize = 2;
         let mut shown = Cow::Borrowed(text);
         for secret in &self.texts {
             for depth in 0..=DEEPEST {
-                let mut from = 0;
-                while let Some(found) = find(&shown, from, secret.as_bytes(), depth) {
-                    let stars: String = shown[found.clone()].chars().map(|_| '*').collect();
-                    from = found.start + stars.len();
-                    shown.to_mut().replace_range(found, &stars);
+                if let Some(masked) = masked(&shown, secret.as_bytes(), depth) {
+                    shown = Cow::Owned(masked);
                 }
             }
         }
         shown
     }
+
+    /// Masks the known secrets in the strings, names and numbers of a JSON document, which stays one.
+    pub fn mask_json(&self, value: &mut Value) {
+        match value {
+            Value::String(string) => {
+                if let Cow::Owned(masked) = self.mask(string) {
+                    *string = masked;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.mask_json(item)),
+            Value::Object(members) => {
+                for (name, mut member) in std::mem::take(members) {
+                    self.mask_json(&mut member);
+                    members.insert(self.mask(&name).into_owned(), member);
+                }
+            }
+            Value::Number(number) => {
+                if let Cow::Owned(masked) = self.mask(&number.to_string()) {
+                    *value = Value::from(masked);
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
 }
 
-/// Where a text spells a secret with `depth` layers of escapes, from `from` on. The last place may be cut off by the end
-/// of the text.
-fn find(text: &str, from: usize, secret: &[u8], depth: usize) -> Option<Range<usize>> {
+/// The text with stars where it spells a secret with `depth` layers of escapes; `None` if it nowhere does. The last place
+/// may be cut off by the end of the text.
+fn masked(text: &str, secret: &[u8], depth: usize) -> Option<String> {
     let first = *secret.first()?;
     if depth > 0 && !text.contains(['%', '\\', '+']) {
         return None;
     }
     let bytes = text.as_bytes();
     let may_begin = |byte: u8| byte == first || (depth > 0 && matches!(byte, b'%' | b'\\' | b'+'));
-    (from..bytes.len()).filter(|&at| may_begin(bytes[at]) && text.is_char_boundary(at)).find_map(|at| {
-        let length = spelled(&bytes[at..], secret, depth)?;
-        Some(at..at + length).filter(|found| text.is_char_boundary(found.end))
-    })
+    let mut shown: Option<String> = None;
+    let (mut at, mut kept) = (0, 0);
+    while at < bytes.len() {
+        let found = (may_begin(bytes[at]) && text.is_char_boundary(at))
+            .then(|| spelled(&bytes[at..], secret, depth))
+            .flatten()
+            .filter(|length| text.is_char_boundary(at + length));
+        let Some(length) = found else {
+            at += 1;
+            continue;
+        };
+        let shown = shown.get_or_insert_with(|| String::with_capacity(text.len()));
+        shown.push_str(&text[kept..at]);
+        push_stars(shown, &text[at..at + length]);
+        at += length;
+        kept = at;
+    }
+    shown.map(|shown| shown + &text[kept..])
 }
 
 /// How many bytes at the beginning of a text spell a secret, or enough of its beginning before the text ends.
@@ -339,12 +445,21 @@ fn spelled(text: &[u8], secret: &[u8], depth: usize) -> Option<usize> {
         let letter = letter(&text[at..], depth)?;
         let is_space = depth > 0 && text[at] == b'+' && secret[known] == b' ';
         if !is_space && !secret[known..].starts_with(letter.bytes()) {
-            return None;
+            let is_cut = depth > 0 && is_unfinished(&text[at..]) && known >= KnownSecrets::SHORTEST;
+            return is_cut.then_some(text.len());
         }
         at += letter.spelled;
         known += if is_space { 1 } else { letter.length };
     }
     Some(at)
+}
+
+/// Whether a text is the beginning of an escape.
+fn is_unfinished(text: &[u8]) -> bool {
+    const LONGEST: usize = r"\\ud83d\\ude00".len();
+    text.len() < LONGEST
+        && matches!(text.first(), Some(b'%' | b'\\'))
+        && text[1..].iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'u' | b'\\'))
 }
 
 /// One letter that a text spells, or one byte of it.
@@ -463,6 +578,8 @@ pub fn secret_arguments<'a>(arguments: &[&'a str]) -> Vec<Option<&'a str>> {
         let named = argument.split_once('=').or_else(|| argument.split_once(':'));
         let part = match (flag, named) {
             (Some(flag), _) if announces_secret(flag) => Some(argument),
+            // `-p` may be a port, a path or a password.
+            (Some("p" | "k" | "t"), _) if is_password(argument) => Some(argument),
             (_, Some((name, part))) if announces_secret(name) => Some(part.trim_start()),
             (_, Some(_) | None) => None,
         };
@@ -470,6 +587,15 @@ pub fn secret_arguments<'a>(arguments: &[&'a str]) -> Vec<Option<&'a str>> {
         before = argument;
     }
     parts
+}
+
+/// Whether the value of a short flag looks like a password: letters and digits, and neither a path nor an address.
+fn is_password(value: &str) -> bool {
+    let has = |test: fn(&u8) -> bool| value.bytes().any(|byte| test(&byte));
+    value.len() >= 6
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_alphabetic)
+        && !value.contains(['/', ':', '.'])
 }
 
 /// Whether a flag, a header or a variable of this name holds a secret. They are shorter than members of a message, and
@@ -488,6 +614,10 @@ mod tests {
 
     fn stars(count: usize) -> String {
         "*".repeat(count)
+    }
+
+    fn text_of(shown: &str) -> String {
+        text(shown).into_owned()
     }
 
     #[test]
@@ -539,6 +669,14 @@ mod tests {
             ),
             ("{'client_secret':'hunter2'}", "{'client_secret':'*******'}"),
             ("sent Authorization: Bearer hunter22", "sent Authorization: Bearer ********"),
+            ("authorization: basic dXNlcjpodW50ZXIy", "authorization: basic ****************"),
+            ("X-Api-Key: hunter22, again", "X-Api-Key: ********, again"),
+            ("run --api-key hunter22 now", "run --api-key ******** now"),
+            ("{\"password\": \"correct horse battery\"}", "{\"password\": \"*********************\"}"),
+            ("{\\\"password\\\":\\\"hunter22\\\"}", "{\\\"password\\\":\\\"*********\"}"),
+            ("password=abc=def rest", "password=******* rest"),
+            ("postgres://app:hun/ter2@db/x", "postgres://************@db/x"),
+            ("postgres://app:hun,ter2@db", "postgres://************@db"),
         ] {
             assert_eq!(text(line), shown);
         }
@@ -563,6 +701,9 @@ mod tests {
         for (written, shown) in [
             ("https://me:pw@h.example/mcp?key=1&x", "https://[redacted]@h.example/mcp?key=[redacted]&x"),
             ("https://h.example/a@b", "https://h.example/a@b"),
+            ("https://h.example:80/a@b", "https://h.example:80/a@b"),
+            ("https://me:p?w@h/x", "https://[redacted]@h/x"),
+            ("https://me:p/w@h/x", "https://[redacted]@h/x"),
             ("${BASE}/mcp?key=${env:KEY}", "${BASE}/mcp?key=${env:KEY}"),
             (
                 "https://h.example/?k=${A:-hunter2}&l=${cmd:x}&m=a${A}",
@@ -603,9 +744,15 @@ mod tests {
             "--verbose",
             "--pat",
             "h2",
+            "-p",
+            "hunter22",
+            "-p",
+            "8080",
+            "-k",
+            "key2.pem",
         ];
         let found: Vec<&str> = secret_arguments(&arguments).into_iter().flatten().collect();
-        let secret = ["hunter22", "hunter22", "hunter22", "Bearer hunter22", "hunter22", "h2"];
+        let secret = ["hunter22", "hunter22", "hunter22", "Bearer hunter22", "hunter22", "h2", "hunter22"];
         assert_eq!(found, secret);
         let harmless =
             ["--port", "8080", "--mode=fast", "https://h.example:80/token=1", "--keyboard", "us", "a: b", ""];
@@ -649,12 +796,34 @@ mod tests {
         }
         let cut = known.mask("ends in p%C3%A4%20ss%2Fw");
         assert_eq!(cut, format!("ends in {}", stars(16)));
+        assert_eq!(known.mask("ends in p%C3%A4%20ss%2Fw%2"), format!("ends in {}", stars(18)));
         let twice = serde_json::to_string(&serde_json::to_string("pä ss/w\"rd\\+%1").unwrap()).unwrap();
         assert!(!known.mask(&twice).contains("rd"), "{twice}");
         let surrogates: KnownSecrets = ["key-😀-key"].into_iter().collect();
         assert_eq!(surrogates.mask("\"key-\\ud83d\\ude00-key\""), format!("\"{}\"", stars(20)));
         for harmless in ["p%", "p%C3%A4", "100 % + 7 \\ x", "\\u", "\\ud83d", "%2", "%25"] {
             assert_eq!(known.mask(harmless), harmless);
+        }
+    }
+
+    #[test]
+    fn json_stays_json_whatever_a_secret_is() {
+        let known: KnownSecrets = ["123456789012", "ends in \\", "a-name-of-a-member"].into_iter().collect();
+        let mut value =
+            json!({ "n": 123_456_789_012_u64, "a-name-of-a-member": ["ends in \\", true, null, 7] });
+        known.mask_json(&mut value);
+        assert_eq!(value, json!({ "n": stars(12), stars(18): [stars(9), true, null, 7] }));
+    }
+
+    #[test]
+    fn masking_takes_time_in_proportion_to_the_text() {
+        // Quadratic, this takes minutes.
+        let known: KnownSecrets = ["pä ss/w\"rd\\+%1"].into_iter().collect();
+        let text = "p%C3%A4%20ss%2Fw%22rd%5C%2B%251 ".repeat(50_000);
+        assert!(!known.mask(&text).contains("rd"));
+        for long in ["a=", "a: ", "\"a", "x://", "--a ", "Bearer ", "password=\"", "a@b ", "/x.y:1"] {
+            let long = long.repeat(200_000);
+            assert_eq!(text_of(&long).chars().count(), long.len());
         }
     }
 

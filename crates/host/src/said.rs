@@ -63,9 +63,10 @@ impl<'a> Said<'a> {
         }
         let mut value: Value = serde_json::from_str(arguments).ok()?;
         redact::json(&mut value);
-        let redacted = value.to_string();
-        RawValue::from_string(self.secrets.as_ref().map_or(redacted.clone(), |known| known.mask(&redacted)))
-            .ok()
+        if let Some(secrets) = &self.secrets {
+            secrets.mask_json(&mut value);
+        }
+        RawValue::from_string(value.to_string()).ok()
     }
 
     /// The digest of the arguments, as they are spelled.

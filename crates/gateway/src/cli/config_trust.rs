@@ -6,7 +6,8 @@ use super::config;
 use super::exit::Exit;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
-use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, Reference, Target};
+use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, OAuthSpec, Reference, Target};
+use gripfast::redact;
 use gripfast_gateway::trust_list::{Standing, TrustList};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -138,23 +139,66 @@ fn shown(config: &Config) -> Vec<String> {
             lines.push(format!("{}: cannot be used, see `gripfast check`", entry.name));
             continue;
         };
-        lines.push(match &spec.target {
-            Target::Stdio { command, args, .. } => {
+        let name = &entry.name;
+        match &spec.target {
+            Target::Stdio { command, args, env, cwd, .. } => {
                 let words: Vec<String> =
                     std::iter::once(command).chain(args).map(ToString::to_string).collect();
-                format!("{}: {}", entry.name, words.join(" "))
+                lines.push(format!("{name}: {}", words.join(" ")));
+                lines.extend(cwd.as_ref().map(|cwd| format!("{name}: in the directory {cwd}")));
+                lines.extend(env.iter().map(|(variable, value)| {
+                    // What decides which code runs is shown; a token is not.
+                    let value =
+                        if loads_code(variable) { redact::text(value.as_written()) } else { "…".into() };
+                    format!("{name}: with {variable}={value}")
+                }));
             }
-            Target::Url { url, .. } => format!("{}: {url}", entry.name),
+            Target::Url { url, .. } => lines.push(format!("{name}: {url}")),
+        }
+        let oauth = spec.oauth.iter().flat_map(|oauth| {
+            let OAuthSpec { issuer, client_id, client_secret, private_key, .. } = oauth;
+            [issuer, client_id, client_secret, private_key].into_iter().flatten()
         });
-        let programs = spec.target.templates().into_iter().flat_map(|template| template.references());
-        lines.extend(programs.filter_map(|reference| match reference {
-            Reference::Command { .. } => Some(format!("{}: {reference}, for a value", entry.name)),
-            Reference::Variable { .. } | Reference::File { .. } => None,
+        let templates = spec.target.templates().into_iter().chain(oauth);
+        lines.extend(templates.flat_map(|template| template.references()).filter_map(|reference| {
+            match reference {
+                Reference::Command { line } => {
+                    Some(format!("{name}: runs `{}` for a value", redact::text(line)))
+                }
+                Reference::Variable { .. } | Reference::File { .. } => None,
+            }
         }));
     }
-    // A line break in a name or an argument would begin a line that says something else.
-    let flat = |line: String| line.replace(|letter: char| letter.is_control(), "\u{fffd}");
+    // A line break in a name or an argument would begin a line that says something else, and an invisible letter or one that
+    // turns the direction would hide one.
+    let flat =
+        |line: String| line.replace(|letter: char| letter.is_control() || is_invisible(letter), "\u{fffd}");
     lines.into_iter().map(flat).collect()
+}
+
+/// Whether a variable of this name decides which code a program runs.
+fn loads_code(variable: &str) -> bool {
+    const PREFIXES: &[&str] = &["LD_", "DYLD_", "PYTHON", "GIT_", "NPM_CONFIG_", "UV_", "PIP_"];
+    const NAMES: &[&str] = &[
+        "PATH",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "BASH_ENV",
+        "ENV",
+        "SHELL",
+        "PERL5LIB",
+        "PERL5OPT",
+        "RUBYLIB",
+        "RUBYOPT",
+        "JAVA_TOOL_OPTIONS",
+    ];
+    let variable = variable.to_ascii_uppercase();
+    NAMES.contains(&variable.as_str()) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
+}
+
+/// Whether a letter has no width, or turns the direction of the text.
+fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The file of the current directory, if it was trusted and says something else now. Whoever asks a running gateway to take
@@ -196,6 +240,11 @@ impl Editing {
             Failure::new(Exit::ConfigInvalid, format!("`{}` is not UTF-8 text", file.path.display()))
         })?;
         Ok(Self { path: file.path, before: Some(before), vouches })
+    }
+
+    /// The same, of which a part came with the directory: a person has to look at what is written before it is used.
+    pub(crate) fn unvouched(self) -> Self {
+        Self { vouches: false, ..self }
     }
 
     /// Writes it. What gripfast has written itself needs no other trust.
@@ -268,9 +317,11 @@ mod tests {
             [servers.a]
             command = "npx"
             args = ["-y", "server", "two\nb: https://harmless.example"]
-            env = { TOKEN = "${cmd:pass show token}", OTHER = "hunter22" }
+            env = { TOKEN = "${cmd:pass show token}", OTHER = "hunter22", NODE_OPTIONS = "--require ./evil.js" }
+            cwd = "/srv/\u202Ea"
             [servers.b]
             url = "https://me:hunter22@h.example/mcp?key=hunter22"
+            oauth = { issuer = "https://id.example", client_id = "x", client_secret = "${cmd:touch /tmp/owned}", grant = "client_credentials" }
             [servers.c]
             comand = "x"
         "#;
@@ -279,8 +330,13 @@ mod tests {
             shown(&config),
             [
                 "a: npx -y server two\u{fffd}b: https://harmless.example",
-                "a: ${cmd:pass …}, for a value",
+                "a: in the directory /srv/\u{fffd}a",
+                "a: with TOKEN=…",
+                "a: with OTHER=…",
+                "a: with NODE_OPTIONS=--require ./evil.js",
+                "a: runs `pass show token` for a value",
                 "b: https://[redacted]@h.example/mcp?key=[redacted]",
+                "b: runs `touch /tmp/owned` for a value",
                 "c: cannot be used, see `gripfast check`",
             ]
         );

@@ -126,8 +126,14 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         return Ok(Exit::Ok);
     }
     if args.write {
+        let came_along = found.iter().any(|file| file.of_a_project && file.taken().next().is_some());
+        let path = path.display().to_string();
+        let editing = if came_along { editing.unvouched() } else { editing };
         editing.write(&document.to_string(), screen)?;
-        screen.talk(&format!("{} added to `{}`", plural(count, "server"), path.display()))?;
+        screen.talk(&format!("{} added to `{path}`", plural(count, "server")))?;
+        if came_along {
+            screen.hint("some of them came with this directory; `gripfast trust` shows what they run and trusts the file")?;
+        }
     } else {
         screen.talk(&format!(
             "nothing was written; `--write` adds {} to `{}`",

@@ -18,6 +18,8 @@ pub(super) const HOLDERS: &[&str] = &[
     "client_secret",
     "clientSecret",
     "CLIENT_SECRET",
+    "private_key",
+    "privateKey",
 ];
 
 /// One line of a text to show in an error: the known secrets and token-shaped words are starred out, and

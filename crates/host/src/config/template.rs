@@ -198,6 +198,11 @@ impl Template {
         })
     }
 
+    /// The text as the config has it, secrets included.
+    pub fn as_written(&self) -> &str {
+        &self.text
+    }
+
     /// What stands in the text itself: literals and defaults.
     pub fn fixed_texts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

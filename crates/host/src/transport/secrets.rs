@@ -5,6 +5,7 @@ use gripfast_core::failure::classify::classify_knowing;
 use gripfast_core::failure::{Evidence, Failure};
 use gripfast_core::redact::KnownSecrets;
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// The secrets of one upstream.
@@ -19,10 +20,23 @@ struct Known {
     present: KnownSecrets,
     /// What the one before was made with: a child that ends may still repeat it.
     former: KnownSecrets,
-    /// What the server has refused last; it may be newer than the link.
-    refused: KnownSecrets,
+    /// The credential that the server is shown, and the one before it. They change while a link lasts.
+    shown: Shown,
+    shown_before: Shown,
     /// All of them.
     all: KnownSecrets,
+}
+
+#[derive(Default)]
+struct Shown {
+    credential: String,
+    known: KnownSecrets,
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.known.fmt(f)
+    }
 }
 
 impl Secrets {
@@ -35,11 +49,15 @@ impl Secrets {
         }
     }
 
-    /// Takes the credential that the server has refused, which is when it may repeat it.
-    pub fn refused(&self, credential: &str) {
+    /// Takes the credential that the server is about to be shown, which it may repeat from then on.
+    pub fn shown(&self, credential: &str) {
+        if self.known().shown.credential == credential {
+            return;
+        }
+        let mut shown = Shown { credential: credential.to_owned(), known: KnownSecrets::default() };
+        shown.known.learn_words(credential);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.refused = KnownSecrets::default();
-        known.refused.learn_words(credential);
+        known.shown_before = std::mem::replace(&mut known.shown, shown);
         known.gather();
     }
 
@@ -53,9 +71,14 @@ impl Secrets {
         self.known().all.name(name).into_owned()
     }
 
-    /// A text without them; otherwise as it is. JSON stays JSON.
+    /// A text without them; otherwise as it is.
     pub fn mask(&self, text: &str) -> String {
         self.known().all.mask(text).into_owned()
+    }
+
+    /// A JSON document without them.
+    pub fn mask_json(&self, value: &mut serde_json::Value) {
+        self.known().all.mask_json(value);
     }
 
     /// Whether a text holds one of them.
@@ -75,7 +98,9 @@ impl Secrets {
 
 impl Known {
     fn gather(&mut self) {
-        let texts = [&self.present, &self.former, &self.refused].into_iter().flat_map(KnownSecrets::iter);
+        let texts = [&self.present, &self.former, &self.shown.known, &self.shown_before.known]
+            .into_iter()
+            .flat_map(KnownSecrets::iter);
         self.all = texts.collect();
     }
 }
@@ -95,8 +120,9 @@ mod tests {
         secrets.filled_in(known("old-password"));
         secrets.filled_in(known("new-password"));
         secrets.filled_in(known("new-password"));
-        secrets.refused("Bearer of-the-vault");
-        let said = "old-password new-password of-the-vault";
-        assert_eq!(secrets.mask(said), "************ ************ ************");
+        secrets.shown("Bearer of-the-vault");
+        secrets.shown("Bearer refreshed-token");
+        let said = "old-password new-password of-the-vault refreshed-token";
+        assert_eq!(secrets.mask(said), "************ ************ ************ ***************");
     }
 }

@@ -19,7 +19,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::path::Path;
 use std::sync::Arc;
-use url::Url;
+use url::{Url, form_urlencoded};
 
 /// Dials what a config names.
 pub(crate) struct TargetDialer {
@@ -112,6 +112,20 @@ impl Filling {
         Ok(expanded.into_revealed())
     }
 
+    /// Learns the password and the secret query values of a URL, without their percent-encoding.
+    fn learn_url(&mut self, url: &Url) {
+        let password = url.password().unwrap_or_default();
+        self.secrets.learn(password);
+        // The decoder is that of forms, where these letters mean something else.
+        let as_form = password.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+        form_urlencoded::parse(as_form.as_bytes()).for_each(|(password, _)| self.secrets.learn(&password));
+        for (name, value) in url.query_pairs() {
+            if announces_secret(&name) {
+                self.secrets.learn(&value);
+            }
+        }
+    }
+
     /// The arguments of a command, some of which are secret by the flag before them.
     async fn arguments(&mut self, args: &[Template]) -> Result<Vec<String>, Observed> {
         let mut filled_in = Vec::with_capacity(args.len());
@@ -164,7 +178,7 @@ impl TargetDialer {
         let mut filling = Filling::default();
         let url: Url = endpoint(&filling.value(url).await?)
             .map_err(|error| Observed::BadConfig(format!("`url` cannot be used: {error}")))?;
-        filling.secrets.learn(url.password().unwrap_or_default());
+        filling.learn_url(&url);
         let headers = header_map(headers, &mut filling).await?;
         let Filling { secrets } = filling;
         surroundings.secrets.filled_in(secrets);

@@ -8,6 +8,8 @@ use gripfast_wire::envelope::{ErrorObject, Message};
 use gripfast_wire::patch::{Object, Patch};
 use gripfast_wire::results::ResultType;
 use gripfast_wire::{Era, Outcome, RawValue};
+use serde_json::json;
+use serde_json::value::to_raw_value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,10 +81,17 @@ impl Answer {
         if !secrets.is_in(error.get()) {
             return self;
         }
-        match RawValue::from_string(secrets.mask(error.get())) {
-            Ok(masked) => Self { said: Arc::new(Said::Error(masked)), ..self },
-            Err(_) => self,
-        }
+        let masked = serde_json::from_str(error.get()).ok().and_then(|mut value| {
+            secrets.mask_json(&mut value);
+            to_raw_value(&value).ok()
+        });
+        // It is nested too deeply to be read.
+        let hidden = || {
+            let code = ErrorObject::read(error).code;
+            let message = "the error of the server repeats a secret and is not shown";
+            to_raw_value(&json!({ "code": code, "message": message })).expect("a value is JSON")
+        };
+        Self { said: Arc::new(Said::Error(masked.unwrap_or_else(hidden))), ..self }
     }
 
     /// The outcome in the server's own bytes.
@@ -179,6 +188,29 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_that_repeats_a_secret_is_never_passed_on_with_it() {
+        let secrets = Secrets::default();
+        secrets.filled_in(["correct-horse", "123456789012", "ends in \\"].into_iter().collect());
+        let deep = format!("{}\"correct-horse\"{}", "[".repeat(500), "]".repeat(500));
+        let texts = [
+            r#"{"code":-32000,"message":"refused correct-horse","data":{"account":123456789012}}"#.to_owned(),
+            r#"{"code":-32000,"message":"ends in \\","data":"correct%2Dhorse"}"#.to_owned(),
+            format!(r#"{{"code":-32000,"message":"x","data":{deep}}}"#),
+        ];
+        for text in texts {
+            let message = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":1,"error":{text}}}"#));
+            let answer = Answer::read(&message, Era::Legacy).unwrap().redacted(&secrets);
+            let Outcome::Error(error) = answer.outcome() else { panic!("{text}") };
+            assert_eq!(error.code, -32000);
+            let shown = error.raw.get();
+            assert!(
+                !["horse", "123456789012", "ends in"].iter().any(|secret| shown.contains(secret)),
+                "{shown}"
+            );
+        }
+    }
 
     fn read(message: &'static str) -> Answer {
         Answer::read(&Bytes::from_static(message.as_bytes()), Era::Legacy).expect("it is a response")

@@ -69,12 +69,11 @@ fn veil_args(server: &mut dyn TableLike) {
 /// What is shown in place of those arguments that hold a secret.
 pub(super) fn shown_args(words: &[String]) -> Vec<Option<String>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let plain = |part: &str| !part.contains("${");
-    let shown =
-        words.iter().zip(secret_arguments(&words)).map(|(word, part)| match part.filter(|p| plain(p)) {
-            Some(part) => Some(format!("{}{REDACTED}", &word[..word.len() - part.len()])),
-            None => Some(redact::text(word).into_owned()).filter(|shown| shown != word),
-        });
+    let shown = words.iter().zip(secret_arguments(&words)).map(|(word, part)| match part {
+        Some(part) => Some(format!("{}{}", &word[..word.len() - part.len()], references(part)))
+            .filter(|shown| shown != word),
+        None => Some(redact::text(word).into_owned()).filter(|shown| shown != word),
+    });
     shown.collect()
 }
 
@@ -114,7 +113,7 @@ mod tests {
         let shown = shown(
             "[servers.a]\ncommand = \"npx ghp_0123456789abcdef\"\nargs = [\"-y\", \"server\", \"--api-key\", \"hunter22\", \
              \"--token=hunter22\", \"--header\", \"Authorization: Bearer hunter22\", \"ghp_0123456789abcdef\", \
-             \"--secret\", \"${env:S}\"]\n\
+             \"--secret\", \"${env:S}\", \"--api-key\", \"hunter22-${X}\", \"--token\", \"${KEY:-hunter22}\", \"-p\", \"hunter22\"]\n\
              [servers.b]\nurl = \"https://me:hunter22@h.example/mcp?key=hunter22&user=${env:U}\"\n",
         );
         assert!(!shown.contains("hunter22") && !shown.contains("ghp_"), "{shown}");

@@ -85,7 +85,7 @@ impl HttpClient {
         })
     }
 
-    /// The same, which tells `secrets` what the server has refused.
+    /// The same, which tells `secrets` what the server is shown.
     pub(crate) fn telling(self, secrets: Arc<Secrets>) -> Self {
         Self { secrets, ..self }
     }
@@ -117,6 +117,9 @@ impl HttpClient {
             fresh.map_err(|observed| Evidence::unsent(during, observed))?;
         }
         let mut shown = self.credential.as_ref().and_then(|credential| credential.shown());
+        if let Some(Ok(shown)) = shown.as_ref().map(HeaderValue::to_str) {
+            self.secrets.shown(shown);
+        }
         for _ in 0..=Self::REDIRECTS {
             let response = self.send_once(&ask, own_headers, shown.as_ref(), during).await?;
             let Some(next) = redirect(&response, &ask.to.url) else {
@@ -171,11 +174,6 @@ impl HttpClient {
 
     async fn note_refusal(&self, response: &Response<Body>, shown: Option<&HeaderValue>) {
         let status = response.status().as_u16();
-        if status >= 400
-            && let Some(shown) = shown.and_then(|shown| shown.to_str().ok())
-        {
-            self.secrets.refused(shown);
-        }
         if let (Some(credential), 401 | 403) = (&self.credential, status) {
             let challenge = text_of(response.headers(), &WWW_AUTHENTICATE);
             Box::pin(credential.refused(shown, status, challenge)).await;
