@@ -175,9 +175,52 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::other(format!("`{}` is larger than {most} bytes", path.display())));
+        return Err(damaged(format!("`{}` is larger than {most} bytes", path.display())));
     }
     Ok(bytes)
+}
+
+/// What a file holds that cannot be what it should: it is damaged, and not only out of reach.
+pub fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Moves a file that `read` finds damaged aside, as `NAME.corrupt`, so that a new one can take its place. Processes take
+/// turns and look again: none moves what another has just made.
+///
+/// # Errors
+/// Those of the file system.
+pub fn set_aside_if_damaged<T>(path: &Path, read: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
+    let turn = open_lock(&path.with_added_extension("turn"))?;
+    turn.lock()?;
+    match read(path) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let aside = path.with_added_extension(CORRUPT);
+            fs::rename(path, &aside)?;
+            tracing::warn!(moved_to = %aside.display(), %error, "a damaged file was moved aside; a new one is made");
+            Ok(())
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The end of the names of files that were moved aside.
+const CORRUPT: &str = "corrupt";
+
+/// The files of a state directory that were found damaged and moved aside, until a person removes them.
+#[must_use]
+pub fn set_aside(state_dir: &Path) -> Vec<PathBuf> {
+    let is_aside = |file: &PathBuf| {
+        let end = file.extension().and_then(std::ffi::OsStr::to_str);
+        end.is_some_and(|end| end == CORRUPT || end.starts_with("corrupt-"))
+    };
+    let listed = [state_dir.to_owned(), state_dir.join("logins")]
+        .into_iter()
+        .filter_map(|part| fs::read_dir(part).ok());
+    let mut files: Vec<PathBuf> =
+        listed.flatten().flatten().map(|file| file.path()).filter(is_aside).collect();
+    files.sort();
+    files
 }
 
 /// Puts these bytes in the place of what was there: a new file, which takes the name of the old one. A reader sees one
@@ -345,6 +388,29 @@ mod tests {
         replace(&path, b"three").unwrap();
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"three".to_vec(), 0o600));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_file_is_moved_aside_once_and_one_that_is_good_or_out_of_reach_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let read = |path: &Path| match fs::read(path)?.as_slice() {
+            b"good" => Ok(()),
+            _ => Err(damaged("it is not good".to_owned())),
+        };
+        set_aside_if_damaged(&path, read).unwrap();
+        fs::write(&path, "good").unwrap();
+        set_aside_if_damaged(&path, read).unwrap();
+        assert_eq!(set_aside(directory.path()), [] as [PathBuf; 0]);
+        fs::write(&path, "bad").unwrap();
+        set_aside_if_damaged(&path, read).unwrap();
+        assert_eq!(set_aside(directory.path()), [directory.path().join("key.corrupt")]);
+        assert!(!path.exists());
+        fs::write(&path, "good").unwrap();
+        set_aside_if_damaged(&path, read).unwrap();
+        assert!(path.exists(), "another process has made a new one meanwhile");
+        fs::write(directory.path().join("state.db.corrupt-1f"), "").unwrap();
+        assert_eq!(set_aside(directory.path()).len(), 2);
     }
 
     #[test]

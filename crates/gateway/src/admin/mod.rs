@@ -37,7 +37,7 @@ use gripfast::{Host, ServerStatus};
 use history::History;
 use journal::Journal;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use token::Token;
@@ -58,6 +58,7 @@ pub struct Admin {
     reloader: OnceLock<Arc<Reloader>>,
     /// Settings that were typed, and override the file.
     typed: OnceLock<Vec<(&'static str, String)>>,
+    state_dir: Option<PathBuf>,
     clients: Option<Box<dyn Fn() -> ClientsView + Send + Sync>>,
     sessions: Option<Box<dyn Fn(usize) -> Vec<SessionFacts> + Send + Sync>>,
     logins: login::Underway,
@@ -81,6 +82,7 @@ impl Admin {
     pub fn new(host: Host, state_dir: Option<&Path>) -> io::Result<Self> {
         Ok(Self {
             token: Token::of(state_dir)?,
+            state_dir: state_dir.map(Path::to_owned),
             journal: Journal::following(host.events()),
             history: History::of(&host),
             host,
@@ -95,6 +97,12 @@ impl Admin {
             bodies: body::shares(),
             tls: None,
         })
+    }
+
+    /// The damaged files of the state directory that have been replaced.
+    fn set_aside(&self) -> Vec<String> {
+        let files = self.state_dir.as_deref().map(gripfast::private_files::set_aside).unwrap_or_default();
+        files.iter().map(|file| file.display().to_string()).collect()
     }
 
     /// Tells in the status what clients have, as it is counted there.

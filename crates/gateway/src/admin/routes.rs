@@ -77,6 +77,7 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
         clients: admin.clients.as_ref().map(|count| count()),
         config: admin.reloader.get().map(|reloader| ConfigView::of(reloader)),
         tls: admin.tls.as_deref().map(TlsView::of),
+        set_aside: admin.set_aside(),
     };
     json(StatusCode::OK, &fleet)
 }

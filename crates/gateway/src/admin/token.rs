@@ -118,9 +118,16 @@ pub fn rotate_token(state_dir: &Path) -> io::Result<PathBuf> {
 
 fn kept(directory: &Path, path: &Path) -> io::Result<String> {
     private_files::make_directory(directory)?;
-    match read(path) {
+    let found = match read(path) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            private_files::set_aside_if_damaged(path, read)?;
+            read(path)
+        }
+        found => found,
+    };
+    match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
-        read => read,
+        found => found,
     }
 }
 
@@ -136,7 +143,7 @@ fn read(path: &Path) -> io::Result<String> {
     let text = text.trim();
     if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         let what = format!("it holds no token of {SHORTEST} letters or more");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        return Err(private_files::damaged(what));
     }
     Ok(text.to_owned())
 }
@@ -197,12 +204,23 @@ mod tests {
         let file = directory.path().join("file");
         fs::write(&file, "in the way").unwrap();
         assert!(matches!(of(&file).place(), Place::Unusable { .. }));
-        fs::write(directory.path().join(TOKEN_FILE), "short").unwrap();
+        fs::create_dir(directory.path().join(TOKEN_FILE)).unwrap();
         let token = of(directory.path());
         let Place::Unusable { path, why } = token.place() else { panic!("{:?}", token.place()) };
-        assert!(path.ends_with(TOKEN_FILE) && why.contains("letters"), "{why}");
-        assert!(!token.matches("short"));
+        assert!(path.ends_with(TOKEN_FILE) && why.contains("not a file"), "{why}");
         assert_eq!(Token::of(None).unwrap().place(), Place::Nowhere);
+    }
+
+    #[test]
+    fn a_damaged_token_is_moved_aside_and_replaced_at_the_start() {
+        for damage in ["", "short", "a line\nand another one that makes it long enough"] {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join(TOKEN_FILE), damage).unwrap();
+            let token = of(directory.path());
+            assert_eq!(token.place(), Place::Kept(directory.path().join(TOKEN_FILE)));
+            assert!(!token.matches(damage) && token.matches(&of(directory.path()).text()));
+            assert_eq!(fs::read_to_string(directory.path().join("admin.token.corrupt")).unwrap(), damage);
+        }
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub(super) struct FleetView {
     /// Where clients speak https.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<TlsView>,
+    /// Files of the state directory that were damaged and have been replaced. The damaged ones are there until a person
+    /// removes them.
+    pub(super) set_aside: Vec<String>,
     pub(super) cache: CacheView,
     pub(super) budgets: Vec<BudgetView>,
     pub(super) audit: AuditView,

@@ -30,9 +30,16 @@ impl Seal {
     pub fn in_directory(directory: &Path) -> io::Result<Self> {
         private_files::make_directory(directory)?;
         let path = directory.join(FILE);
-        match read_key(&path) {
+        let found = match read_key(&path) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                private_files::set_aside_if_damaged(&path, read_key)?;
+                read_key(&path)
+            }
+            found => found,
+        };
+        match found {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::with_key(&make_key(&path)?),
-            read => Self::with_key(&read?),
+            found => Self::with_key(&found?),
         }
     }
 
@@ -78,10 +85,9 @@ fn no_entropy() -> io::Error {
 }
 
 fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
-    private_files::read(path, LARGEST)?.as_slice().try_into().map_err(|_| {
-        let path = path.display();
-        io::Error::other(format!("`{path}` is not a key of {KEY_LEN} bytes; remove it to have one made"))
-    })
+    let key = private_files::read(path, LARGEST)?;
+    let damaged = |_| private_files::damaged(format!("`{}` is not a key of {KEY_LEN} bytes", path.display()));
+    key.as_slice().try_into().map_err(damaged)
 }
 
 /// Makes the file whole or not at all, whenever we should be killed: whoever else starts at this moment reads the same
@@ -106,6 +112,17 @@ mod tests {
         let again = Seal::in_directory(directory.path()).unwrap();
         assert_eq!(again.open(&sealed).unwrap(), b"content");
         assert_eq!(Seal::of_this_process().unwrap().open(&sealed), None);
+    }
+
+    #[test]
+    fn a_damaged_key_is_moved_aside_and_replaced() {
+        for damage in [&b""[..], b"short", &[7; 5000]] {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join(FILE), damage).unwrap();
+            let sealed = Seal::in_directory(directory.path()).unwrap().seal(b"content").unwrap();
+            assert_eq!(Seal::in_directory(directory.path()).unwrap().open(&sealed).unwrap(), b"content");
+            assert_eq!(fs::read(directory.path().join("session.key.corrupt")).unwrap(), damage);
+        }
     }
 
     #[test]

@@ -149,3 +149,29 @@ fn g02_a_server_that_was_never_approved_is_trusted_on_first_use_after_a_loss() {
     assert!(client.call("other__echo", json!({ "text": "hello" })).contains("hello"));
     assert!(client.call("demo__echo", json!({ "text": "hello" })).contains("unknown_tool"));
 }
+
+#[test]
+fn b06_damaged_small_files_are_moved_aside_and_replaced_and_status_says_so() {
+    for damage in ["", "damaged"] {
+        let sandbox = sandbox();
+        std::fs::create_dir(sandbox.path("state/logins")).unwrap();
+        for file in ["admin.token", "session.key"] {
+            std::fs::write(sandbox.path("state").join(file), damage).unwrap();
+        }
+        let serving = Serving::start(&sandbox, &[]);
+        assert!(serving.client().call("demo__echo", json!({ "text": "hello" })).contains("hello"));
+        let words = ["reconnect", "demo", "--state-dir", "state", "--url", &serving.url];
+        assert_eq!(sandbox.run(&words).code, Some(0), "the new token works");
+        let status = sandbox.run(&["status", "--url", &serving.url]);
+        for file in ["admin.token", "session.key"] {
+            let aside = format!("state/{file}.corrupt");
+            assert_eq!(std::fs::read_to_string(sandbox.path(&aside)).unwrap(), damage);
+            assert!(status.stdout.contains(&format!("a damaged file was moved to {aside}")), "{status}");
+        }
+        for file in ["admin.token", "session.key"] {
+            std::fs::remove_file(sandbox.path(&format!("state/{file}.corrupt"))).unwrap();
+        }
+        let status = sandbox.run(&["status", "--url", &serving.url]);
+        assert!(!status.stdout.contains("damaged"), "it is said until a person has removed them: {status}");
+    }
+}

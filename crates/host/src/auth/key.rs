@@ -1,5 +1,6 @@
 //! The key with which logins are sealed before they are kept: a file of its own in the state directory, or an entry in
-//! the system's keyring. It is made when the first login is kept, once for all processes, and never replaced.
+//! the system's keyring. It is made when the first login is begun, once for all processes. A file that is no key is moved aside
+//! and replaced.
 
 use super::keyring;
 use crate::clock;
@@ -47,8 +48,18 @@ impl KeyPlace {
         match self.kind {
             LoginKey::File => {
                 let file = self.file();
-                let read = private_files::blocking(move || read(&file)).await;
-                read.map_err(|error| NoKey::Away(error.to_string()))?
+                let find = move || match read(&file) {
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        private_files::set_aside_if_damaged(&file, read)?;
+                        read(&file)
+                    }
+                    read => read,
+                };
+                let found = private_files::blocking(find).await.and_then(|found| found);
+                found.map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => NoKey::Gone,
+                    _ => NoKey::Away(format!("`{}` cannot be read: {error}", self.file().display())),
+                })
             }
             LoginKey::Keyring => match keyring::find().await {
                 Ok(Some(text)) => Key::from_text(&text).ok_or_else(|| {
@@ -96,14 +107,12 @@ impl KeyPlace {
     }
 }
 
-fn read(file: &Path) -> Result<Key, NoKey> {
-    match private_files::read(file, LARGEST) {
-        Ok(bytes) => bytes.try_into().map(Key).map_err(|_| {
-            NoKey::Away(format!("`{}` is not a key of {KEY_LEN} bytes; remove it and log in", file.display()))
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NoKey::Gone),
-        Err(error) => Err(NoKey::Away(format!("`{}` cannot be read: {error}", file.display()))),
-    }
+fn read(file: &Path) -> io::Result<Key> {
+    let bytes = private_files::read(file, LARGEST)?;
+    bytes
+        .try_into()
+        .map(Key)
+        .map_err(|_| private_files::damaged(format!("it is not a key of {KEY_LEN} bytes")))
 }
 
 impl Key {
@@ -186,12 +195,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_cannot_be_used_is_neither_taken_nor_overwritten() {
+    async fn a_damaged_key_is_moved_aside_and_replaced() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("key"), "short").unwrap();
         let place = KeyPlace::new(dir.path().to_owned(), LoginKey::File);
+        assert!(matches!(place.find().await, Err(NoKey::Gone)));
+        assert_eq!(std::fs::read(dir.path().join("key.corrupt")).unwrap(), b"short");
+        let made = place.find_or_make().await.unwrap();
+        assert_eq!(place.find().await.unwrap().0, made.0);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_cannot_be_read_is_neither_taken_nor_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("key")).unwrap();
+        let place = KeyPlace::new(dir.path().to_owned(), LoginKey::File);
         assert!(matches!(place.find().await, Err(NoKey::Away(_))));
         assert!(place.find_or_make().await.is_err());
-        assert_eq!(std::fs::read(dir.path().join("key")).unwrap(), b"short");
     }
 }

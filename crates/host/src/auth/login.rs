@@ -157,6 +157,7 @@ impl Preparation {
             return Err(LoginError::NotNeeded(format!("server `{name}` gets its tokens by itself")));
         }
         let vault = Vault::of(logins, name, asked_of.url.source());
+        vault.has_key().await.map_err(LoginError::NotKept)?;
         let known = vault.load().await.0.login().filter(|record| provider.owns(record));
         let challenge = challenge(&provider).await?;
         let Found { manager, metadata } = provider.discover(challenge.as_deref()).await?;

@@ -146,8 +146,8 @@ impl Credential {
             (kept, stamp) = vault.load().await;
         }
         let Ok(provider) = Provider::of(asked_of).await else { return };
-        // It is looked at again when it can be opened.
-        if matches!(kept, Kept::Away(_)) || self.unsaved_over(stamp.as_ref()).is_some() {
+        // It is looked at again when it can be opened, and what nobody can open any more takes nothing away that is held.
+        if matches!(kept, Kept::Away(_) | Kept::Lost(_)) || self.unsaved_over(stamp.as_ref()).is_some() {
             return self.hold_on(&provider);
         }
         let changed = self.state().seen.as_ref() != Some(&stamp);

@@ -166,7 +166,9 @@ impl Vault {
         };
         let key = match key.find().await {
             Ok(key) => key,
-            Err(NoKey::Gone) => return Kept::Lost("the key of the stored login is gone".to_owned()),
+            Err(NoKey::Gone) => {
+                return Kept::Lost("the key of the stored login is gone, or was damaged".to_owned());
+            }
             Err(NoKey::Away(why)) => return Kept::Away(format!("the stored login cannot be opened: {why}")),
         };
         let opened = key.open(&self.login, &sealed);
@@ -185,6 +187,14 @@ impl Vault {
                 private_files::blocking(move || stamp_of(&file)).await.ok().flatten()
             }
             Place::Memory(kept) => lock(kept).get(&self.login).map(|noted| Stamp::Version(noted.version)),
+        }
+    }
+
+    /// Makes sure that a login can be sealed, before a person is sent for one.
+    pub(crate) async fn has_key(&self) -> io::Result<()> {
+        match &self.place {
+            Place::Disk { key, .. } => key.find_or_make().await.map(drop),
+            Place::Memory(_) => Ok(()),
         }
     }
 

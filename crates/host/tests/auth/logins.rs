@@ -113,3 +113,30 @@ async fn there_is_nothing_to_log_in_to_where_the_config_says_what_to_show() {
         assert!(matches!(begun.err(), Some(LoginError::NotNeeded(_))));
     }
 }
+
+/// E04: nobody is sent to a browser for a login that cannot be sealed.
+#[tokio::test]
+async fn e04_a_login_that_could_not_be_sealed_is_refused_before_anybody_is_sent_for_it() {
+    let stage = Stage::with(Manners::default()).await;
+    let logins = stage.state().join("logins");
+    std::fs::create_dir_all(logins.join("key")).unwrap();
+    let begun = Login::begin(NAME, &stage.spec(), &stage.logins(), "http://127.0.0.1:1/callback").await;
+    let error = begun.err().expect("it has no key");
+    assert!(matches!(error, LoginError::NotKept(_)), "{error}");
+    assert!(error.to_string().contains("logins/key"), "{error}");
+}
+
+/// E03: a damaged key costs the logins that it sealed, and no new one.
+#[tokio::test]
+async fn e03_a_damaged_key_asks_for_a_login_which_has_a_new_key() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let key = stage.kept().with_file_name("key");
+    std::fs::write(&key, "damaged").unwrap();
+    let host = stage.host();
+    let cause = until(&host, State::NeedsLogin).await.supervision.cause.unwrap();
+    assert!(cause.contains("was damaged"), "{cause}");
+    assert_eq!(std::fs::read(key.with_file_name("key.corrupt")).unwrap(), b"damaged");
+    stage.log_in().await;
+    until(&host, State::Ready).await;
+    call(&stage.host()).await.unwrap();
+}

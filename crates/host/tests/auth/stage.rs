@@ -72,6 +72,11 @@ impl Stage {
         std::fs::write(self.state.path().join("logins"), "").unwrap();
     }
 
+    /// The state directory.
+    pub(crate) fn state(&self) -> &std::path::Path {
+        self.state.path()
+    }
+
     /// Everything that is kept about logins.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let logins = std::fs::read_dir(self.state.path().join("logins")).unwrap();

@@ -29,7 +29,7 @@ pub(super) fn shown(fleet: &Fleet) -> String {
 
 /// The answer to "is everything all right?" in one line.
 fn verdict(fleet: &Fleet) -> String {
-    let Fleet { version, uptime_ms, upstreams, ledger, config, tls } = fleet;
+    let Fleet { version, uptime_ms, upstreams, ledger, config, tls, set_aside } = fleet;
     let mut states: Vec<(String, usize)> = Vec::new();
     for word in upstreams.iter().map(Upstream::state_word) {
         match states.iter_mut().find(|(known, _)| *known == word) {
@@ -53,6 +53,14 @@ fn verdict(fleet: &Fleet) -> String {
     let config =
         refused("the config cannot be used as it is, and what it said before is in use there", config);
     let tls = refused("the certificate was refused, and the one before it is in use", tls);
+    let set_aside: String = set_aside
+        .iter()
+        .map(|file| {
+            format!(
+                "\na damaged file was moved to {file}, and a new one made; remove it once you have looked"
+            )
+        })
+        .collect();
     let (up, states) = (span(*uptime_ms), states.join(", "));
-    format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}")
+    format!("gripfast {version} · up {up} · {servers}{colon}{states}{ledger}{config}{tls}{set_aside}")
 }

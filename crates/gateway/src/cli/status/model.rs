@@ -16,6 +16,9 @@ pub(crate) struct Fleet {
     pub(super) config: Option<Watched>,
     #[serde(default)]
     pub(super) tls: Option<Watched>,
+    /// Damaged files that have been replaced.
+    #[serde(default)]
+    pub(super) set_aside: Vec<String>,
 }
 
 /// Files that the gateway goes by, and takes when they change: its config, the certificate of its listener.
