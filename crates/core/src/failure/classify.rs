@@ -97,6 +97,15 @@ fn http(during: During, answer: &HttpAnswer) -> Failure {
     }
     match answer.status {
         401 => Failure::CredentialRefused(said(answer)),
+        // Only proxies ask for this, and only who sets the variable that names one can answer.
+        407 => Failure::Blocked(BlockCause::BadConfig(format!(
+            "{} wants a user and a password (407): the variable that names it may hold them, as in \
+             `http://USER:PASSWORD@HOST:PORT`",
+            answer
+                .proxy
+                .as_ref()
+                .map_or_else(|| "a proxy".to_owned(), |proxy| format!("the proxy `{proxy}`")),
+        ))),
         403 => match (during, &answer.challenge) {
             (During::Handshake, Some(_)) => Failure::CredentialRefused(said(answer)),
             (During::Handshake, None) => refused_or_foreign(during, answer),
@@ -123,11 +132,27 @@ fn wants_more(challenge: &str) -> bool {
 fn refused_or_foreign(during: During, answer: &HttpAnswer) -> Failure {
     match (&answer.rpc, during) {
         (Some(_), _) => Failure::Declined(said(answer)),
+        (None, During::Handshake) if speaks_tls(answer) => Failure::Blocked(BlockCause::NotMcp(format!(
+            "this port speaks TLS, so `url` begins with `https://`: {}",
+            said(answer)
+        ))),
         (None, During::Handshake) => {
             Failure::Blocked(BlockCause::NotMcp(format!("no MCP server at this URL: {}", said(answer))))
         }
         (None, During::Call | During::Probe) => Failure::Nonsense(said(answer)),
     }
+}
+
+/// Whether a port for https complains about plain http.
+fn speaks_tls(answer: &HttpAnswer) -> bool {
+    let words = answer.body.to_lowercase();
+    // nginx; Go's net/http; Tomcat and Spring.
+    let forms = [
+        "plain http request was sent to https port",
+        "client sent an http request to an https server",
+        "combination of host and port requires tls",
+    ];
+    answer.status == 400 && forms.iter().any(|form| words.contains(form))
 }
 
 /// What an error says about the session of the request.
@@ -263,10 +288,14 @@ fn said(answer: &HttpAnswer) -> String {
         Some(wait) => format!(", asks to wait {}", text::duration(wait)),
         None => String::new(),
     };
+    let proxy = match &answer.proxy {
+        Some(proxy) => format!(" through the proxy `{proxy}`"),
+        None => String::new(),
+    };
     if words.is_empty() {
-        format!("HTTP {}{wait}", answer.status)
+        format!("HTTP {}{proxy}{wait}", answer.status)
     } else {
-        format!("HTTP {}{wait}: {words}", answer.status)
+        format!("HTTP {}{proxy}{wait}: {words}", answer.status)
     }
 }
 
@@ -274,6 +303,41 @@ fn said(answer: &HttpAnswer) -> String {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    fn greeted(status: u16, body: &str, proxy: Option<&str>) -> Failure {
+        let (body, proxy) = (body.to_owned(), proxy.map(str::to_owned));
+        let answer = HttpAnswer { status, body, proxy, ..HttpAnswer::default() };
+        classify(&Evidence::sent(During::Handshake, Observed::Http(answer)))
+    }
+
+    #[test]
+    fn b09_a_proxy_that_wants_a_password_is_no_missing_server() {
+        let Failure::Blocked(BlockCause::BadConfig(text)) = greeted(407, "<html>", Some("http://proxy:3128"))
+        else {
+            panic!("a person has to give it one")
+        };
+        assert!(text.starts_with("the proxy `http://proxy:3128` wants a user and a password"), "{text}");
+        let text = greeted(502, "Bad Gateway", Some("http://proxy:3128")).to_string();
+        assert!(text.contains("HTTP 502 through the proxy `http://proxy:3128`"), "{text}");
+    }
+
+    #[test]
+    fn b09_a_port_for_https_that_hears_plain_http_is_told_from_other_refusals() {
+        for said in [
+            "<center>The plain HTTP request was sent to HTTPS port</center>",
+            "Client sent an HTTP request to an HTTPS server.",
+            "Bad Request\nThis combination of host and port requires TLS.",
+        ] {
+            let text = greeted(400, said, None).to_string();
+            assert!(text.contains("`url` begins with `https://`"), "{text}");
+        }
+        for (status, said) in
+            [(400, "https is fine"), (404, "Client sent an HTTP request to an HTTPS server.")]
+        {
+            let text = greeted(status, said, None).to_string();
+            assert!(text.contains("no MCP server at this URL"), "{text}");
+        }
+    }
 
     fn call(observed: Observed) -> Failure {
         classify(&Evidence::sent(During::Call, observed))

@@ -125,6 +125,8 @@ pub struct HttpAnswer {
     pub rpc: Option<RpcError>,
     /// Whether the request carried a session.
     pub had_session: bool,
+    /// The proxy through which it came, and whose own answer it may be.
+    pub proxy: Option<String>,
     /// Whether the request was of the modern era, where some codes have one meaning for everybody.
     pub modern: bool,
 }

@@ -2,7 +2,7 @@
 //! test of this binary once more, in an environment of its own.
 
 use crate::script::{Heard, join, read_request};
-use crate::stage::{anywhere, echo, host, legacy, ready_host, serve, spec, until_state, with_tls};
+use crate::stage::{NAME, anywhere, echo, host, legacy, ready_host, serve, spec, until_state, with_tls};
 use crate::tls::{Clients, Papers};
 use gripfast::State;
 use gripfast::config::{Template, TlsSpec};
@@ -79,6 +79,19 @@ async fn a_call_goes_the_way_that_the_environment_names() {
         let cause = until_state(&host(spec), State::ConfigError).await.supervision.cause.unwrap();
         return assert!(cause.contains("proxy"), "{cause}");
     }
+    if let Ok(expected) = std::env::var("TEST_CAUSE") {
+        let host = host(spec);
+        let mut events = host.events();
+        loop {
+            let status = host.status_of(NAME).unwrap().supervision;
+            match status.cause {
+                Some(cause) if cause.contains(&expected) => return,
+                Some(cause) if status.state == State::ConfigError => panic!("{cause}"),
+                Some(_) | None => {}
+            }
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(20), events.recv()).await;
+        }
+    }
     if let Ok(ca_file) = std::env::var("TEST_CA_FILE") {
         let ca_file = Some(Template::parse(&ca_file).unwrap());
         spec = with_tls(spec, TlsSpec { ca_file, ..TlsSpec::default() });
@@ -154,4 +167,70 @@ async fn a_redirect_through_the_proxy_to_https_is_not_readable_for_the_proxy() {
     in_environment("http://mcp.example.invalid/mcp", &variables).await;
     assert!(tunnel.heard().iter().all(|heard| heard.method == "CONNECT"));
     assert_eq!(server.calls(), 1);
+}
+
+/// A proxy that answers everybody like this.
+async fn answering(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind(anywhere()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = read_request(&mut stream).await;
+                let _ = stream.write_all(answer).await;
+            });
+        }
+    });
+    address
+}
+
+/// B09: a proxy's trouble is not taken for the server's.
+#[tokio::test]
+async fn b09_a_proxy_that_fails_is_named_with_what_it_said() {
+    let tunnelled: [(&[u8], &str); 6] = [
+        (
+            b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n",
+            "does not pass on to mcp.example.invalid:443: it answers `502 Bad Gateway`",
+        ),
+        (
+            b"HTTP/1.1 403 Forbidden\r\n\r\nno",
+            "does not pass on to mcp.example.invalid:443: it answers `403 Forbidden`",
+        ),
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "wants a user and a password (407)"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "does not answer in HTTP"),
+        (b"HTTP/1.1 200 OK\r\n\r\njunk", "does not answer in HTTP"),
+        (b"", "closed the connection instead of passing it on to mcp.example.invalid:443"),
+    ];
+    for (answer, cause) in tunnelled {
+        let proxy = answering(answer).await;
+        let variables = [
+            ("HTTPS_PROXY", format!("http://me:pw@{proxy}")),
+            ("TEST_CAUSE", format!("the proxy `http://{proxy}` {cause}")),
+        ];
+        in_environment("https://mcp.example.invalid/mcp", &variables).await;
+    }
+    let forwarded: [(&[u8], &str); 3] = [
+        (
+            b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n",
+            "wants a user and a password (407)",
+        ),
+        (
+            b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n",
+            "HTTP 502 through the proxy `http://127.0.0.1",
+        ),
+        (b"junk\r\n\r\n", "(through the proxy `http://127.0.0.1"),
+    ];
+    for (answer, cause) in forwarded {
+        let proxy = answering(answer).await;
+        let variables = [("HTTP_PROXY", format!("http://me:pw@{proxy}")), ("TEST_CAUSE", cause.to_owned())];
+        in_environment("http://mcp.example.invalid/mcp", &variables).await;
+    }
+    // Nobody listens there.
+    let gone = TcpListener::bind(anywhere()).await.unwrap().local_addr().unwrap();
+    for (variable, url) in
+        [("HTTP_PROXY", "http://mcp.example.invalid/mcp"), ("HTTPS_PROXY", "https://mcp.example.invalid/mcp")]
+    {
+        let cause = format!("the proxy `http://{gone}` cannot be reached: Connection refused");
+        in_environment(url, &[(variable, format!("http://{gone}")), ("TEST_CAUSE", cause)]).await;
+    }
 }

@@ -2,7 +2,7 @@
 //! spot; the server is the sample server behind something that ends TLS.
 
 use crate::script::join;
-use crate::stage::{echo, host, legacy, ready_host, serve, spec, until, until_state, with_tls};
+use crate::stage::{NAME, echo, host, legacy, ready_host, serve, spec, until, until_state, with_tls};
 use gripfast::config::{Template, TlsSpec};
 #[cfg(unix)]
 use gripfast::private_files::StrictModes;
@@ -237,4 +237,21 @@ async fn a_redirect_from_https_to_http_is_not_followed_and_the_status_says_so() 
     let cause = until_state(&host, State::ConfigError).await.supervision.cause.unwrap();
     assert!(cause.contains("redirects from https to http"), "{cause}");
     assert_eq!((server.initializes(), tap.heard().len()), (0, 0));
+}
+
+/// B09: plain http that is spoken to a port for https.
+#[tokio::test]
+async fn b09_a_port_that_speaks_tls_gets_a_hint_to_write_https() {
+    let (server, papers) = (serve(legacy()).await, Papers::new());
+    let front = papers.front(server.addr(), Clients::Anybody).await;
+    let host = host(spec(&format!("http://{}/mcp", front.addr())));
+    let mut events = host.events();
+    loop {
+        let cause = host.status_of(NAME).unwrap().supervision.cause;
+        if let Some(cause) = cause {
+            assert!(cause.contains("`url` begins with `https://`"), "{cause}");
+            return;
+        }
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), events.recv()).await;
+    }
 }

@@ -2,6 +2,7 @@
 //! refusals into evidence.
 
 use super::pool::Body;
+use super::proxy::ForwardedBy;
 use crate::transport::Session;
 use bytes::{Bytes, BytesMut};
 use gripfast_core::failure::recovery::UNSPECIFIED_PATIENCE;
@@ -175,6 +176,7 @@ pub(in crate::transport) async fn refusal(
         rpc: rpc.clone(),
         had_session: asked == Asked::WithSession,
         modern: asked == Asked::Modern,
+        proxy: head.extensions.get().map(|ForwardedBy(proxy)| proxy.to_string()),
     };
     let message = rpc.is_some().then_some(body);
     (Evidence::sent(during, Observed::Http(answer)), message)
@@ -194,9 +196,8 @@ pub(in crate::transport) fn text_of(headers: &HeaderMap, name: &http::HeaderName
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// Seconds only: a date would need a clock that agrees with the server's. Whoever asks in another form is given what
-/// those are given who name no time.
-/// How long a server asks to be left alone (`Retry-After`), if it does.
+/// How long a server asks to be left alone (`Retry-After`), if it does. Seconds only: a date would need a clock that agrees
+/// with the server's. Whoever asks in another form is given what those are given who name no time.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(RETRY_AFTER)?;
     let seconds = asked.to_str().ok().and_then(|text| text.trim().parse().ok());

@@ -5,6 +5,7 @@ use super::answer::text_of;
 use super::connect::{Connector, mark_sensitive, trouble_in};
 use super::egress::{Egress, Forbidden};
 use super::pool::{Body, Failed, Pool};
+use super::proxy::{ForwardedBy, ProxyError};
 use super::withdraw;
 use crate::auth::Credential;
 use crate::transport::target::TlsFiles;
@@ -45,6 +46,8 @@ pub(crate) struct Address {
     pub(super) origin: Arc<str>,
     /// What a proxy on the way wants to see.
     proxy_authorization: Option<HeaderValue>,
+    /// The proxy that reads the requests, if there is one.
+    proxy: Option<Arc<str>>,
 }
 
 /// One request, before the upstream's own headers.
@@ -103,7 +106,8 @@ impl HttpClient {
         let origin = format!("{}://{host}", url.scheme()).into();
         let host = HeaderValue::try_from(host).map_err(|error| unusable(&error))?;
         let proxy_authorization = self.pool.connector().proxy_authorization(&uri);
-        Ok(Arc::new(Address { url, uri, path, host, origin, proxy_authorization }))
+        let proxy = self.pool.connector().forwarding_proxy(&uri);
+        Ok(Arc::new(Address { url, uri, path, host, origin, proxy_authorization, proxy }))
     }
 
     /// Sends a request and follows redirects: on its own origin, from http to https on its host, and to origins that the
@@ -199,9 +203,18 @@ impl HttpClient {
         if let Some(auth) = &ask.to.proxy_authorization {
             request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
         }
-        self.pool.send(&ask.to, request, ask.sent.as_deref(), ask.safety).await.map_err(|failed| match failed
-        {
+        let sent = self.pool.send(&ask.to, request, ask.sent.as_deref(), ask.safety).await;
+        let sent = sent.map(|mut response| {
+            if let Some(proxy) = &ask.to.proxy {
+                response.extensions_mut().insert(ForwardedBy(Arc::clone(proxy)));
+            }
+            response
+        });
+        sent.map_err(|failed| match failed {
             Failed::Connecting(error) => {
+                if let Some(proxy) = ProxyError::among(&*error).filter(|error| error.wants_credentials) {
+                    return Evidence::unsent(during, Observed::BadConfig(proxy.to_string()));
+                }
                 if let Some(forbidden) = Forbidden::among(&*error) {
                     let text = format!("it leads to another address: {forbidden}");
                     return Evidence::unsent(during, Observed::BadConfig(text));
@@ -213,14 +226,23 @@ impl HttpClient {
                 let (_, text) = trouble_in(&error);
                 Evidence::sent(during, Observed::TurnedAway(text))
             }
-            Failed::Unsent(error) => Evidence::unsent(during, broken(&error)),
-            Failed::Talking(error) => Evidence::sent(during, broken(&error)),
+            Failed::Unsent(error) => Evidence::unsent(during, broken(&error, &ask.to)),
+            Failed::Talking(error) => Evidence::sent(during, broken(&error, &ask.to)),
         })
     }
 }
 
-fn broken(error: &hyper::Error) -> Observed {
-    let (trouble, text) = trouble_in(error);
+fn broken(error: &hyper::Error, to: &Address) -> Observed {
+    let (trouble, mut text) = trouble_in(error);
+    match &to.proxy {
+        Some(proxy) => text = format!("{text} (through the proxy `{proxy}`)"),
+        None if error.is_parse() && to.url.scheme() == "http" => {
+            text = format!(
+                "{text}; it does not answer in plain HTTP: if it speaks TLS, `url` begins with `https://`"
+            );
+        }
+        None => {}
+    }
     let what = match trouble {
         // A server may refuse our certificate, or the want of one, after its own handshake is done.
         DialTrouble::Tls => "TLS failed",

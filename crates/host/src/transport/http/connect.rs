@@ -2,6 +2,7 @@
 //! the environment names.
 
 use super::egress::Egress;
+use super::proxy::{Proxy, ProxyError, Tunnel};
 use crate::private_files::{self, StrictModes};
 use crate::tls::{Believed, objection};
 use crate::transport::target::TlsFiles;
@@ -11,7 +12,6 @@ use http::{HeaderMap, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-type Tcp = HttpConnector<Resolver>;
+pub(super) type Tcp = HttpConnector<Resolver>;
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Makes connections for one upstream. Each goes its own way, directly or through a proxy, for a redirect
@@ -91,7 +91,7 @@ impl Connector {
 
     /// A connection to `target`.
     pub(super) async fn connect(&self, target: Uri) -> Result<Stream, BoxError> {
-        let Self { mut tcp, filtered, egress, proxies, tls } = self.clone();
+        let Self { tcp, filtered, egress, proxies, tls } = self.clone();
         let mut direct = tcp.clone();
         if !egress.names(&target) {
             let host = target.host().unwrap_or_default();
@@ -105,17 +105,20 @@ impl Connector {
             (None, false) => (MaybeHttpsStream::Http(direct.call(target).await?), false),
             (None, true) => (with_tls(direct, tls.config().map_err(unusable)?).call(target).await?, false),
             // Plain HTTP through a proxy: it is told the whole address in each request.
-            (Some(proxy), false) => (MaybeHttpsStream::Http(tcp.call(proxy.uri().clone()).await?), true),
+            (Some(proxy), false) => (MaybeHttpsStream::Http(Proxy::of(&proxy).reach(tcp).await?), true),
             // HTTPS through a proxy: it passes bytes.
             (Some(proxy), true) => {
-                let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-                if let Some(auth) = proxy.basic_auth() {
-                    tunnel = tunnel.with_auth(auth.clone());
-                }
+                let tunnel = Tunnel { proxy: Proxy::of(&proxy), tcp };
                 (with_tls(tunnel, tls.config().map_err(unusable)?).call(target).await?, false)
             }
         };
         Ok(Stream { io, forwarded })
+    }
+
+    /// The proxy that reads requests to `target`, for people.
+    pub(super) fn forwarding_proxy(&self, target: &Uri) -> Option<Arc<str>> {
+        let proxy = self.proxies.intercept(target).filter(|_| !is_encrypted(target))?;
+        Some(Proxy::of(&proxy).name())
     }
 
     /// What the proxy on the way to `target` wants to see in each request. In a tunnel, nothing: there
@@ -200,6 +203,9 @@ pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, Stri
     let mut innermost = error.to_string();
     while let Some(error) = cause {
         innermost = error.to_string();
+        if let Some(ProxyError { .. }) = error.downcast_ref() {
+            return (DialTrouble::Other, innermost);
+        }
         if let Some(DnsError(error)) = error.downcast_ref() {
             return (DialTrouble::Dns, error.to_string());
         }

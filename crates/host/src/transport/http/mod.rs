@@ -8,6 +8,7 @@ mod egress;
 mod fetch;
 mod headers;
 mod pool;
+mod proxy;
 mod stream;
 mod trunk;
 mod withdraw;
