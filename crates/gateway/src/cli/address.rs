@@ -41,15 +41,13 @@ impl GatewayUrl {
     /// Names the gateway to ask, for those who do not want to type it every time.
     const VARIABLE: &str = "GRIPFAST_URL";
 
-    /// The gateway to ask: `typed`, else that of the config that was named, else `$GRIPFAST_URL`, else that of
-    /// the config that `serve` would take, else the default.
+    /// The gateway to ask: `typed`, else `$GRIPFAST_URL`, else that of the config that `serve` would take (`--config` names
+    /// one), else the default.
     pub(crate) fn meant(global: &Global, typed: Option<&Self>) -> Result<Self, Failure> {
         if let Some(url) = typed {
             return Ok(url.clone());
         }
-        if global.config.is_none()
-            && let Some(url) = Self::of_environment()?
-        {
+        if let Some(url) = Self::of_environment()? {
             return Ok(url);
         }
         match config::glance(global)? {

@@ -117,9 +117,8 @@ fn a_config_that_is_broken_meanwhile_does_not_keep_anybody_from_stopping_a_serve
 #[test]
 fn a_token_that_the_gateway_could_not_use() {
     let sandbox = Sandbox::empty();
-    std::fs::create_dir_all(sandbox.path(STATE)).unwrap();
-    std::fs::write(sandbox.path(STATE).join("admin.token"), "short").unwrap();
     let running = Running::with(&sandbox, &(stdio("demo", &[]) + "lazy = true\n"));
+    std::fs::write(sandbox.path(STATE).join("admin.token"), "short").unwrap();
     assert_snapshot!(ask(&sandbox, &running, &["stop", "demo"]), @"
     exit 6
     --- stderr

@@ -229,14 +229,28 @@ fn the_gateway_of_the_config_is_found() {
     }
     assert!(asked(&["status"]).stdout.contains("demo"));
     assert_eq!(asked(&["reconnect", "demo"]).code, Some(0));
-    let named = sandbox.run(&["status", "--config", "gripfast.toml"]);
-    assert_eq!(named.code, Some(0), "a config that was named wins over the variable: {named}");
+    assert_eq!(asked(&["status", "--config", "gripfast.toml"]).code, Some(0));
+}
+
+/// As the help of `--url` says: `$GRIPFAST_URL`, then `gateway.listen`, of whichever config.
+#[test]
+fn the_variable_that_names_a_gateway_wins_over_a_config_that_was_named() {
+    let (sandbox, running) = scene();
+    let sandbox = sandbox.file("other.toml", "[gateway]\nlisten = '127.0.0.1:1'\n");
+    let there = [("GRIPFAST_URL", running.url.as_str())];
+    let ran = sandbox.run_with(&["status", "--config", "other.toml"], &there);
+    assert!(ran.code == Some(0) && ran.stdout.contains("demo"), "{ran}");
+    let ran = sandbox.run_with(&["status", "--config", "other.toml"], &[("GRIPFAST_URL", "")]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let words = ["status", "--config", "other.toml", "--url", "http://127.0.0.1:1"];
+    assert_eq!(sandbox.run_with(&words, &there).code, Some(4), "what is typed wins over both");
 }
 
 #[test]
 fn a_config_that_picks_its_port_cannot_say_where_the_gateway_is() {
     let sandbox = Sandbox::with("[gateway]\nlisten = '127.0.0.1:0'\n");
-    assert_snapshot!(sandbox.run(&["status", "--config", "gripfast.toml"]), @"
+    let nowhere = [("GRIPFAST_URL", "")];
+    assert_snapshot!(sandbox.run_with(&["status", "--config", "gripfast.toml"], &nowhere), @"
     exit 1
     --- stderr
     error: `gateway.listen` picks a new port at every start
