@@ -114,6 +114,7 @@ struct Pages {
     /// What `insufficient_scope` asks for.
     wanted_scopes: Option<String>,
     counts: Counts,
+    revoked: Vec<String>,
     shown: Vec<String>,
 }
 
@@ -179,6 +180,7 @@ impl Authority {
             .route("/register", post(register))
             .route("/authorize", get(authorize))
             .route("/token", post(token))
+            .route("/revoke", post(revoke))
             .route("/device", post(device::begin))
             .route("/activate", get(device::activate))
             .route("/mcp", post(mcp::answer).get(mcp::no_stream).delete(mcp::no_stream))
@@ -213,6 +215,12 @@ impl Authority {
     #[must_use]
     pub fn shown(&self) -> Vec<String> {
         self.books.pages().shown.clone()
+    }
+
+    /// The tokens that clients had revoked, in that order.
+    #[must_use]
+    pub fn revoked(&self) -> Vec<String> {
+        self.books.pages().revoked.clone()
     }
 
     /// All access tokens end now, before their time.
@@ -516,6 +524,16 @@ async fn authorize(State(books): State<Arc<Books>>, RawQuery(query): RawQuery) -
     }
     pages.codes.insert(code, noted);
     (StatusCode::FOUND, [(LOCATION, back.to_string())]).into_response()
+}
+
+/// RFC 7009: a token that is not known is as good as revoked.
+async fn revoke(State(books): State<Arc<Books>>, body: Bytes) -> Response {
+    let token = pairs(&body).remove("token").unwrap_or_default();
+    let mut pages = books.pages();
+    pages.access.remove(&token);
+    pages.refresh.remove(&token);
+    pages.revoked.push(token);
+    StatusCode::OK.into_response()
 }
 
 async fn token(State(books): State<Arc<Books>>, headers: HeaderMap, body: Bytes) -> Response {

@@ -9,7 +9,7 @@ use super::fleet::{self, Signals};
 use super::render::{Screen, with_progress};
 use super::stop::{Failure, Stop};
 use callback::Callback;
-use gripfast::auth::{self, DeviceLogin, Login, LoginError};
+use gripfast::auth::{self, DeviceLogin, LoggedOut, Login, LoginError};
 use gripfast::config::ServerSpec;
 use std::io::{self, BufRead};
 use std::process::{Command, Stdio};
@@ -39,11 +39,18 @@ pub(crate) fn forget(global: &Global, args: &LogoutArgs, screen: &mut Screen) ->
         let forgotten = with_progress(screen, AUTHORITY, forgetting).await;
         forgotten.map_err(|error| failure(name, &error).into())
     })?;
+    let noticed = "gateways that run notice with their next request";
     screen.talk(&match forgotten {
-        true => format!(
-            "logged out of `{name}`; what a gateway holds in memory is used until the server refuses it"
+        LoggedOut::WasNot => format!("nobody was logged in to `{name}`"),
+        LoggedOut::Revoked => format!("logged out of `{name}`, and its tokens are revoked; {noticed}"),
+        LoggedOut::Forgotten => format!(
+            "logged out of `{name}`; {noticed}. Its authorization server offers no revocation: the tokens stay valid there \
+             until they end"
         ),
-        false => format!("nobody was logged in to `{name}`"),
+        LoggedOut::NotRevoked(why) => format!(
+            "logged out of `{name}`; {noticed}. Its tokens could not be revoked, and stay valid at the authorization server \
+             until they end: {why}"
+        ),
     })?;
     Ok(Exit::Ok)
 }
@@ -94,10 +101,13 @@ async fn login(
         screen.talk(&format!("or open {page} on any device, and enter this code: {code}"))?;
     }
     screen.flush()?;
-    let returning = returned(&callback, &login, device, args.no_browser);
+    let returning = returned(&callback, &login, device);
     let returned = match args.no_browser {
         // Somebody may be about to paste, and what is typed would be written over.
-        true => returning.await,
+        true => tokio::select! {
+            returned = returning => returned,
+            address = pasted(screen) => Returned::Here(address?),
+        },
         false => with_progress(screen, "the browser to come back", returning).await,
     };
     match returned {
@@ -122,16 +132,10 @@ enum Returned {
     Never,
 }
 
-async fn returned(
-    callback: &Callback,
-    login: &Login,
-    device: Option<DeviceLogin>,
-    may_be_pasted: bool,
-) -> Returned {
+async fn returned(callback: &Callback, login: &Login, device: Option<DeviceLogin>) -> Returned {
     tokio::select! {
         finished = elsewhere(device) => Returned::Elsewhere(finished),
         address = callback.wait_for(login.url()) => Returned::Here(address),
-        address = pasted(), if may_be_pasted => Returned::Here(address),
         () = tokio::time::sleep(WITHIN) => Returned::Never,
     }
 }
@@ -190,16 +194,33 @@ fn failure(name: &str, error: &LoginError) -> Failure {
     }
 }
 
-/// The address that a person pastes. A stdin that ends without one says nothing.
-async fn pasted() -> String {
-    let line = tokio::task::spawn_blocking(|| {
-        let mut lines = io::stdin().lock().lines().map_while(Result::ok);
-        lines.find(|line| !line.trim().is_empty())
+/// The address that a person pastes, who is asked again after a line that is none. A stdin that ends without one says nothing.
+async fn pasted(screen: &mut Screen) -> Result<String, Stop> {
+    let (found, mut lines) = tokio::sync::mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        // It ends when nobody waits for it any more.
+        lines.map(|line| found.blocking_send(line)).take_while(Result::is_ok).for_each(drop);
     });
-    match line.await {
-        Ok(Some(line)) => line.trim().to_owned(),
-        Ok(None) | Err(_) => std::future::pending().await,
+    while let Some(line) = lines.recv().await {
+        match line.trim() {
+            "" => {}
+            line if is_return_address(line) => return Ok(line.to_owned()),
+            _ => {
+                screen.talk("that is not the address: it begins with `http` and has `code=` in it; paste it once more:")?;
+                screen.flush()?;
+            }
+        }
     }
+    std::future::pending().await
+}
+
+/// Whether a text is an address at which a browser may have ended that came back from a login.
+fn is_return_address(text: &str) -> bool {
+    let answer =
+        |query: &str| query.split('&').any(|pair| pair.starts_with("code=") || pair.starts_with("error="));
+    let is_web = |uri: &http::Uri| uri.scheme_str().is_some_and(|scheme| scheme.starts_with("http"));
+    text.parse().is_ok_and(|uri: http::Uri| is_web(&uri) && uri.query().is_some_and(answer))
 }
 
 /// Starts whatever shows web pages here, and leaves it alone.
@@ -223,6 +244,25 @@ mod tests {
     use super::*;
     use crate::cli::render::Heard;
     use gripfast_testkit::authority::{Authority, Manners, fetch};
+
+    #[test]
+    fn an_address_that_a_browser_came_back_to_is_told_from_other_lines() {
+        for good in [
+            "http://127.0.0.1:4711/callback?code=x&state=y",
+            "http://127.0.0.1:4711/callback?state=y&error=access_denied",
+        ] {
+            assert!(is_return_address(good), "{good}");
+        }
+        for bad in [
+            "yes",
+            "code=x",
+            "http://127.0.0.1:4711/callback",
+            "https://id.example/authorize?client_id=1",
+            "?",
+        ] {
+            assert!(!is_return_address(bad), "{bad}");
+        }
+    }
 
     /// E04
     #[tokio::test]

@@ -9,7 +9,7 @@ mod keyring;
 mod page;
 
 use gripfast_testkit::authority::{Authority, Manners, visit_and_return};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -251,4 +251,45 @@ async fn e04_a_login_that_is_sealed_with_a_key_in_the_keyring_needs_the_keyring_
     assert_eq!(authority.counts().thefts, 0);
     let secret = std::fs::read_to_string(keyring.join("secret")).unwrap();
     assert!(!std::fs::read_to_string(desk.log()).unwrap().contains(&secret), "the key can be seen");
+}
+
+/// E04: a line that is no address costs no login.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e04_whoever_pastes_something_else_is_asked_again() {
+    let authority = Authority::start(Manners::default()).await;
+    let desk = Desk::with(&authority);
+    let mut command = desk.gripfast(&["login", "notes", "--no-browser"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut login = command.spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(login.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let came_back_to = gripfast_testkit::authority::visit(url.trim()).await;
+    let mut stdin = login.stdin.take().unwrap();
+    writeln!(stdin, "\nyes, I have agreed\n{}\n{came_back_to}", url.trim()).unwrap();
+    drop(stdin);
+    let mut said = String::new();
+    login.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(login.wait().unwrap().success(), "{said}");
+    assert_eq!(said.matches("that is not the address").count(), 2, "{said}");
+}
+
+/// E03: a logout is noticed by a gateway that runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e03_a_gateway_that_runs_serves_nobody_after_a_logout() {
+    let authority = Authority::start(Manners::default()).await;
+    authority.say_in_metadata("revocation_endpoint", format!("{}/revoke", authority.issuer()).into());
+    let desk = Desk::with(&authority);
+    desk.log_in().await;
+    let gateway = desk.serve();
+    assert!(desk.call(&gateway).status.success());
+    let out = desk.gripfast(&["logout", "notes"]).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success() && said.contains("its tokens are revoked"), "{said}");
+    let calls = authority.counts().calls;
+    let deadline = Instant::now() + STUCK;
+    while desk.call(&gateway).status.success() {
+        assert!(Instant::now() < deadline, "it goes on");
+    }
+    desk.until_state(&gateway, "needs_login");
+    assert_eq!(authority.counts().calls, calls);
 }

@@ -189,15 +189,45 @@ pub(super) async fn keep(vault: &Vault, mut record: Record, clock: Clock) -> Res
     vault.save(&record).await.map_err(LoginError::NotKept)
 }
 
-/// Forgets the login of the server `name`. Says whether there was one.
+/// What came of a logout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoggedOut {
+    /// There was no login.
+    WasNot,
+    /// The login is gone from here, and its tokens are revoked at the issuer.
+    Revoked,
+    /// The login is gone from here; the issuer offers no revocation, or the login was made before gripfast recorded where.
+    Forgotten,
+    /// The login is gone from here, and the issuer did not revoke its tokens, for this reason.
+    NotRevoked(String),
+}
+
+/// Forgets the login of the server `name`, and has its issuer revoke the tokens where it can. Processes that use the login
+/// notice with their next request.
 ///
 /// # Errors
 /// It cannot be removed, or there is nothing to log in to.
-pub async fn logout(name: &str, spec: &ServerSpec, logins: &Logins) -> Result<bool, LoginError> {
+pub async fn logout(name: &str, spec: &ServerSpec, logins: &Logins) -> Result<LoggedOut, LoginError> {
     let asked_of = asked_of(name, spec)?;
     let vault = Vault::of(logins, name, asked_of.url.source());
-    let _lease = vault.lease(LEASED_WITHIN).await.map_err(LoginError::NotKept)?;
-    vault.remove().await.map_err(LoginError::NotKept)
+    let known = {
+        let _lease = vault.lease(LEASED_WITHIN).await.map_err(LoginError::NotKept)?;
+        let known = vault.load().await.0.login();
+        if !vault.remove().await.map_err(LoginError::NotKept)? {
+            return Ok(LoggedOut::WasNot);
+        }
+        known
+    };
+    let Some(known) = known else { return Ok(LoggedOut::Forgotten) };
+    let revoked = match Provider::of(&asked_of).await {
+        Ok(provider) => Box::pin(provider.revoke(&known)).await.map_err(|trouble| trouble.to_string()),
+        Err(why) => Err(why),
+    };
+    Ok(match revoked {
+        Ok(true) => LoggedOut::Revoked,
+        Ok(false) => LoggedOut::Forgotten,
+        Err(why) => LoggedOut::NotRevoked(why),
+    })
 }
 
 pub(super) fn asked_of(name: &str, spec: &ServerSpec) -> Result<Asked, LoginError> {

@@ -23,7 +23,7 @@ mod vault;
 
 pub use device::DeviceLogin;
 pub use lease::{Lease, Leases};
-pub use login::{Login, LoginError, logout, state_of};
+pub use login::{LoggedOut, Login, LoginError, logout, state_of};
 pub use vault::Logins;
 
 use crate::clock::Clock;
@@ -88,6 +88,8 @@ struct State {
     /// When an authorization server that has failed is asked again, and what it said.
     retries: Retries,
     failed_over: String,
+    /// When the vault was last looked at for a login or a logout elsewhere.
+    looked: Option<Mono>,
     /// Until then nothing is done ahead of time: it has failed a moment ago.
     pause: Option<Mono>,
 }
@@ -114,6 +116,8 @@ struct Refused {
 const LEASED_WITHIN: Duration = Duration::from_secs(20);
 /// How soon a renewal ahead of time is tried again. The time ahead is a minute at the most.
 const AHEAD_AGAIN: Duration = Duration::from_secs(5);
+/// How often a login that is used is looked for: somebody may have logged out, or in again.
+const LOOK_WHILE_USED_EVERY: Duration = Duration::from_secs(1);
 /// How often a login that was made elsewhere is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -160,15 +164,17 @@ impl Credential {
     /// Whether it is to be freshened before a request shows it.
     pub(crate) fn is_due(&self) -> bool {
         let state = self.state();
-        let is_due = |held: &Held| held.lifetime.due(self.clock.now().wall) != Due::NotYet;
+        let now = self.clock.now();
+        let is_due = |held: &Held| {
+            held.lifetime.due(now.wall) != Due::NotYet
+                || state.looked.is_none_or(|at| now.mono - at >= LOOK_WHILE_USED_EVERY)
+        };
         state.too_narrow || state.held.as_ref().is_some_and(is_due)
     }
 
     /// Replaces a token that has ended, or that allows too little, and begins to replace one that is about to end.
     pub(crate) async fn freshen(self: &Arc<Self>) -> Result<(), Observed> {
-        if self.state().too_narrow {
-            self.widen().await;
-        }
+        self.notice_change().await;
         let due = self.state().held.as_ref().map(|held| held.lifetime.due(self.clock.now().wall));
         match (due, &self.source) {
             (Some(Due::Soon), Source::Token { .. }) => self.replace_ahead(),

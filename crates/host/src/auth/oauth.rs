@@ -173,6 +173,31 @@ impl<'a> Provider<'a> {
         }
     }
 
+    /// Has the authorization server end the tokens of a login (RFC 7009), where it offers that. The refresh token comes
+    /// first: most servers end what came of it, too.
+    pub(super) async fn revoke(&self, login: &Record) -> Result<bool, Trouble> {
+        let Some(endpoint) = &login.revocation_endpoint else { return Ok(false) };
+        let login = Record { client_secret: self.client_secret(login).await?, ..login.clone() };
+        let tokens = [("refresh_token", &login.refresh_token), ("access_token", &login.access_token)];
+        let mut revoked = false;
+        for (kind, token) in tokens {
+            let Some(token) = token else { continue };
+            let mut form = vec![("token", token.as_str()), ("token_type_hint", kind)];
+            if login.client_secret.is_none() {
+                form.push(("client_id", login.client_id.as_str()));
+            }
+            match self.http.post_form(endpoint, &form, login.proof()).await {
+                // What it says besides "done" does not matter; mostly nothing.
+                Ok(Posted::Granted(_)) | Err(Unanswered::Unreadable(_)) => revoked = true,
+                Ok(Posted::Refused(code)) => return Err(Trouble::Passing(format!("it says {code}"))),
+                Err(error @ (Unanswered::Passing(_) | Unanswered::Later { .. })) => {
+                    return Err(Trouble::Passing(error.to_string()));
+                }
+            }
+        }
+        Ok(revoked)
+    }
+
     /// The client secret of a login. One that stands in the config counts as it stands there now.
     async fn client_secret(&self, login: &Record) -> Result<Option<String>, Trouble> {
         match &self.asked_of.oauth.client_secret {
@@ -204,6 +229,7 @@ impl Record {
             audience: None,
             issuer: metadata.issuer.clone(),
             token_endpoint: Some(metadata.token_endpoint.clone()),
+            revocation_endpoint: revocation_endpoint(metadata),
             client_id,
             client_secret: None,
             secret_in_body: wants_secret_in_body(metadata),
@@ -253,6 +279,10 @@ impl Record {
         self.scopes = scopes::bounded(granted.iter().map(String::as_str));
         self
     }
+}
+
+fn revocation_endpoint(metadata: &AuthorizationMetadata) -> Option<String> {
+    metadata.additional_fields.get("revocation_endpoint")?.as_str().map(str::to_owned)
 }
 
 /// Whether a client shows its secret in the form, because the authorization server does not take it in a header.

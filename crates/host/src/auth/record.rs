@@ -19,6 +19,9 @@ pub(crate) struct Record {
     /// The only address that the refresh token and the client secret are sent to. Version 0.1 did not record it.
     #[serde(default)]
     pub(crate) token_endpoint: Option<String>,
+    /// Where tokens of this login are revoked (RFC 7009), if the authorization server offers it.
+    #[serde(default)]
+    pub(crate) revocation_endpoint: Option<String>,
     pub(crate) client_id: String,
     #[serde(default)]
     pub(crate) client_secret: Option<String>,

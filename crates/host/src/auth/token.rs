@@ -183,8 +183,10 @@ impl Credential {
         Ok(())
     }
 
-    /// Takes a login that was made since.
-    pub(super) async fn widen(&self) {
+    /// Takes a login that was made since, or gives up one that somebody has logged out of.
+    pub(super) async fn notice_change(&self) {
+        let looked = self.clock.mono();
+        self.state().looked = Some(looked);
         let Source::Token { asked_of, vault } = &self.source else { return };
         let now = vault.stamp().await;
         if self.state().seen.as_ref() != Some(&now) {

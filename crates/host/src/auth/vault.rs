@@ -282,6 +282,7 @@ mod tests {
             audience: None,
             issuer: None,
             token_endpoint: None,
+            revocation_endpoint: None,
             client_id: "me".to_owned(),
             client_secret: None,
             secret_in_body: false,

@@ -1,7 +1,7 @@
 //! What only a person can give.
 
 use crate::stage::{NAME, Stage, call, until};
-use gripfast::auth::{Login, LoginError, logout};
+use gripfast::auth::{LoggedOut, Login, LoginError, logout};
 use gripfast::config::{ServerSpec, Target, Template};
 use gripfast::{Code, Fate, State};
 use gripfast_testkit::authority::{Authority, Manners, ROBOT_SECRET, visit};
@@ -93,8 +93,9 @@ async fn e03_a_login_whose_key_is_lost_needs_another_and_says_why() {
 #[tokio::test]
 async fn a_logout_forgets_the_login() {
     let stage = Stage::logged_in(Manners::default()).await;
-    assert!(logout(NAME, &stage.spec(), &stage.logins()).await.unwrap());
-    assert!(!logout(NAME, &stage.spec(), &stage.logins()).await.unwrap());
+    let log_out = async || logout(NAME, &stage.spec(), &stage.logins()).await.unwrap();
+    assert_eq!(log_out().await, LoggedOut::Forgotten);
+    assert_eq!(log_out().await, LoggedOut::WasNot);
     until(&stage.host(), State::NeedsLogin).await;
 }
 
@@ -112,6 +113,48 @@ async fn there_is_nothing_to_log_in_to_where_the_config_says_what_to_show() {
         let begun = Login::begin(NAME, &spec, &stage.logins(), "http://127.0.0.1:1/callback").await;
         assert!(matches!(begun.err(), Some(LoginError::NotNeeded(_))));
     }
+}
+
+/// E03: whoever has logged out is not served with the token that a gateway holds.
+#[tokio::test]
+async fn e03_a_running_host_notices_a_logout_with_its_next_request() {
+    let stage = Stage::logged_in(Manners::default()).await;
+    let host = stage.ready_host().await;
+    call(&host).await.unwrap();
+    let calls = stage.authority.counts().calls;
+    assert_eq!(logout(NAME, &stage.spec(), &stage.logins()).await.unwrap(), LoggedOut::Forgotten);
+    // It looks once a second.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    assert_eq!(call(&host).await.unwrap_err().code, Code::NeedsLogin);
+    assert_eq!(stage.authority.counts().calls, calls, "the token was good, and was not shown");
+    stage.log_in().await;
+    until(&host, State::Ready).await;
+    call(&host).await.unwrap();
+}
+
+/// E03, RFC 7009
+#[tokio::test]
+async fn e03_a_logout_revokes_the_tokens_at_the_issuer_where_it_offers_that() {
+    let stage = Stage::with(Manners::default()).await;
+    let endpoint = format!("{}/revoke", stage.authority.issuer());
+    stage.authority.say_in_metadata("revocation_endpoint", endpoint.into());
+    stage.log_in().await;
+    let token = stage.authority.good_token();
+    assert_eq!(logout(NAME, &stage.spec(), &stage.logins()).await.unwrap(), LoggedOut::Revoked);
+    let revoked = stage.authority.revoked();
+    assert_eq!(revoked.len(), 2, "{revoked:?}");
+    assert!(revoked[0].starts_with("refresh") && revoked[1] == token, "{revoked:?}");
+}
+
+#[tokio::test]
+async fn e03_a_logout_is_done_though_the_issuer_cannot_be_reached_and_says_so() {
+    let stage = Stage::with(Manners::default()).await;
+    stage.authority.say_in_metadata("revocation_endpoint", "http://127.0.0.1:1/revoke".into());
+    stage.log_in().await;
+    let out = logout(NAME, &stage.spec(), &stage.logins()).await.unwrap();
+    assert!(matches!(&out, LoggedOut::NotRevoked(why) if why.contains("refused")), "{out:?}");
+    let again = logout(NAME, &stage.spec(), &stage.logins()).await.unwrap();
+    assert_eq!(again, LoggedOut::WasNot);
 }
 
 /// E04: nobody is sent to a browser for a login that cannot be sealed.
