@@ -31,6 +31,8 @@ pub(crate) enum Do {
     Answer,
     /// Answer it with an event stream that says nothing and does not end.
     AnswerWithoutEnd,
+    /// Answer it, but leave out so many bytes and the end of the stream.
+    AnswerInPart { lacks: usize },
     /// End its stream with this error.
     Reset(u32),
     /// Say farewell, and that this stream was the last that was looked at.
@@ -41,6 +43,7 @@ pub(crate) enum Do {
     Close,
 }
 
+pub(crate) const NO_ERROR: u32 = 0;
 pub(crate) const INTERNAL_ERROR: u32 = 2;
 pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
@@ -246,6 +249,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let (head, body) = head_and_body(&answer);
                 self.say(HEADERS, END_HEADERS, asked.stream, &head).await?;
                 self.say(DATA, END_STREAM, asked.stream, &body).await?;
+            }
+            Do::AnswerInPart { lacks } => {
+                let Act::Say(answer) = good_manners(&asked.heard) else {
+                    unreachable!("it says what it says")
+                };
+                let (_, body) = head_and_body(&answer);
+                let mut head = literal(":status", "200");
+                head.extend(literal("content-type", "application/json"));
+                self.say(HEADERS, END_HEADERS, asked.stream, &head).await?;
+                self.say(DATA, 0, asked.stream, &body[..body.len() - lacks]).await?;
             }
             Do::AnswerWithoutEnd => {
                 let mut head = literal(":status", "200");

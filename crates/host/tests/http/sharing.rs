@@ -1,7 +1,7 @@
 //! Connections that many requests share, as HTTP/2 has them: what happens to those on it when the server hangs up, and
 //! who gets onto it.
 
-use crate::frames::{Asked, CANCEL, Do, INTERNAL_ERROR, Peer, REFUSED_STREAM, tool};
+use crate::frames::{Asked, CANCEL, Do, INTERNAL_ERROR, NO_ERROR, Peer, REFUSED_STREAM, tool};
 use crate::stage::{NAME, call, eventually, promptly, raw, ready_host, said, status};
 use gripfast::{Answer, CallError, Code, Fate, Host};
 use serde_json::json;
@@ -57,10 +57,13 @@ async fn c05_a_request_beyond_the_last_that_a_farewell_names_goes_again() {
 
 #[tokio::test]
 async fn c05_what_a_server_may_have_begun_with_is_an_unknown_outcome_and_does_not_go_again() {
-    let spoilt: [fn(&Asked) -> Vec<Do>; 4] = [
+    let spoilt: [fn(&Asked) -> Vec<Do>; 7] = [
         |asked| vec![Do::Farewell { last: asked.stream }, Do::Close],
         |_| vec![Do::Reset(INTERNAL_ERROR)],
         |_| vec![Do::Reset(CANCEL)],
+        |_| vec![Do::AnswerInPart { lacks: 20 }, Do::Reset(NO_ERROR)],
+        |_| vec![Do::AnswerInPart { lacks: 0 }, Do::Reset(NO_ERROR)],
+        |_| vec![Do::AnswerInPart { lacks: 20 }, Do::Reset(CANCEL)],
         |_| vec![Do::Close],
     ];
     for (case, spoil) in spoilt.into_iter().enumerate() {

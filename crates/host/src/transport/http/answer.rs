@@ -46,6 +46,10 @@ pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<By
     let mut rest = BytesMut::new();
     loop {
         let data = match body.frame().await {
+            None if body.was_cut() => {
+                let text = "the answer was cut: its stream was reset before its end".to_owned();
+                return Err(Evidence::sent(during, Observed::Closed(text)));
+            }
             None => break,
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => data,
@@ -109,6 +113,10 @@ impl Events {
                 return Ok(Some(event));
             }
             match self.body.frame().await {
+                None if self.body.was_cut() => {
+                    let text = "the event stream broke: it was reset before its end".to_owned();
+                    return Err(Evidence::sent(during, Observed::Closed(text)));
+                }
                 None => return Ok(None),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {

@@ -162,7 +162,7 @@ impl Pool {
         })?;
         line.kept_for = kept_for(answer.headers()).or(line.kept_for);
         let carrier = Carrier::Own { line, pool: Arc::downgrade(&self.shared) };
-        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier) }))
+        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier: Some(carrier), was_cut: false }))
     }
 
     async fn among_others(
@@ -180,7 +180,7 @@ impl Pool {
             }
         })?;
         let carrier = Some(Carrier::Among(passenger));
-        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier }))
+        Ok(answer.map(|incoming| Body { incoming: Some(incoming), carrier, was_cut: false }))
     }
 
     /// A connection that takes a request now, and whether it is a new one: somebody else may have opened one that can
@@ -393,6 +393,16 @@ async fn sweep(pool: Weak<Shared>, clock: Clock, mut next: Mono) {
 pub(crate) struct Body {
     incoming: Option<Incoming>,
     carrier: Option<Carrier>,
+    /// Whether it ended before its end.
+    was_cut: bool,
+}
+
+impl Body {
+    /// Whether the server reset the stream before the answer was whole. HTTP/2 lets a reset with `NO_ERROR` follow a whole
+    /// answer, so it looks like an end; before the end of the stream it is none.
+    pub(super) fn was_cut(&self) -> bool {
+        self.was_cut
+    }
 }
 
 enum Carrier {
@@ -427,13 +437,20 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { incoming: Some(incoming), carrier } = &mut *self else { return Poll::Ready(None) };
+        let Self { incoming: Some(incoming), carrier, was_cut } = &mut *self else {
+            return Poll::Ready(None);
+        };
         let frame = match carrier {
             None => ready!(Pin::new(incoming).poll_frame(cx)),
             Some(Carrier::Among(passenger)) => {
-                let frame = ready!(Pin::new(incoming).poll_frame(cx));
-                if let Some(Ok(_)) = &frame {
-                    passenger.hears();
+                let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
+                match &frame {
+                    Some(Ok(_)) => passenger.hears(),
+                    Some(Err(_)) => {}
+                    None => {
+                        let is_whole = incoming.is_end_stream() || incoming.size_hint().exact() == Some(0);
+                        *was_cut = !is_whole;
+                    }
                 }
                 frame
             }
