@@ -109,6 +109,8 @@ struct Pages {
     hides_metadata: bool,
     /// What the metadata says besides, or instead.
     metadata: HashMap<&'static str, Value>,
+    /// Where `/mcp` says that the metadata is.
+    issuer_at: Option<String>,
     /// Where the well-known addresses redirect to.
     metadata_at: Option<String>,
     /// What `insufficient_scope` asks for.
@@ -177,6 +179,7 @@ impl Authority {
             .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
             .route("/.well-known/oauth-protected-resource", get(resource_metadata))
             .route("/.well-known/oauth-authorization-server", get(metadata))
+            .route("/elsewhere/.well-known/anything", get(metadata))
             .route("/register", post(register))
             .route("/authorize", get(authorize))
             .route("/token", post(token))
@@ -274,6 +277,11 @@ impl Authority {
     /// From now on the metadata has this.
     pub fn say_in_metadata(&self, key: &'static str, value: Value) {
         self.books.pages().metadata.insert(key, value);
+    }
+
+    /// From now on `/mcp` names an address that is no well-known one as its authorization server.
+    pub fn name_odd_issuer(&self) {
+        self.books.pages().issuer_at = Some(format!("{}/elsewhere/.well-known/anything", self.url));
     }
 
     /// From now on the well-known addresses redirect there.
@@ -441,7 +449,11 @@ async fn resource_metadata(State(books): State<Arc<Books>>) -> Response {
     if let Some(hidden) = books.hidden() {
         return hidden;
     }
-    let issuer = books.pages().issuer.as_ref().map_or_else(|| books.url.clone(), |other| other.url.clone());
+    let issuer = {
+        let pages = books.pages();
+        let named = pages.issuer.as_ref().map_or(&books.url, |other| &other.url);
+        pages.issuer_at.clone().unwrap_or_else(|| named.clone())
+    };
     axum_json(&json!({ "resource": format!("{}/mcp", books.url), "authorization_servers": [issuer] }))
 }
 

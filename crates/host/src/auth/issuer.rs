@@ -27,8 +27,25 @@ pub(super) fn is_same(named: &str, issuer: &Url) -> bool {
     Url::parse(named).is_ok_and(|named| named == *issuer)
 }
 
-/// Fetches the metadata of the issuer (RFC 8414, OpenID Connect Discovery).
+/// Fetches the metadata of the issuer that the config names. Its token endpoint may get a configured secret.
 pub(super) async fn metadata(http: &AuthHttp, issuer: &Url) -> Result<AuthorizationMetadata, String> {
+    let metadata = published(http, issuer).await?;
+    if !Url::parse(&metadata.token_endpoint).is_ok_and(|endpoint| is_confidential(&endpoint)) {
+        let endpoint = &metadata.token_endpoint;
+        return Err(format!("the issuer's token endpoint `{endpoint}` is not an `https` address"));
+    }
+    Ok(metadata)
+}
+
+/// Fetches the metadata of an issuer that a server's metadata names, from the issuer's own addresses: a server could
+/// have put the name of another issuer onto endpoints of its own.
+pub(super) async fn named(http: &AuthHttp, issuer: &str) -> Result<AuthorizationMetadata, String> {
+    let url = Url::parse(issuer).map_err(|error| format!("the issuer `{issuer}` is no address: {error}"))?;
+    published(http, &url).await
+}
+
+/// The metadata that an issuer publishes about itself (RFC 8414, OpenID Connect Discovery).
+async fn published(http: &AuthHttp, issuer: &Url) -> Result<AuthorizationMetadata, String> {
     for address in addresses(issuer) {
         let document = http.get_json(address.clone()).await;
         let document = document.map_err(|why| format!("the issuer's metadata at `{address}`: {why}"))?;
@@ -38,15 +55,11 @@ pub(super) async fn metadata(http: &AuthHttp, issuer: &Url) -> Result<Authorizat
         let metadata: AuthorizationMetadata = metadata;
         let named = metadata.issuer.as_deref().unwrap_or("no issuer");
         if !is_same(named, issuer) {
-            return Err(format!("the metadata at `{address}` is of {named}, and `oauth.issuer` is {issuer}"));
-        }
-        if !Url::parse(&metadata.token_endpoint).is_ok_and(|endpoint| is_confidential(&endpoint)) {
-            let endpoint = &metadata.token_endpoint;
-            return Err(format!("the issuer's token endpoint `{endpoint}` is not an `https` address"));
+            return Err(format!("the metadata at `{address}` is of {named}, and not of {issuer}"));
         }
         return Ok(metadata);
     }
-    Err(format!("`oauth.issuer` {issuer} has no metadata at its well-known addresses"))
+    Err(format!("the issuer {issuer} has no metadata at its well-known addresses"))
 }
 
 /// Where an issuer publishes its metadata, the usual address first.

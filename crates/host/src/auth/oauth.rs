@@ -114,11 +114,18 @@ impl<'a> Provider<'a> {
             Some(issuer) => issuer::metadata(&self.http, issuer).await.map_err(Trouble::Passing)?,
             None => {
                 let said = said?;
-                if said.source.is_discovered() && said.metadata.issuer.is_none() {
-                    let text = "the authorization server's metadata names no issuer, so it gets no secret";
-                    return Err(Trouble::Passing(text.to_owned()));
+                match &said.metadata.issuer {
+                    // Whatever document the server led to, only the issuer itself says where its endpoints are.
+                    Some(issuer) if said.source.is_discovered() => {
+                        issuer::named(&self.http, issuer).await.map_err(Trouble::Passing)?
+                    }
+                    None if said.source.is_discovered() => {
+                        let text =
+                            "the authorization server's metadata names no issuer, so it gets no secret";
+                        return Err(Trouble::Passing(text.to_owned()));
+                    }
+                    Some(_) | None => said.metadata,
                 }
-                said.metadata
             }
         };
         manager.set_metadata(metadata.clone());

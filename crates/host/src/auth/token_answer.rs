@@ -21,7 +21,16 @@ pub(super) fn standard(status: StatusCode, body: Vec<u8>) -> (StatusCode, Vec<u8
 /// The code of an answer that refuses, whatever its status.
 pub(super) fn refusal(body: &[u8]) -> Option<String> {
     let answer: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    error(&answer).map(str::to_owned)
+    error(&answer).map(|code| {
+        if is_code(code) { code.to_owned() } else { "an error without a readable code".to_owned() }
+    })
+}
+
+/// Whether a text is an error code as RFC 6749 has them, and no message, token or flood. It is shown to people.
+fn is_code(text: &str) -> bool {
+    const LONGEST: usize = 64;
+    text.len() <= LONGEST
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
 }
 
 fn error(answer: &Map<String, Value>) -> Option<&str> {
@@ -102,6 +111,10 @@ mod tests {
     fn an_error_is_a_refusal_whatever_its_status() {
         let said = |body: &str| refusal(body.as_bytes());
         assert_eq!(said(r#"{"error":"invalid_grant"}"#).as_deref(), Some("invalid_grant"));
+        for odd in ["rt 123 is spent", &"x".repeat(65)] {
+            let code = said(&format!(r#"{{"error":"{odd}"}}"#));
+            assert_eq!(code.as_deref(), Some("an error without a readable code"));
+        }
         assert_eq!(
             said(r#"{"error":"bad_refresh_token","error_description":"x"}"#).as_deref(),
             Some("bad_refresh_token")

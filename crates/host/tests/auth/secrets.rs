@@ -1,6 +1,6 @@
 //! Where refresh tokens and client secrets go: to the authorization server that they belong to, whatever a server says.
 
-use crate::stage::{NAME, Stage, call, until};
+use crate::stage::{NAME, REDIRECT, Stage, call, until};
 use gripfast::auth::{Login, LoginError};
 use gripfast::config::{Grant, OAuthSpec, ServerSpec, Template};
 use gripfast::{Code, State};
@@ -49,6 +49,21 @@ async fn e04_a_refresh_token_is_not_sent_to_another_issuer_that_the_server_names
     let error = call(&host).await.unwrap_err();
     assert_eq!(error.code, Code::NeedsLogin, "the server takes only tokens of the other one: {error}");
     assert_eq!((issuer.counts().refreshes, other.counts().token_requests), (1, 0));
+}
+
+/// The attack: a document at an odd address of the server names another issuer and its login page, and a token endpoint
+/// of the server's own.
+#[tokio::test]
+async fn e04_an_issuer_says_itself_where_its_token_endpoint_is() {
+    let Apart { stage, issuer: real } = Apart::new(Manners::default()).await;
+    stage.authority.name_odd_issuer();
+    stage.authority.say_in_metadata("issuer", json!(real.issuer()));
+    stage.authority.say_in_metadata("authorization_endpoint", json!(format!("{}/authorize", real.issuer())));
+    let login = Login::begin(NAME, &stage.spec(), &stage.logins(), REDIRECT).await.unwrap();
+    let came_back_to = visit(login.url()).await;
+    login.finish(&came_back_to).await.unwrap();
+    assert_eq!(stage.authority.counts().token_requests, 0, "the server gets neither code nor verifier");
+    assert_eq!(real.counts().token_requests, 1);
 }
 
 /// Servers of 2025-03-26 without metadata give tokens themselves, at fixed addresses.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 pub(crate) const NAME: &str = "notes";
 /// Nobody listens there, and nobody has to: the person's browser is played by the test.
-const REDIRECT: &str = "http://127.0.0.1:1/callback";
+pub(crate) const REDIRECT: &str = "http://127.0.0.1:1/callback";
 pub(crate) const STUCK: Duration = Duration::from_secs(20);
 
 pub(crate) struct Stage {

@@ -141,6 +141,16 @@ async fn https_goes_through_a_tunnel_in_which_the_proxy_reads_nothing() {
     assert_eq!(server.calls(), 1);
 }
 
+/// What is said in clear on this machine, tokens included, does not leave it.
+#[tokio::test]
+async fn e04_nothing_on_this_machine_is_reached_through_a_proxy() {
+    let server = serve(legacy()).await;
+    let proxy = Proxy::to(server.addr()).await;
+    in_environment(&server.url(), &[("HTTP_PROXY", format!("http://{}", proxy.addr))]).await;
+    assert!(proxy.heard().is_empty());
+    assert_eq!(server.calls(), 1);
+}
+
 #[tokio::test]
 async fn what_no_proxy_names_is_reached_directly() {
     let server = serve(legacy()).await;

@@ -75,7 +75,7 @@ impl HttpClient {
         tls: TlsFiles,
         credential: Option<Arc<Credential>>,
     ) -> Result<Self, Observed> {
-        let egress = Egress::naming([url].into_iter().chain(named));
+        let egress = Egress::naming(url, named);
         let connector = Connector::new(&uri_of(url)?, egress, tls)?;
         mark_sensitive(&mut headers);
         Ok(Self {

@@ -3,6 +3,7 @@
 
 use super::egress::Egress;
 use super::proxy::{Proxy, ProxyError, Tunnel};
+use crate::config::is_loopback;
 use crate::private_files::{self, StrictModes};
 use crate::tls::{Believed, objection};
 use crate::transport::target::TlsFiles;
@@ -13,7 +14,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
@@ -29,6 +30,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tower_service::Service;
+use url::Url;
 
 pub(super) type Tcp = HttpConnector<Resolver>;
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -80,7 +82,7 @@ impl Connector {
         if is_encrypted(target) {
             connector.tls.config()?;
         }
-        match connector.proxies.intercept(target).map(|proxy| proxy.uri().scheme_str() == Some("http")) {
+        match connector.proxy(target).map(|proxy| proxy.uri().scheme_str() == Some("http")) {
             None | Some(true) => Ok(connector),
             Some(false) => {
                 let text = "the environment names a proxy of a kind that is not spoken; only `http://` is";
@@ -89,9 +91,16 @@ impl Connector {
         }
     }
 
+    /// The proxy on the way to `target`. There is none on the way to this machine: what is said there in clear must not
+    /// leave it.
+    fn proxy(&self, target: &Uri) -> Option<Intercept> {
+        let is_here = Url::parse(&target.to_string()).is_ok_and(|target| is_loopback(&target));
+        if is_here { None } else { self.proxies.intercept(target) }
+    }
+
     /// A connection to `target`.
     pub(super) async fn connect(&self, target: Uri) -> Result<Stream, BoxError> {
-        let Self { tcp, filtered, egress, proxies, tls } = self.clone();
+        let Self { tcp, filtered, egress, proxies: _, tls } = self.clone();
         let mut direct = tcp.clone();
         if !egress.names(&target) {
             let host = target.host().unwrap_or_default();
@@ -101,7 +110,7 @@ impl Connector {
             }
             direct = filtered;
         }
-        let (io, forwarded) = match (proxies.intercept(&target), is_encrypted(&target)) {
+        let (io, forwarded) = match (self.proxy(&target), is_encrypted(&target)) {
             (None, false) => (MaybeHttpsStream::Http(direct.call(target).await?), false),
             (None, true) => (with_tls(direct, tls.config().map_err(unusable)?).call(target).await?, false),
             // Plain HTTP through a proxy: it is told the whole address in each request.
@@ -117,14 +126,14 @@ impl Connector {
 
     /// The proxy that reads requests to `target`, for people.
     pub(super) fn forwarding_proxy(&self, target: &Uri) -> Option<Arc<str>> {
-        let proxy = self.proxies.intercept(target).filter(|_| !is_encrypted(target))?;
+        let proxy = self.proxy(target).filter(|_| !is_encrypted(target))?;
         Some(Proxy::of(&proxy).name())
     }
 
     /// What the proxy on the way to `target` wants to see in each request. In a tunnel, nothing: there
     /// the request is not for its eyes.
     pub(super) fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
-        let proxy = self.proxies.intercept(target).filter(|_| !is_encrypted(target))?;
+        let proxy = self.proxy(target).filter(|_| !is_encrypted(target))?;
         proxy.basic_auth().cloned().map(|mut auth| {
             auth.set_sensitive(true);
             auth
@@ -350,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_resolves_to_this_machine_is_dialled_only_if_the_config_names_this_machine() {
         let resolve = async |named: &str| {
-            let egress = Some(Arc::new(Egress::naming([&Url::parse(named).unwrap()])));
+            let egress = Some(Arc::new(Egress::naming(&Url::parse(named).unwrap(), [])));
             let mut resolver = Resolver { inner: GaiResolver::new(), egress };
             resolver.call("localhost".parse().unwrap()).await
         };

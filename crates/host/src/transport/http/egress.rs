@@ -18,14 +18,11 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    /// The rules of a client whose config names these URLs.
-    pub(crate) fn naming<'a>(urls: impl IntoIterator<Item = &'a Url>) -> Self {
-        let mut rules = Self { named: Vec::new(), loopback: false };
-        for url in urls {
-            rules.named.push(url.origin());
-            rules.loopback |= is_loopback(url);
-        }
-        rules
+    /// The rules for a server at `url`, whose config names others besides. A server on this machine may lead to other ports
+    /// of this machine; a remote one may not, whatever else the config names.
+    pub(crate) fn naming<'a>(url: &'a Url, others: impl IntoIterator<Item = &'a Url>) -> Self {
+        let named = std::iter::once(url).chain(others).map(Url::origin).collect();
+        Self { named, loopback: is_loopback(url) }
     }
 
     /// Whether the config names the origin of this target, so that it may be at any address.
@@ -90,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_origin_is_named_with_its_scheme_host_and_port() {
-        let rules = Egress::naming([&url("https://mcp.example/mcp"), &url("http://10.0.0.1:8080")]);
+        let rules = Egress::naming(&url("https://mcp.example/mcp"), [&url("http://10.0.0.1:8080")]);
         for (target, named) in [
             ("https://mcp.example/other", true),
             ("https://mcp.example:443/", true),
@@ -107,7 +104,9 @@ mod tests {
     #[test]
     fn what_the_config_does_not_name_is_public_or_beside_a_named_server_on_this_machine() {
         let judge = |named: &str, address: &str| {
-            Egress::naming([&url(named)]).judge("there.example", address.parse().unwrap()).is_ok()
+            Egress::naming(&url(named), [&url("http://127.0.0.1:9")])
+                .judge("there.example", address.parse().unwrap())
+                .is_ok()
         };
         let remote = "https://mcp.example/mcp";
         assert!(judge(remote, "93.184.216.34"));
