@@ -87,6 +87,18 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
         assert!(stored.contains("parrot"), "{folder}: {stored}");
         shown.push((folder, stored));
     }
+    // A gateway that has not started the server yet shows the catalog that is stored.
+    let lazy = config.replace("[servers.parrot]", "[servers.parrot]\nlazy = true");
+    let sandbox = sandbox.file("gripfast.toml", &lazy);
+    let serving = Serving::start(&sandbox, &[]);
+    for path in ["/api/v1/upstreams/parrot/tools", "/api/v1/pins"] {
+        let answer = until("what is stored is shown without secrets", || {
+            let answer = self::get(&serving.url, path);
+            (answer.contains("use_***") || answer.contains(PLAIN)).then_some(answer)
+        });
+        shown.push((path, answer));
+    }
+    drop(serving);
     for (place, text) in shown {
         for secret in [PLAIN, "s3cr", "ss word", "ss%20word", "ss+word"] {
             assert!(!text.contains(secret), "`{secret}` in {place}: {text}");

@@ -28,6 +28,7 @@ pub(crate) use target::{TargetDialer, TlsFiles, expand};
 pub(crate) use underway::{CallEar, Entered, Underway};
 
 use bytes::Bytes;
+use gripfast_core::redact::KnownSecrets;
 use gripfast_wire::results::Progress;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,6 +54,12 @@ pub trait Dialer: Send + Sync + 'static {
         route: Route,
         surroundings: Surroundings,
     ) -> BoxFuture<'_, Result<Arc<dyn Link>, Evidence>>;
+
+    /// What would be filled in for a link, as far as that is known without running anything: a stored catalog may repeat it
+    /// before there is a link.
+    fn secrets(&self) -> BoxFuture<'_, KnownSecrets> {
+        Box::pin(std::future::ready(KnownSecrets::default()))
+    }
 
     /// The server has refused the credential that its links show: puts another in its place, once for all links
     /// that ask at the same time. Links that are open show it from then on.

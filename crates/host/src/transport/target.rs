@@ -75,6 +75,14 @@ impl Dialer for TargetDialer {
         })
     }
 
+    fn secrets(&self) -> BoxFuture<'_, KnownSecrets> {
+        Box::pin(async move {
+            let mut filling = Filling::default();
+            filling.look_ahead(&self.target).await;
+            filling.secrets
+        })
+    }
+
     fn renew_credential(&self) -> BoxFuture<'_, Result<Renewed, Evidence>> {
         Box::pin(async move {
             let Some(credential) = &self.credential else { return Ok(Renewed::NeedsPerson(None)) };
@@ -122,6 +130,41 @@ impl Filling {
         for (name, value) in url.query_pairs() {
             if announces_secret(&name) {
                 self.secrets.learn(&value);
+            }
+        }
+    }
+
+    /// Learns what a target will be filled in with. References to programs are left for the link.
+    async fn look_ahead(&mut self, target: &Target) {
+        let is_program = |reference: &Reference| matches!(reference, Reference::Command { .. });
+        let known = |template: &&Template| !template.references().any(is_program);
+        for template in target.templates().into_iter().filter(known) {
+            let _ = self.value(template).await;
+        }
+        match target {
+            Target::Stdio { args, env, .. } => {
+                let args: Vec<Template> = args.iter().filter(|arg| known(arg)).cloned().collect();
+                let _ = self.arguments(&args).await;
+                for (_, value) in env.iter().filter(|(name, value)| announces_secret(name) && known(&value)) {
+                    if let Ok(value) = self.value(value).await {
+                        self.secrets.learn_words(&value);
+                    }
+                }
+            }
+            Target::Url { url, headers, .. } => {
+                if let Some(url) = Some(url).filter(known)
+                    && let Ok(url) = self.value(url).await
+                    && let Ok(url) = endpoint(&url)
+                {
+                    self.learn_url(&url);
+                }
+                for (_, value) in
+                    headers.iter().filter(|(name, value)| announces_secret(name) && known(&value))
+                {
+                    if let Ok(value) = self.value(value).await {
+                        self.secrets.learn_words(&value);
+                    }
+                }
             }
         }
     }

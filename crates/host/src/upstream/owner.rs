@@ -1,6 +1,7 @@
 //! The one task that owns an upstream. It performs what the machine decides, each thing in a task of its
 //! own so that it never waits, reports what came of it, and keeps one timer.
 
+use super::catalog::Origin;
 use super::dial::{Dialed, Opening};
 use super::second::{self, Retired, Second};
 use super::{Live, Upstream, catalog, micros};
@@ -106,6 +107,10 @@ impl Closing {
 
 /// Owns `upstream` until it is told to go, and returns when nothing of it is left behind.
 pub(super) async fn own(upstream: Arc<Upstream>) {
+    if upstream.listing.borrow().origin == Origin::Stored {
+        let settings = upstream.settings();
+        upstream.secrets.filled_in(settings.dialer.secrets().await);
+    }
     let owner = Owner {
         upstream,
         tasks: JoinSet::new(),
