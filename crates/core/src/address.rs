@@ -1,7 +1,7 @@
 //! Classification of IP addresses: which of them belong to the public internet, and which to this machine or a private
 //! network. A fetch that a server or a token can cause may reach the others only where the config names them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The part of the network that an address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,24 @@ fn zone_of_v6(address: Ipv6Addr) -> Zone {
     }
 }
 
+/// The order in which the addresses of a name are tried (RFC 8305, section 4): as the resolver prefers them, families in
+/// turn, so that one family that leads nowhere does not hold up the other.
+pub fn attempt_order(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let addresses: Vec<SocketAddr> = addresses.into_iter().collect();
+    let preferred_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (preferred, other): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == preferred_is_v6);
+    let (mut preferred, mut other) = (preferred.into_iter(), other.into_iter());
+    let mut order = Vec::new();
+    loop {
+        let pair = [preferred.next(), other.next()];
+        if pair.iter().all(Option::is_none) {
+            return order;
+        }
+        order.extend(pair.into_iter().flatten());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +127,17 @@ mod tests {
         ] {
             assert_eq!(zone(address.parse().unwrap()), expected, "{address}");
         }
+    }
+
+    #[test]
+    fn families_are_tried_in_turn_the_preferred_one_first() {
+        let of =
+            |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let [a4, b4, c4, a6, b6] = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "[fd00::1]:1", "[fd00::2]:1"];
+        let order = |texts: &[&str]| attempt_order(of(texts));
+        assert_eq!(order(&[a6, b6, a4, b4]), of(&[a6, a4, b6, b4]));
+        assert_eq!(order(&[a4, b4, c4, a6]), of(&[a4, a6, b4, c4]));
+        assert_eq!(order(&[a4, b4]), of(&[a4, b4]));
+        assert_eq!(order(&[]), of(&[]));
     }
 }

@@ -151,7 +151,7 @@ fn g02_a_server_that_was_never_approved_is_trusted_on_first_use_after_a_loss() {
 }
 
 #[test]
-fn b06_damaged_small_files_are_moved_aside_and_replaced_and_status_says_so() {
+fn damaged_small_files_are_moved_aside_and_replaced_and_status_says_so() {
     for damage in ["", "damaged"] {
         let sandbox = sandbox();
         std::fs::create_dir(sandbox.path("state/logins")).unwrap();

@@ -2,6 +2,7 @@
 //! the environment names.
 
 use super::egress::Egress;
+use super::happy_eyeballs::Tcp;
 use super::proxy::{Proxy, ProxyError, Tunnel};
 use crate::config::is_loopback;
 use crate::private_files::{self, StrictModes};
@@ -13,7 +14,7 @@ use http::{HeaderMap, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -32,7 +33,6 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use url::Url;
 
-pub(super) type Tcp = HttpConnector<Resolver>;
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Makes connections for one upstream. Each goes its own way, directly or through a proxy, for a redirect
@@ -68,12 +68,7 @@ impl Connector {
     pub(crate) fn new(target: &Uri, egress: Egress, files: TlsFiles) -> Result<Self, Observed> {
         let egress = Arc::new(egress);
         let tcp = |egress: Option<Arc<Egress>>| {
-            let mut tcp = Tcp::new_with_resolver(Resolver { inner: GaiResolver::new(), egress });
-            tcp.enforce_http(false);
-            tcp.set_nodelay(true);
-            tcp.set_connect_timeout(Some(Self::TCP_WITHIN));
-            tcp.set_keepalive(Some(Duration::from_secs(60)));
-            tcp
+            Tcp::new(Resolver { inner: GaiResolver::new(), egress }, Self::TCP_WITHIN)
         };
         let tls = Arc::new(Tls { files, config: OnceLock::new() });
         let proxies = Arc::new(Matcher::from_env());
@@ -245,6 +240,13 @@ fn tls_in(error: &io::Error) -> Option<&rustls::Error> {
 pub(crate) struct Resolver {
     inner: GaiResolver,
     egress: Option<Arc<Egress>>,
+}
+
+#[cfg(test)]
+impl Resolver {
+    pub(super) fn unfiltered() -> Self {
+        Self { inner: GaiResolver::new(), egress: None }
+    }
 }
 
 #[derive(Debug)]

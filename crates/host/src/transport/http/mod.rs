@@ -6,6 +6,7 @@ mod client;
 mod connect;
 mod egress;
 mod fetch;
+mod happy_eyeballs;
 mod headers;
 mod pool;
 mod proxy;

@@ -1,7 +1,8 @@
 //! The way through a proxy that the environment names. What goes wrong there is said to be the proxy's doing, so that
 //! nobody looks for it at the server.
 
-use super::connect::{BoxError, Tcp, trouble_in};
+use super::connect::{BoxError, trouble_in};
+use super::happy_eyeballs::Tcp;
 use gripfast_core::failure::DialTrouble;
 use http::Uri;
 use http::header::HeaderValue;
@@ -69,7 +70,7 @@ impl Proxy {
     /// A connection to the proxy itself.
     pub(super) async fn reach(&self, mut tcp: Tcp) -> Result<TokioIo<TcpStream>, BoxError> {
         tcp.call(self.uri.clone()).await.map_err(|error| {
-            let (trouble, text) = trouble_in(&error);
+            let (trouble, text) = trouble_in(&*error);
             let why = match trouble {
                 DialTrouble::Dns => format!("its name does not resolve: {text}"),
                 DialTrouble::Refused | DialTrouble::Tls | DialTrouble::TimedOut | DialTrouble::Other => text,
