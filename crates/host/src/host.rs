@@ -265,6 +265,9 @@ impl Host {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|known| known.name != server);
         self.inner.bell.ring();
+        if let Ok(instances) = entry.instances() {
+            instances.note_removal();
+        }
         Ok(self.ends(entry))
     }
 

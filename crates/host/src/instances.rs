@@ -319,6 +319,12 @@ impl Instances {
         summary
     }
 
+    /// The server was removed: callers that still wait are told so.
+    pub(crate) fn note_removal(&self) {
+        self.base.note_removal();
+        self.own.all().iter().for_each(|own| own.note_removal());
+    }
+
     /// Ends everything for good. Returns when nothing of it is left behind.
     pub(crate) async fn end(&self) {
         self.base.go_away();

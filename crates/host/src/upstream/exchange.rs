@@ -484,10 +484,7 @@ impl Upstream {
             )
             .hint(hint),
             Reason::Blocked(cause) => CallError::blocked(name, cause, Fate::NotSent),
-            Reason::Stopped => {
-                CallError::new(Code::Stopped, name, Fate::NotSent, format!("upstream `{name}` was stopped"))
-                    .hint(format!("`gripfast start {name}` brings it back"))
-            }
+            Reason::Stopped => self.stopped(),
             Reason::Overloaded => CallError::new(
                 Code::Overloaded,
                 name,

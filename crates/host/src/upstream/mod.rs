@@ -110,6 +110,8 @@ pub(crate) struct Upstream {
     turnstile: Notify,
     /// Removal or shutdown: the owner ends for good.
     gone: CancellationToken,
+    /// Whether it goes because the config has it no more, and not because somebody stopped it.
+    removed: AtomicBool,
 }
 
 /// What the config says about an upstream, made ready for use.
@@ -297,6 +299,7 @@ impl Upstream {
             changed: Notify::new(),
             turnstile: Notify::new(),
             gone: CancellationToken::new(),
+            removed: AtomicBool::new(false),
         });
         if let Some(screened) = screened {
             upstream.tell_about_pins(screened.events, screened.cause);
@@ -493,6 +496,24 @@ impl Upstream {
         }
     }
 
+    /// It was removed: callers that still wait are told so.
+    pub(crate) fn note_removal(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
+    /// The answer to a call after somebody has stopped or removed it.
+    fn stopped(&self) -> CallError {
+        let name = &*self.name;
+        let (what, hint) = match self.removed.load(Ordering::Acquire) {
+            true => (
+                "was removed from the config",
+                "`gripfast status` lists the servers that there are".to_owned(),
+            ),
+            false => ("was stopped", format!("`gripfast start {name}` brings it back")),
+        };
+        CallError::new(Code::Stopped, name, Fate::NotSent, format!("server `{name}` {what}")).hint(hint)
+    }
+
     /// Why nothing is known of its catalog.
     pub(crate) fn not_listed_yet(&self) -> CallError {
         let name = &*self.name;
@@ -503,9 +524,7 @@ impl Upstream {
         }
         let cause = status.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
         let (code, what, hint) = match status.state {
-            State::Stopped => {
-                (Code::Stopped, "was stopped", format!("`gripfast start {name}` brings it back"))
-            }
+            State::Stopped => return self.stopped(),
             State::Starting | State::Reconnecting | State::Degraded => (
                 Code::Reconnecting,
                 "has not said yet what it offers",

@@ -228,3 +228,29 @@ async fn b08_a_slow_disk_under_a_server_that_is_switched_on_delays_nobody() {
     assert!(store.tried.load(Ordering::Relaxed) > 0);
     assert_eq!(store.in_vain.load(Ordering::Relaxed), 0);
 }
+
+/// B08: a call that is held for a server which the config has no more is not told to start it.
+#[tokio::test(start_paused = true)]
+async fn b08_a_held_call_to_a_removed_server_is_told_that_it_was_removed() {
+    for removed in [true, false] {
+        let (host, server) = host_with(LinkKind::Remote).await;
+        server.go_away().await;
+        until(&host, State::Reconnecting).await;
+        let held = tokio::spawn({
+            let host = host.clone();
+            async move { call(&host, "act", "k").await }
+        });
+        settle().await;
+        let expected = if removed {
+            host.let_go("it").unwrap();
+            ("was removed from the config", "`gripfast status`")
+        } else {
+            host.stop("it").unwrap();
+            ("was stopped", "`gripfast start it`")
+        };
+        let error = held.await.unwrap().unwrap_err();
+        assert_eq!(error.code, Code::Stopped, "{error}");
+        let (text, hint) = (error.to_string(), error.hint.unwrap());
+        assert!(text.contains(expected.0) && hint.contains(expected.1), "{text}: {hint}");
+    }
+}
