@@ -111,8 +111,8 @@ impl Conversation {
     }
 
     /// A message cannot be taken, and was not looked into.
-    pub(super) async fn turn_away(&self, fault: &Fault) {
-        self.refuse(None, fault, AnswerTo::Channel).await;
+    pub(super) async fn turn_away(&self, id: Option<Id<'_>>, fault: &Fault) {
+        self.refuse(id, fault, AnswerTo::Channel).await;
     }
 
     /// Waits for the answers that are still due, for a while. Subscriptions have an answer when we leave, and none

@@ -7,6 +7,7 @@ use super::conversation::{Conversation, DRAIN_FOR};
 use crate::shares::Peer;
 use bytes::Bytes;
 use gripfast::wire::codes;
+use gripfast::wire::envelope::{self, RequestId};
 use std::io;
 use std::sync::Arc;
 use tokio::io::{
@@ -18,6 +19,8 @@ use tokio::sync::mpsc;
 const QUEUED: usize = 1024;
 /// What is kept in memory of a line that is skipped.
 const SKIPPED_AT_ONCE: u64 = 64 << 10;
+/// What is kept of its beginning and of its end.
+const SHOWN: usize = 512;
 
 pub(super) async fn serve(
     gateway: &Arc<Gateway>,
@@ -38,13 +41,22 @@ pub(super) async fn serve(
         match line {
             None => break,
             Some(Line::Whole(line)) if line.trim_ascii().is_empty() => {}
-            Some(Line::Whole(line)) => match Received::here(&gateway.bodies, Bytes::from(line)) {
-                Ok(message) => conversation.take(&message).await,
-                Err(overload) => conversation.turn_away(&overload.fault()).await,
-            },
-            Some(Line::TooLong) => {
+            Some(Line::Whole(line)) => {
+                let line = Bytes::from(line);
+                match Received::here(&gateway.bodies, line.clone()) {
+                    Ok(message) => conversation.take(&message).await,
+                    Err(overload) => {
+                        let end = line.len().saturating_sub(SHOWN);
+                        let id = envelope::request_id(&line[..line.len().min(SHOWN)], &line[end..]);
+                        conversation.turn_away(id.as_ref().map(RequestId::as_id), &overload.fault()).await;
+                    }
+                }
+            }
+            Some(Line::TooLong { beginning, end }) => {
                 let text = "the message is over the limit of 16 MiB, and was not read";
-                conversation.turn_away(&Fault::new(codes::INVALID_REQUEST, text)).await;
+                let id = envelope::request_id(&beginning, &end);
+                let id = id.as_ref().map(RequestId::as_id);
+                conversation.turn_away(id, &Fault::new(codes::INVALID_REQUEST, text)).await;
             }
         }
     }
@@ -63,8 +75,11 @@ pub(super) async fn serve(
 /// A line of what a client says.
 enum Line {
     Whole(Vec<u8>),
-    /// It was over the limit, and nothing of it was kept.
-    TooLong,
+    /// It was over the limit, and nothing of it was kept but what shows whose answer is due.
+    TooLong {
+        beginning: Vec<u8>,
+        end: Vec<u8>,
+    },
 }
 
 /// The next line; `None` at the end of input.
@@ -77,13 +92,15 @@ async fn next_line(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option
     if line.len() <= LARGEST {
         return Ok(Some(Line::Whole(line)));
     }
-    while !line.ends_with(b"\n") {
-        line = Vec::new();
-        if (&mut *input).take(SKIPPED_AT_ONCE).read_until(b'\n', &mut line).await? == 0 {
+    let beginning = line[..SHOWN].to_vec();
+    let mut end = line[line.len() - SHOWN..].to_vec();
+    while !end.ends_with(b"\n") {
+        if (&mut *input).take(SKIPPED_AT_ONCE).read_until(b'\n', &mut end).await? == 0 {
             break;
         }
+        end.drain(..end.len().saturating_sub(SHOWN));
     }
-    Ok(Some(Line::TooLong))
+    Ok(Some(Line::TooLong { beginning, end }))
 }
 
 async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> io::Result<()> {
@@ -112,7 +129,7 @@ mod tests {
         while let Some(line) = next_line(&mut input).await.unwrap() {
             heard.push(match line {
                 Line::Whole(line) => Some(line.len()),
-                Line::TooLong => None,
+                Line::TooLong { .. } => None,
             });
         }
         assert_eq!(heard, [Some(LARGEST), None, Some(5), None]);

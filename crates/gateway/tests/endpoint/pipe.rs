@@ -191,6 +191,27 @@ async fn a_line_over_the_limit_is_answered_and_ends_nothing() {
     pipe.ends().await;
 }
 
+/// C07, G07: nobody waits for ever for the answer to a request that was too large.
+#[tokio::test]
+async fn g07_a_request_over_the_limit_is_answered_under_its_id_wherever_that_stands() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    let params =
+        format!(r#"{{"name":"demo__echo","arguments":{{"text":"{}","id":9}}}}"#, "x".repeat(17 << 20));
+    for (id, request) in [
+        (json!(7), format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)),
+        (
+            json!("last"),
+            format!(r#"{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":"last"}}"#),
+        ),
+    ] {
+        pipe.says(&request).await;
+        let answer = pipe.hears().await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32600)), "{answer}");
+    }
+    pipe.ends().await;
+}
+
 #[tokio::test]
 async fn progress_and_cancelling_work_on_a_pipe() {
     let mut pipe = Pipe::open();

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-pub use self::cut::{Addressee, addressee};
+pub use self::cut::{Addressee, addressee, request_id};
 pub use self::damaged::damaged_answers;
 pub use self::id::{Id, RequestId};
 use crate::patch::Object;
