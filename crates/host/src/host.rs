@@ -416,7 +416,7 @@ impl Host {
         self.entries().iter().map(|entry| self.status_of_entry(entry)).collect()
     }
 
-    /// The facts about one server.
+    /// The facts about one server. A remote server that was not heard of for 10 s is probed, for whoever reads next.
     ///
     /// # Errors
     /// There is none of this name.
@@ -435,7 +435,11 @@ impl Host {
 
     fn status_of_entry(&self, entry: &Entry) -> ServerStatus {
         match &entry.kind {
-            EntryKind::Running(instances) => ServerStatus::of(instances, entry, &self.menu().menu),
+            EntryKind::Running(instances) => {
+                let status = ServerStatus::of(instances, entry, &self.menu().menu);
+                instances.base().status_was_read();
+                status
+            }
             EntryKind::Broken { cause } => ServerStatus::idle(entry, State::ConfigError, Some(cause.clone())),
             EntryKind::Disabled => ServerStatus::idle(entry, State::Disabled, None),
         }

@@ -111,6 +111,11 @@ impl Keepalive {
         }
     }
 
+    /// Whether a question is open.
+    pub(super) fn is_asking(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Whether a question is overdue and only calls that were sent before it keep the link.
     pub(super) fn is_late(&self) -> bool {
         self.open.is_some_and(|question| question.late)

@@ -609,3 +609,31 @@ fn a_dial_that_never_ends_is_given_up() {
     assert!(world.actions.contains(&Action::HangUp(Manner::AtOnce)));
     assert_eq!(world.dials(), 2);
 }
+
+#[test]
+fn f03_reading_the_status_of_a_silent_remote_server_has_it_probed_once_in_ten_seconds() {
+    let probes =
+        |world: &World| world.actions.iter().filter(|action| matches!(action, Action::Probe { .. })).count();
+    let mut world = World::ready(LinkKind::Remote);
+    world.tell(Input::StatusRead);
+    assert_eq!(probes(&world), 0, "it was heard of a moment ago");
+    world.pass(11 * SEC);
+    world.tell(Input::StatusRead);
+    world.tell(Input::StatusRead);
+    assert_eq!(probes(&world), 1);
+    let epoch = world.epoch();
+    world.tell(Input::ProbeEnded { epoch, answer: ProbeAnswer::Alive });
+    world.pass(9 * SEC);
+    world.tell(Input::StatusRead);
+    assert_eq!(probes(&world), 1);
+    world.pass(2 * SEC);
+    world.tell(Input::StatusRead);
+    assert_eq!(probes(&world), 2);
+    world.tell(Input::ProbeEnded { epoch, answer: ProbeAnswer::Failed(killed()) });
+    assert_ne!(world.state(), State::Ready);
+
+    let mut child = World::ready(LinkKind::Process);
+    child.pass(60 * SEC);
+    child.tell(Input::StatusRead);
+    assert_eq!(probes(&child), 0, "the death of a child is noticed at once");
+}

@@ -457,6 +457,11 @@ impl Upstream {
         self.with(|machine, now| machine.status(now).state)
     }
 
+    /// Somebody has read the status, and may rely on it.
+    pub(crate) fn status_was_read(&self) {
+        self.tell(Input::StatusRead);
+    }
+
     /// Somebody wants to know what it offers: a sleeping upstream is started for it.
     pub(crate) fn want(&self) {
         if self.state() == State::Idle {

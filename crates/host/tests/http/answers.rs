@@ -165,3 +165,13 @@ async fn d07_a_session_that_is_refused_in_the_handshake_is_no_loop() {
     assert!(status.supervision.cause.unwrap().contains("Session not found"));
     assert_eq!(script.calls_of("initialize").len(), 1);
 }
+
+#[tokio::test]
+async fn every_request_asks_for_an_answer_that_is_not_compressed() {
+    let script = Script::new(good_manners).await;
+    let host = ready_host(spec(&script.url())).await;
+    call(&host, "act", json!({})).await.unwrap();
+    for heard in script.heard() {
+        assert_eq!(heard.header("accept-encoding"), Some("identity"), "{heard:?}");
+    }
+}

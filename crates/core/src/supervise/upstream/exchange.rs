@@ -114,6 +114,8 @@ pub enum Input {
         /// The epoch it is about.
         epoch: Epoch,
     },
+    /// Somebody looks at the status, and wants it to be true.
+    StatusRead,
     /// Somebody asks for something.
     Asked(Ask),
 }

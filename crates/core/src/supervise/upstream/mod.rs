@@ -115,6 +115,8 @@ impl Upstream {
     /// A call wakes a parked upstream or pulls an attempt forward, a changed cause wakes a blocked one, and a doubt about
     /// the session has it probed, at most this often.
     const WAKE_EVERY: Duration = Duration::from_secs(5);
+    /// A remote server that was not heard of for this long is probed when its status is read.
+    const STATUS_TRUE_FOR: Duration = Duration::from_secs(10);
     /// In a span of this length a server is listed twice at the most, however often it says that something changed:
     /// there are servers that say so whenever they are listed.
     const LISTED_TWICE_IN: Duration = Duration::from_secs(1);
@@ -188,6 +190,7 @@ impl Upstream {
             Input::SecondDown { id, failure } => self.on_second_down(now, id, &failure),
             Input::Measured { epoch, resident } => self.on_measured(now, epoch, resident),
             Input::SessionDoubted { epoch } => self.on_session_doubted(now, epoch),
+            Input::StatusRead => self.on_status_read(now),
             Input::Asked(ask) => self.on_asked(now, ask),
         }
         self.show(now);

@@ -1,6 +1,6 @@
 //! A link that works: looked after while time passes, asked when it has been silent, left when nobody uses it.
 
-use super::{Action, CallsBefore, Manner, ProbeAnswer, Upstream};
+use super::{Action, CallsBefore, LinkKind, Manner, ProbeAnswer, Upstream};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::ids::Epoch;
@@ -73,6 +73,17 @@ impl Upstream {
 
     pub(super) fn probe(&mut self, now: Mono) {
         self.probe_within(now, self.spec.keepalive.timeout);
+    }
+
+    /// Nobody is told of the death of an idle server elsewhere. Whoever reads its status has it probed, and is told the
+    /// next time. A child's death is noticed at once.
+    pub(super) fn on_status_read(&mut self, now: Mono) {
+        let silent = self.ready().is_some_and(|ready| {
+            now - ready.keepalive.heard_at() >= Self::STATUS_TRUE_FOR && !ready.keepalive.is_asking()
+        });
+        if silent && self.kind == LinkKind::Remote {
+            self.probe(now);
+        }
     }
 
     /// The session may be gone: asks, without holding anybody up, and not too often.

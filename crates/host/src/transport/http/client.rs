@@ -12,13 +12,15 @@ use crate::transport::target::TlsFiles;
 use crate::transport::{Safety, Secrets, SentMark};
 use bytes::Bytes;
 use gripfast_core::failure::{DialTrouble, During, Evidence, Observed};
-use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use url::{Origin, Url};
+
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// The HTTP client of one upstream. Cloning it is cheap.
 #[derive(Clone)]
@@ -194,6 +196,8 @@ impl HttpClient {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.headers_mut() = HeaderMap::clone(&ask.headers);
+        // A proxy on the way may compress for everybody who does not say this, and nothing here unpacks.
+        request.headers_mut().insert(ACCEPT_ENCODING, IDENTITY);
         for (name, value) in own_headers.into_iter().flatten() {
             request.headers_mut().insert(name, value.clone());
         }
