@@ -4,6 +4,7 @@
 use super::answer::Answer;
 use super::call_watch::CallWatch;
 use super::catalog::wants_headers;
+use super::input_waits::InputWait;
 use super::{Live, Origin, Upstream};
 use crate::client::Principal;
 use crate::ledger::OpenRow;
@@ -75,6 +76,7 @@ impl Upstream {
         // What is known of earlier attempts, if they left us at all.
         let mut attempted: Option<Fate> = None;
         self.refuse_after_crashes(order)?;
+        self.refuse_while_asking(&order.caller)?;
         loop {
             let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
             let ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
@@ -96,7 +98,7 @@ impl Upstream {
             let mark = Arc::new(SentMark::default());
             row.goes();
             let gone_at = self.clock.mono();
-            let trouble = match self.send(&live, order, &mark, gone_at, &mut patience).await {
+            let trouble = match self.send(&live, order, &mark, &ticket, gone_at, &mut patience).await {
                 Ok(reply) => match judge(reply, &live) {
                     Ok(answer) => {
                         ticket.end(CallEnd::Answered);
@@ -313,33 +315,45 @@ impl Upstream {
         live: &Arc<Live>,
         order: &Order,
         mark: &Arc<SentMark>,
+        ticket: &OpenTicket<'_>,
         now: Mono,
         patience: &mut Patience<'_>,
     ) -> Result<Reply, Box<Trouble>> {
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
         let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
-        let under_way =
-            live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
-        let answered = self.answered(live, request, under_way, mark, &watch, (now, patience.deadline)).await;
+        let under_way = live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
+        let waits = || self.waits_for_input(ticket, &order.caller);
+        let answering =
+            self.answered(live, request, under_way, mark, &watch, (now, patience.deadline), waits);
+        let answered = answering.await;
         // Time that somebody else spent over a question is not the next attempt's either.
         patience.deadline = patience.deadline + watch.spent_on_questions();
         answered
     }
 
-    async fn answered(
-        &self,
+    #[expect(clippy::too_many_arguments, reason = "all that one attempt is made of")]
+    async fn answered<'a>(
+        &'a self,
         live: &Live,
         request: Outgoing,
         under_way: Entered,
         mark: &SentMark,
         watch: &CallWatch,
         (begun, deadline): (Mono, Mono),
+        waits_for_input: impl Fn() -> InputWait<'a>,
     ) -> Result<Reply, Box<Trouble>> {
         let mut now = begun;
+        // While a person thinks, others may use the slot.
+        let mut input_wait: Option<InputWait<'_>> = None;
         let limits = self.settings().supervision.timeouts;
         let mut answer = live.link.request(&live.session, request);
         let observed = loop {
+            match (watch.is_asking(), &input_wait) {
+                (true, None) => input_wait = Some(waits_for_input()),
+                (false, Some(_)) => input_wait = None,
+                (true, Some(_)) | (false, None) => {}
+            }
             if watch.is_over() {
                 break Observed::Closed("the server was stopped".to_owned());
             }
@@ -696,7 +710,11 @@ pub(super) struct OpenTicket<'a> {
 
 impl OpenTicket<'_> {
     pub(super) fn epoch(&self) -> Epoch {
-        self.ticket.as_ref().expect("a ticket is taken only at its end").epoch()
+        self.ticket().epoch()
+    }
+
+    pub(super) fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("a ticket is taken only at its end")
     }
 
     fn end(mut self, end: CallEnd) {

@@ -14,6 +14,7 @@ mod exchange;
 mod good_for;
 mod greet;
 mod home;
+mod input_waits;
 mod level;
 mod listen;
 mod owner;
@@ -29,6 +30,7 @@ pub(crate) use home::{Home, Role};
 pub(crate) use wishes::{Followed, Following, Wishes};
 
 use self::answers::{Answers, Thinking};
+use self::input_waits::InputWaits;
 use crate::cache::{AnswerCache, CacheUse};
 use crate::client::Principal;
 use crate::clock::Clock;
@@ -100,6 +102,8 @@ pub(crate) struct Upstream {
     crashes: Mutex<Crashes>,
     /// Whether there is anything in `crashes`: calls look here first.
     has_crashes: AtomicBool,
+    /// Calls that wait for a person.
+    input_waits: InputWaits,
     /// Wakes the owner: there is something to do, or its timer is set too late.
     nudge: Notify,
     /// When the owner's timer will fire, in microseconds of the monotonic clock.
@@ -294,6 +298,7 @@ impl Upstream {
             next_id: AtomicU64::new(1),
             crashes: Mutex::default(),
             has_crashes: AtomicBool::new(false),
+            input_waits: InputWaits::default(),
             nudge: Notify::new(),
             armed: AtomicU64::new(0),
             changed: Notify::new(),

@@ -2,12 +2,15 @@
 
 use crate::world::*;
 use bytes::Bytes;
-use gripfast::CallOptions;
+use gripfast::config::Isolation;
 use gripfast::transport::{BoxFuture, Listener};
+use gripfast::{CallOptions, Client, ClientKey};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A caller that thinks about every question for ever.
 #[derive(Default)]
@@ -54,3 +57,50 @@ async fn a_server_that_asks_outside_any_call_and_takes_no_answer_keeps_nobody_bu
 
 /// The one message of the handshake that has no answer.
 const INITIALIZED: u64 = 1;
+
+#[tokio::test(start_paused = true)]
+async fn c06_calls_that_wait_for_a_person_give_their_slots_back_and_are_bounded_for_each_client() {
+    let mut few = spec();
+    few.supervision.max_in_flight = 4;
+    few.isolation = Isolation::Shared;
+    let (host, server) = host_with_spec(LinkKind::Process, few).await;
+    let caller = Arc::new(Thoughtful::default());
+    let of = |name: &str| {
+        let (host, listener) = (host.clone(), Arc::clone(&caller) as Arc<dyn Listener>);
+        let client = Some(Client::one(ClientKey::new(name)));
+        let options = CallOptions { client, listener: Some(listener), ..CallOptions::default() };
+        let params = raw(json!({ "name": "act", "arguments": { "key": name } }));
+        async move { host.request_with("it", "tools/call", Some(params), options).await }
+    };
+    server.always(Act::AskThenWork(Duration::ZERO));
+    let asked: Vec<_> = (0..4).map(|_| tokio::spawn(of("ann"))).collect();
+    settle().await;
+    assert_eq!(caller.asked.load(Ordering::Relaxed), 4);
+    server.always(Act::Answer);
+    let begun = Instant::now();
+    of("ben").await.expect("a question to somebody else blocks nobody");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    let error = of("ann").await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("overloaded", "not_sent"));
+    assert!(error.text.contains("4 questions"), "{error}");
+    for call in asked {
+        call.abort();
+        let _ = call.await;
+    }
+    settle().await;
+    of("ann").await.expect("nothing is left of calls that were given up");
+    let slow: Vec<_> = (0..5)
+        .map(|_| {
+            server.next_acts([Act::Slowly(Duration::from_secs(1))]);
+            tokio::spawn(of("ben"))
+        })
+        .collect();
+    for call in slow {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(
+        server.most_in_flight(),
+        5,
+        "four that wait for a person and one beside them, then four at a time"
+    );
+}

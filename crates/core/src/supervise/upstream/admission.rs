@@ -38,6 +38,14 @@ impl Ticket {
     }
 }
 
+/// The slot of a call that waits for a person, which others may use meanwhile. Taken again through [`Upstream::resume`],
+/// exactly once.
+#[derive(Debug)]
+#[must_use = "a slot that is never taken again is given away for ever"]
+pub struct PausedSlot {
+    link: u64,
+}
+
 /// A place among those who wait. It cannot be copied, so it is left once.
 #[derive(Debug)]
 #[must_use = "a place that is never left counts as waiting for ever"]
@@ -210,7 +218,7 @@ impl Upstream {
     /// How many of those who wait would get an answer now. It is enough to wake one of them, who then makes room for the
     /// next; when a link came up, they need not go one after another.
     pub fn can_be_answered(&self) -> u32 {
-        let free = self.spec.max_in_flight.saturating_sub(self.on_link);
+        let free = self.spec.max_in_flight.saturating_sub(self.slots_in_use());
         let answers = match &self.link {
             Link::Ready(ready) if ready.suspect.is_none() => free,
             Link::Ready(_) => 0,
@@ -221,6 +229,17 @@ impl Upstream {
             Link::Connecting { .. } | Link::Renewing { .. } | Link::Waiting { .. } => 0,
         };
         self.waiting.min(answers)
+    }
+
+    /// The call of this ticket waits for a person, and needs no slot meanwhile. It stays in flight.
+    pub fn pause(&mut self, ticket: &Ticket) -> PausedSlot {
+        self.paused += u32::from(ticket.link == self.link_number);
+        PausedSlot { link: ticket.link }
+    }
+
+    /// The call goes on. Its slot may have been given to another: for a while there is one more in use than there are.
+    pub fn resume(&mut self, slot: PausedSlot) {
+        self.paused -= u32::from(slot.link == self.link_number);
     }
 
     /// A call ended.
@@ -415,7 +434,12 @@ impl Upstream {
 
     /// Calls that were left behind on a link that is gone take nothing from the present one.
     fn has_free_slot(&self) -> bool {
-        self.on_link < self.spec.max_in_flight
+        self.slots_in_use() < self.spec.max_in_flight
+    }
+
+    /// Calls on the present link that do not wait for a person.
+    fn slots_in_use(&self) -> u32 {
+        self.on_link.saturating_sub(self.paused)
     }
 }
 

@@ -31,7 +31,7 @@ mod second;
 mod upkeep;
 
 pub use super::link::Renewal;
-pub use admission::{Admission, CallEnd, Place, Reason, Refusal, Ticket, WaitFor};
+pub use admission::{Admission, CallEnd, PausedSlot, Place, Reason, Refusal, Ticket, WaitFor};
 pub use exchange::{Action, Ask, Input, LinkKind, Manner, ProbeAnswer};
 pub use revise::Revision;
 pub use second::Role;
@@ -63,6 +63,8 @@ pub struct Upstream {
     link_number: u64,
     /// Calls under way on the present link.
     on_link: u32,
+    /// Those of them that wait for a person, and need no slot.
+    paused: u32,
     second: SecondLink,
     retired: Vec<Retired>,
     circuit: Circuit,
@@ -134,6 +136,7 @@ impl Upstream {
             epoch: Epoch::default(),
             link_number: 0,
             on_link: 0,
+            paused: 0,
             second: SecondLink::new(now.mono),
             retired: Vec::new(),
             outage: None,

@@ -273,6 +273,7 @@ impl Upstream {
     pub(super) fn begin_link(&mut self) {
         self.link_number += 1;
         self.on_link = 0;
+        self.paused = 0;
         self.second.outdated = None;
         self.second.longest_call = self.spec.timeouts.call;
     }
