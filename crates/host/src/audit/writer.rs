@@ -34,8 +34,8 @@ struct Desk {
     lines: Vec<u8>,
     /// When the first of them came.
     at_ms: u64,
-    /// Find out whether lines could be written at this time.
-    try_at_ms: Option<u64>,
+    /// Find out whether lines could be written now.
+    is_tried: bool,
     /// Those who wait until everything is written.
     flushes: Vec<SyncSender<()>>,
     /// Nobody will come any more.
@@ -53,8 +53,11 @@ impl Writer {
     const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
     pub(super) fn start(directory: PathBuf, size: u64) -> Option<Self> {
+        Self::over(Files::new(directory, size))
+    }
+
+    fn over(files: Files) -> Option<Self> {
         let shared = Arc::new(Shared::default());
-        let files = Files { directory, size, current: None };
         let seen = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("gripfast-audit".to_owned());
         match thread.spawn(move || write(files, &seen)) {
@@ -83,11 +86,11 @@ impl Writer {
     }
 
     /// Whether the last line was written. If not, it is found out whether the next one would be.
-    pub(super) fn is_well(&self, at_ms: u64) -> bool {
+    pub(super) fn is_well(&self) -> bool {
         let well = self.0.trouble().is_none();
         if !well {
             let mut desk = self.0.desk();
-            desk.try_at_ms = Some(at_ms);
+            desk.is_tried = true;
             self.0.wake(desk);
         }
         well
@@ -123,7 +126,7 @@ impl Drop for Writer {
 
 impl Desk {
     fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.try_at_ms.is_none() && self.flushes.is_empty()
+        self.lines.is_empty() && !self.is_tried && self.flushes.is_empty()
     }
 }
 
@@ -187,9 +190,9 @@ fn write(mut files: Files, shared: &Shared) {
         shared.fails(&error.to_string());
     }
     let mut spare = Vec::new();
-    while let Some(Desk { mut lines, at_ms, try_at_ms, flushes, .. }) = shared.take(spare) {
-        if let Some(at_ms) = try_at_ms {
-            match files.append(at_ms, &[]) {
+    while let Some(Desk { mut lines, at_ms, is_tried, flushes, .. }) = shared.take(spare) {
+        if is_tried {
+            match files.probe() {
                 Ok(()) => shared.is_mended(),
                 Err(error) => shared.fails(&error.to_string()),
             }
@@ -237,14 +240,47 @@ struct Files {
     directory: PathBuf,
     size: u64,
     current: Option<(PathBuf, File, u64)>,
+    /// The disk is full.
+    #[cfg(test)]
+    is_full: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Files {
     /// The parts of a log.
     const PARTS: u64 = 8;
 
+    /// What has to fit on the disk before requests are let through again: more than the line of any request takes.
+    const ROOM: usize = 64 << 10;
+
+    fn new(directory: PathBuf, size: u64) -> Self {
+        Self {
+            directory,
+            size,
+            current: None,
+            #[cfg(test)]
+            is_full: Arc::default(),
+        }
+    }
+
+    /// Finds out whether lines could be written, by writing as much as several take and throwing it away. That a file can
+    /// be made says nothing: a full disk lets one make any number of empty ones.
     fn probe(&self) -> io::Result<()> {
-        private_files::make_part(&self.directory)
+        private_files::make_part(&self.directory)?;
+        let path = self.directory.join(format!("{}.room", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let mut file = private_files::open(&path, |how| how.create_new(true).write(true))?;
+        let written = self.write(&mut file, &[b' '; Self::ROOM]);
+        let removed = fs::remove_file(&path);
+        written.and(removed)
+    }
+
+    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        if !bytes.is_empty() && self.is_full.load(Ordering::Relaxed) {
+            let _ = file.write(&bytes[..bytes.len().min(10)]);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.write_all(bytes)
     }
 
     fn append(&mut self, at_ms: u64, bytes: &[u8]) -> io::Result<()> {
@@ -254,14 +290,16 @@ impl Files {
         if self.current.is_none() {
             self.current = Some(self.begin(at_ms)?);
         }
-        let Some((_, file, filled)) = &mut self.current else { return Ok(()) };
-        if let Err(error) = file.write_all(bytes) {
-            // What is there of the line is cut off where the next file begins.
-            self.current = None;
-            return Err(error);
+        let Some((path, mut file, filled)) = self.current.take() else { return Ok(()) };
+        let written = self.write(&mut file, bytes);
+        match &written {
+            Ok(()) => self.current = Some((path, file, filled + bytes.len() as u64)),
+            // What is there of the line is cut off, and the file is used again. One with nothing in it is not left behind.
+            Err(_) if filled == 0 => drop(fs::remove_file(path)),
+            Err(_) if file.set_len(filled).is_ok() => self.current = Some((path, file, filled)),
+            Err(_) => {}
         }
-        *filled += bytes.len() as u64;
-        Ok(())
+        written
     }
 
     fn begin(&self, at_ms: u64) -> io::Result<(PathBuf, File, u64)> {
@@ -275,7 +313,10 @@ impl Files {
         let file = private_files::open(&path, |how| how.create_new(true).append(true))?;
         // Tells other processes that it is written to. Where there are no locks it goes without.
         let _ = file.try_lock();
-        self.make_room(&path)?;
+        if let Err(error) = self.make_room(&path) {
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
         Ok((path, file, 0))
     }
 
@@ -317,11 +358,53 @@ mod tests {
     use super::*;
 
     fn files(directory: &Path, size: u64) -> Files {
-        Files { directory: directory.to_owned(), size, current: None }
+        Files::new(directory.to_owned(), size)
     }
 
     fn kept(directory: &Path) -> u64 {
         fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    /// G05: a full disk, on which files can be made and nothing can be written.
+    #[test]
+    fn g05_on_a_full_disk_no_request_is_let_through_and_no_file_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let part = directory.path().join("audit");
+        let files = files(&part, 1 << 20);
+        let is_full = Arc::clone(&files.is_full);
+        let writer = Writer::over(files).unwrap();
+        let put = || {
+            writer.put(1, b"{\"a\":1}\n");
+            writer.flush();
+        };
+        put();
+        assert!(writer.is_well());
+        is_full.store(true, Ordering::Relaxed);
+        put();
+        for _ in 0..20 {
+            assert!(!writer.is_well(), "every request is refused, not every second one");
+            writer.flush();
+        }
+        assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
+        is_full.store(false, Ordering::Relaxed);
+        assert!(!writer.is_well(), "it is found out first");
+        writer.flush();
+        assert!(writer.is_well());
+        put();
+        let files: Vec<_> = fs::read_dir(&part).unwrap().map(|file| file.unwrap().path()).collect();
+        let kept = fs::read_to_string(&files[0]).unwrap();
+        assert_eq!((files.len(), kept.as_str()), (1, "{\"a\":1}\n{\"a\":1}\n"), "no half line is left");
+    }
+
+    #[test]
+    fn g05_a_disk_that_is_full_at_the_start_lets_no_request_through() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(&directory.path().join("audit"), 1 << 20);
+        files.is_full.store(true, Ordering::Relaxed);
+        let writer = Writer::over(files).unwrap();
+        writer.flush();
+        assert!(!writer.is_well());
+        assert_eq!(fs::read_dir(directory.path().join("audit")).unwrap().count(), 0);
     }
 
     #[cfg(unix)]
@@ -418,7 +501,7 @@ mod tests {
         writer.flush();
         let status = writer.status(AuditKeeps::Digest);
         assert_eq!((status.lines, status.lost), (0, 1));
-        assert!(status.cause.is_some() && !writer.is_well(2));
+        assert!(status.cause.is_some() && !writer.is_well());
         writer.flush();
         fs::remove_file(&place).unwrap();
         writer.put(2, b"{}\n");
