@@ -3,16 +3,19 @@
 //! be reached is declined for.
 
 use super::client::LeastSevere;
+use super::left_out::LeftOut;
 use super::questions::{Abilities, Questions};
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 /// Hears for one client outside its calls.
 pub(crate) struct Aside<W> {
     pub(crate) way: W,
+    pub(crate) left_out: LeftOut,
     pub(crate) abilities: Abilities,
     pub(crate) level: Arc<LeastSevere>,
     pub(crate) questions: Arc<Questions>,
@@ -22,13 +25,21 @@ pub(crate) struct Aside<W> {
 pub(crate) trait Way: Send + Sync {
     fn is_open(&self) -> bool;
 
+    /// Says something that may be left out; answers whether it was not.
+    fn say(&self, message: Bytes) -> bool;
+
+    /// Says something that is never left out: a question, or its cancellation.
     fn send(&self, message: Bytes);
 }
+
+/// A client has at most 100 questions open. One that reads nothing while they are asked and withdrawn again and again is
+/// not asked any more beyond this.
+const MOST_QUESTIONS: usize = 1024;
 
 impl<W: Way + Clone + 'static> Listener for Aside<W> {
     fn said(&self, message: &[u8]) {
         if self.way.is_open() && self.level.wants(message) {
-            self.way.send(Bytes::copy_from_slice(message));
+            self.left_out.say(message, |notice| self.level.wants(notice), |message| self.way.say(message));
         }
     }
 
@@ -41,18 +52,61 @@ impl<W: Way + Clone + 'static> Listener for Aside<W> {
     }
 }
 
-/// A channel that is there for as long as its client. It is not kept open for this.
-impl Way for mpsc::WeakSender<Bytes> {
+/// A channel that is there for as long as its client. It is not kept open for what might be said on it.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    out: mpsc::WeakSender<Bytes>,
+    /// What must be said and did not fit, in its order.
+    late: Arc<Mutex<VecDeque<Bytes>>>,
+}
+
+impl Channel {
+    pub(crate) fn over(out: &mpsc::Sender<Bytes>) -> Self {
+        Self { out: out.downgrade(), late: Arc::default() }
+    }
+}
+
+impl Way for Channel {
     fn is_open(&self) -> bool {
-        self.upgrade().is_some()
+        self.out.upgrade().is_some()
+    }
+
+    fn say(&self, message: Bytes) -> bool {
+        self.out.upgrade().is_some_and(|out| out.try_send(message).is_ok())
     }
 
     fn send(&self, message: Bytes) {
-        // What does not fit is lost; a question then ends with its time.
-        if let Some(out) = self.upgrade() {
-            let _ = out.try_send(message);
+        let Some(out) = self.out.upgrade() else { return };
+        let mut late = lock(&self.late);
+        if late.len() >= MOST_QUESTIONS {
+            return;
+        }
+        if !late.is_empty() {
+            return late.push_back(message);
+        }
+        if let Err(TrySendError::Full(message)) = out.try_send(message) {
+            late.push_back(message);
+            // Ends when all of it is said, or nobody can be told any more.
+            tokio::spawn(say_late(out, Arc::clone(&self.late)));
         }
     }
+}
+
+async fn say_late(out: mpsc::Sender<Bytes>, late: Arc<Mutex<VecDeque<Bytes>>>) {
+    loop {
+        let Ok(room) = out.reserve().await else { return lock(&late).clear() };
+        let mut late = lock(&late);
+        if let Some(message) = late.pop_front() {
+            room.send(message);
+        }
+        if late.is_empty() {
+            return;
+        }
+    }
+}
+
+fn lock(late: &Mutex<VecDeque<Bytes>>) -> MutexGuard<'_, VecDeque<Bytes>> {
+    late.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The GET streams of a session, each message for one of them.
@@ -65,14 +119,15 @@ pub(crate) struct GetStreams {
 #[derive(Default)]
 struct State {
     open: usize,
-    waiting: VecDeque<Bytes>,
+    /// With whether it may be left out.
+    waiting: VecDeque<(Bytes, bool)>,
 }
 
 /// One GET stream, open until this is dropped.
 pub(crate) struct GetStream(Arc<GetStreams>);
 
 impl GetStreams {
-    /// Messages that may wait for a stream; beyond it the oldest is lost.
+    /// Log messages that may wait for a stream; further ones are left out.
     const MOST: usize = 64;
 
     pub(crate) fn open(self: &Arc<Self>) -> GetStream {
@@ -80,7 +135,7 @@ impl GetStreams {
         GetStream(Arc::clone(self))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +147,7 @@ impl GetStream {
             let news = self.0.news.notified();
             tokio::pin!(news);
             news.as_mut().enable();
-            if let Some(message) = self.0.lock().waiting.pop_front() {
+            if let Some((message, _)) = self.0.lock().waiting.pop_front() {
                 return message;
             }
             news.await;
@@ -113,12 +168,23 @@ impl Way for Arc<GetStreams> {
         self.lock().open > 0
     }
 
+    fn say(&self, message: Bytes) -> bool {
+        let mut state = self.lock();
+        let waiting = state.waiting.iter().filter(|(_, optional)| *optional).count();
+        if waiting >= GetStreams::MOST {
+            return false;
+        }
+        state.waiting.push_back((message, true));
+        drop(state);
+        self.news.notify_waiters();
+        true
+    }
+
     fn send(&self, message: Bytes) {
         let mut state = self.lock();
-        if state.waiting.len() == GetStreams::MOST {
-            state.waiting.pop_front();
+        if state.waiting.len() < MOST_QUESTIONS {
+            state.waiting.push_back((message, false));
         }
-        state.waiting.push_back(message);
         drop(state);
         self.news.notify_waiters();
     }
@@ -135,7 +201,13 @@ mod tests {
     fn aside<W>(way: W) -> Aside<W> {
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = Abilities::read(Some(&can));
-        Aside { way, abilities, level: Arc::default(), questions: Arc::default() }
+        Aside {
+            way,
+            left_out: LeftOut::default(),
+            abilities,
+            level: Arc::default(),
+            questions: Arc::default(),
+        }
     }
 
     #[tokio::test]
@@ -163,14 +235,48 @@ mod tests {
         for _ in 0..1000 {
             aside.said(LOG);
         }
-        assert_eq!(streams.lock().waiting.len(), GetStreams::MOST);
+        let _answer = aside.asked(Bytes::from_static(FORM)).unwrap();
+        assert_eq!(streams.lock().waiting.len(), GetStreams::MOST + 1);
+        for _ in 0..GetStreams::MOST {
+            assert_eq!(stream.next().await, LOG);
+        }
+        let asked = stream.next().await;
+        assert!(
+            String::from_utf8_lossy(&asked).contains("elicitation/create"),
+            "a question is never left out"
+        );
+        aside.said(LOG);
+        let notice = String::from_utf8(stream.next().await.to_vec()).unwrap();
+        assert!(notice.contains("936 messages were left out"), "{notice}");
         assert_eq!(stream.next().await, LOG);
+    }
+
+    #[tokio::test]
+    async fn c07_questions_and_their_cancellation_follow_a_burst_in_their_order() {
+        let (out, mut from) = mpsc::channel(4);
+        let aside = aside(Channel::over(&out));
+        for _ in 0..1000 {
+            aside.said(LOG);
+        }
+        drop(aside.asked(Bytes::from_static(FORM)).unwrap());
+        let _answer = aside.asked(Bytes::from_static(FORM)).unwrap();
+        let mut heard = Vec::new();
+        for _ in 0..7 {
+            heard.push(String::from_utf8(from.recv().await.unwrap().to_vec()).unwrap());
+        }
+        let is = |at: usize, method: &str, id: &str| heard[at].contains(method) && heard[at].contains(id);
+        assert!(is(4, "elicitation/create", "gripfast-0"), "{heard:?}");
+        assert!(is(5, "notifications/cancelled", "gripfast-0"), "{heard:?}");
+        assert!(is(6, "elicitation/create", "gripfast-1"), "{heard:?}");
+        aside.said(LOG);
+        let notice = String::from_utf8(from.recv().await.unwrap().to_vec()).unwrap();
+        assert!(notice.contains("996 messages were left out"), "{notice}");
     }
 
     #[tokio::test]
     async fn a_channel_is_not_kept_open_for_what_might_be_said_on_it() {
         let (out, mut from) = mpsc::channel(4);
-        let aside = aside(out.downgrade());
+        let aside = aside(Channel::over(&out));
         aside.said(LOG);
         assert_eq!(from.recv().await.unwrap(), LOG);
         drop(out);

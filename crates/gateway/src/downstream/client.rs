@@ -108,6 +108,12 @@ impl LeastSevere {
         LogLevel::ALL.get(usize::from(place)).copied()
     }
 
+    /// Somebody who wants no log messages.
+    #[cfg(test)]
+    pub(crate) fn silent() -> Self {
+        Self(AtomicU8::new(Self::SILENT))
+    }
+
     /// Whether whoever said this wants to hear this message: everything but log messages below the level.
     pub(crate) fn wants(&self, message: &[u8]) -> bool {
         match Message::parse(message) {

@@ -1,12 +1,13 @@
 //! A client on one channel that carries everything, in either era: stdio, and the old HTTP+SSE.
 
 use super::Gateway;
-use super::aside::{Aside, Way};
+use super::aside::{Aside, Channel, Way};
 use super::ask::Fault;
 use super::body::{Admitted, Received};
 use super::client::{Client, name_in};
 use super::era::{self, Around};
 use super::http::answer;
+use super::left_out::LeftOut;
 use super::listen::Listening;
 use super::modern::{self, NotBegun};
 use super::presence::Presence;
@@ -32,6 +33,8 @@ use tokio::task::{AbortHandle, JoinSet};
 pub(super) struct Conversation {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<Bytes>,
+    /// The same for what may be left out, and for questions.
+    channel: Channel,
     running: Arc<Mutex<UnderWay<AbortHandle>>>,
     /// What the client can be asked and wants to hear, from its `initialize` on.
     client: Client,
@@ -60,6 +63,7 @@ impl Conversation {
         let abilities = Abilities::default();
         Self {
             gateway,
+            channel: Channel::over(&out),
             out,
             running: Arc::default(),
             client: Client::with(abilities, presence.client(abilities)),
@@ -195,7 +199,8 @@ impl Conversation {
         let abilities = Abilities::read(wanted.capabilities);
         let mut client = Client::with(abilities, self.presence.client(abilities));
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
-            way: self.out.downgrade(),
+            way: self.channel.clone(),
+            left_out: LeftOut::default(),
             abilities,
             level: Arc::clone(&client.level),
             questions: Arc::clone(&self.questions),
@@ -238,11 +243,17 @@ impl Conversation {
     fn begin(&mut self, request: &Request<'_>, admitted: Admitted, to: AnswerTo) {
         let (gateway, client) = (Arc::clone(&self.gateway), self.client.clone());
         let questions = Arc::clone(&self.questions);
-        let ear = Arc::new(ToChannel { out: self.out.clone(), client: client.clone(), questions });
-        let own = request.to_own();
+        let (channel, left_out) = (self.channel.clone(), LeftOut::default());
+        let ear = Arc::new(ToChannel { channel, left_out, client: client.clone(), questions });
+        let (own, out) = (request.to_own(), self.out.clone());
         self.run(request.id.to_request_id(), to, async move {
             let _admitted = admitted;
-            Some(answer(&gateway, Era::Legacy, &own.as_request(), ear, client).await.message.into())
+            let heard = Arc::clone(&ear);
+            let answer = answer(&gateway, Era::Legacy, &own.as_request(), ear, client).await.message;
+            if let Some(notice) = heard.left_out.take().filter(|notice| heard.client.wants(notice)) {
+                let _ = out.send(notice).await;
+            }
+            Some(answer.into())
         });
     }
 
@@ -417,9 +428,10 @@ impl Drop for Conversation {
     }
 }
 
-/// Hears a call on behalf of its client. Progress that does not fit is not worth waiting for.
+/// Hears a call on behalf of its client. Progress that does not fit is not worth waiting for; it is counted.
 struct ToChannel {
-    out: mpsc::Sender<Bytes>,
+    channel: Channel,
+    left_out: LeftOut,
     client: Client,
     questions: Arc<Questions>,
 }
@@ -427,13 +439,16 @@ struct ToChannel {
 impl Listener for ToChannel {
     fn said(&self, message: &[u8]) {
         if self.client.wants(message) {
-            let _ = self.out.try_send(Bytes::copy_from_slice(message));
+            self.left_out.say(
+                message,
+                |notice| self.client.wants(notice),
+                |message| self.channel.say(message),
+            );
         }
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        // A question that does not fit is never answered, and so ends with its time.
-        let way = self.out.downgrade();
-        self.questions.ask(self.client.abilities, &request, move |message| way.send(message))
+        let channel = self.channel.clone();
+        self.questions.ask(self.client.abilities, &request, move |message| channel.send(message))
     }
 }

@@ -25,17 +25,20 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::AbortHandle;
-use gripfast::RawValue;
 use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message, OwnRequest};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
-use gripfast::wire::{Era, Id, ProtocolVersion, batch, codes, roots, sse};
+use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes, roots, sse};
+use gripfast::{CallError, Code, Fate, RawValue};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -165,7 +168,7 @@ async fn post_legacy(
     let session = in_use.session();
     match message {
         Message::Request(request) => {
-            let outbox = Arc::new(Outbox::default());
+            let outbox = Arc::new(Outbox::hearing(&session.client.level));
             // What is listed from here on is at least as new as these.
             let marks = gateway.herald.marks(&session.peer.principal());
             let mut call =
@@ -181,8 +184,8 @@ async fn post_legacy(
                 // Whoever loses the stream may come back for the rest: the call goes on without it.
                 Ok(First::Stream) | Err(_) => {
                     let number = session.keep_stream(Arc::clone(&outbox));
-                    let name = StreamName { process: gateway.process, number };
-                    let opening = session.version.primes_streams().then(|| opening(name));
+                    let name = StreamName::of(gateway.process, number, request);
+                    let opening = session.version.primes_streams().then(|| opening(&name));
                     let rest = outbox_events(outbox, 0, name, in_use);
                     stream(futures_util::stream::iter(opening.map(Ok)).chain(rest))
                 }
@@ -315,15 +318,24 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
     };
     let session = in_use.session();
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-    // What another process called so is lost with it: its client hears of news, as without an id.
-    if let Some((name, place)) =
-        last.and_then(StreamName::read).filter(|(name, _)| name.process == gateway.process)
-        && let Some(outbox) = session.stream(name.number)
-    {
-        return match Session::listen(in_use) {
-            Ok(listening) => stream(outbox_events(outbox, place, name, listening)),
-            Err(overload) => refusal::overloaded(None, &overload),
-        };
+    if let Some((name, place)) = last.and_then(StreamName::read) {
+        let known = (name.process == gateway.process).then(|| session.stream(name.number)).flatten();
+        match (known, name.lost_answer()) {
+            (Some(outbox), _) => {
+                return match Session::listen(in_use) {
+                    Ok(listening) => stream(outbox_events(outbox, place, name, listening)),
+                    Err(overload) => refusal::overloaded(None, &overload),
+                };
+            }
+            // What another process called so is lost with it, and what ended long ago is forgotten. Whoever waits for
+            // the answer is told so.
+            (None, Some(lost)) => {
+                let event = sse::Writer::new().id(&name.end(place)).data(&lost).finish();
+                return stream(futures_util::stream::once(std::future::ready(Ok(event.into()))));
+            }
+            // Its client had the answer, and hears of news as without an id.
+            (None, None) => {}
+        }
     }
     if let Some((marks, changes)) = last.and_then(|last| news_place(gateway, last)) {
         let ours = gateway.herald.gave(&peer.principal(), marks);
@@ -555,7 +567,7 @@ impl Listener for LegacyEar {
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
         let outbox = Arc::clone(&self.outbox);
-        self.questions.ask(self.client.abilities, &request, move |message| outbox.push(message))
+        self.questions.ask(self.client.abilities, &request, move |message| outbox.push_always(message))
     }
 }
 
@@ -587,64 +599,104 @@ pub(super) async fn first(outbox: &Outbox, place: usize) -> First {
 }
 
 /// The first event of a stream: nothing but a place to come back to, and when.
-fn opening(name: StreamName) -> Bytes {
+fn opening(name: &StreamName) -> Bytes {
     sse::Writer::new().id(&name.at(0)).retry(COME_BACK_AFTER).data(b"").finish().into()
 }
 
 /// What the stream of a call goes by in the ids of its events. Sessions outlive processes and streams do not, so it
-/// says which process it is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// says which process it is of; and until the answer has come, for which request it is, so that whoever comes back too
+/// late can be told under that id.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct StreamName {
     process: u64,
     number: u64,
+    /// `t` for a call of a tool and `o` for any other request, and the request's id in base64.
+    request: Option<Arc<str>>,
 }
 
 impl StreamName {
+    const TOOL_CALL: &str = "tools/call";
+    /// The id of a request that is longer is not repeated in the ids of events.
+    const LONGEST_ID: usize = 256;
+
+    fn of(process: u64, number: u64, request: &envelope::Request<'_>) -> Self {
+        let kind = if request.method == Self::TOOL_CALL { 't' } else { 'o' };
+        let id = request.id.as_raw();
+        let repeated = || format!("{kind}{}", URL_SAFE_NO_PAD.encode(id)).into();
+        Self { process, number, request: (id.len() <= Self::LONGEST_ID).then(repeated) }
+    }
+
     /// The id of the event before `place`.
-    fn at(self, place: usize) -> String {
+    fn at(&self, place: usize) -> String {
+        match &self.request {
+            Some(request) => format!("{}-{request}", self.end(place)),
+            None => self.end(place),
+        }
+    }
+
+    /// The same for the event of the answer: nobody waits for one after it.
+    fn end(&self, place: usize) -> String {
         format!("s-{:x}-{}-{place}", self.process, self.number)
     }
 
-    /// The reverse of it.
+    /// The reverse of both.
     fn read(id: &str) -> Option<(Self, usize)> {
-        let mut parts = id.strip_prefix("s-")?.split('-');
+        let mut parts = id.strip_prefix("s-")?.splitn(4, '-');
         let process = u64::from_str_radix(parts.next()?, 16).ok()?;
         let (number, place) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        parts.next().is_none().then_some((Self { process, number }, place))
+        let name = Self { process, number, request: parts.next().map(Into::into) };
+        (name.request.is_none() || name.waits_for().is_some()).then_some((name, place))
+    }
+
+    /// The method and the id of the request that waits for its answer.
+    fn waits_for(&self) -> Option<(&'static str, RequestId)> {
+        let (kind, id) = self.request.as_deref()?.split_at_checked(1)?;
+        let method = match kind {
+            "t" => Self::TOOL_CALL,
+            "o" => "",
+            _ => return None,
+        };
+        let id = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
+        let id = RawValue::from_string(id).ok()?;
+        Some((method, RequestId::from_raw(&id).ok()?))
+    }
+
+    /// The end of a call whose answer is not to be had any more; `None` if nobody waits for it.
+    fn lost_answer(&self) -> Option<Bytes> {
+        let (method, id) = self.waits_for()?;
+        let text = "the answer to this request is lost: the gateway was restarted meanwhile, or the answer was not \
+                    fetched in time; whether the request was carried out is unknown";
+        let lost = CallError::new(Code::OutcomeUnknown, "", Fate::Unknown, text).hint(
+            "check the effect before you repeat the call; `gripfast calls` shows what is known about it",
+        );
+        Some(respond::respond(Era::Legacy, method, id.as_id(), Told::Failed(lost)).message.into())
     }
 }
 
-/// The messages of one request as events, from `place` on. A client that falls so far behind that it would
-/// miss some is cut off: it notices, and comes back for what is left.
+/// The messages of one request as events, from `place` on.
 fn outbox_events(
     outbox: Arc<Outbox>,
     place: usize,
     name: StreamName,
     user: impl Send + 'static,
-) -> impl futures_util::Stream<Item = Result<Bytes, FellBehind>> + Send + 'static {
-    let place = place.max(outbox.first_kept());
-    futures_util::stream::unfold((outbox, place, user), move |(outbox, place, user)| async move {
+) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
+    let place = place.min(outbox.next_place());
+    futures_util::stream::unfold((outbox, place, name, user), move |(outbox, place, name, user)| async move {
         let (event, place) = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
-            Err(_) => (Ok(Bytes::from_static(sse::KEEP_ALIVE)), place),
+            Err(_) => (Bytes::from_static(sse::KEEP_ALIVE), place),
             Ok(Next::End) => return None,
-            Ok(Next::Missed(kept)) => (Err(FellBehind), kept),
             Ok(Next::Message(message, next)) => {
-                let event = sse::Writer::new().id(&name.at(next)).data(&message).finish();
-                (Ok(event.into()), next)
+                let id = if outbox.is_answered_before(next) { name.end(next) } else { name.at(next) };
+                (sse::Writer::new().id(&id).data(&message).finish().into(), next)
             }
         };
-        Some((event, (outbox, place, user)))
+        Some((Ok(event), (outbox, place, name, user)))
     })
 }
 
-/// A client reads more slowly than its server talks.
-#[derive(Debug, thiserror::Error)]
-#[error("the client fell behind")]
-pub(super) struct FellBehind;
-
-/// An event stream; an error cuts it off.
+/// An event stream.
 pub(super) fn stream(
-    events: impl futures_util::Stream<Item = Result<Bytes, FellBehind>> + Send + 'static,
+    events: impl futures_util::Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
 ) -> Response {
     let mut response = Response::new(Body::from_stream(events));
     let headers = response.headers_mut();
@@ -675,30 +727,52 @@ pub(super) fn plain(status: StatusCode, text: &'static str) -> Response {
 mod tests {
     use super::*;
 
-    const NAME: StreamName = StreamName { process: 0xab, number: 7 };
+    fn name(request: &str) -> StreamName {
+        let Ok(Message::Request(request)) = Message::parse(request.as_bytes()) else { panic!("a request") };
+        StreamName::of(0xab, 7, &request)
+    }
+
+    const CALL: &str = r#"{"jsonrpc":"2.0","id":"a-1","method":"tools/call"}"#;
 
     #[test]
-    fn the_id_of_an_event_says_of_which_process_which_stream_and_where() {
-        assert_eq!(StreamName::read(&NAME.at(3)), Some((NAME, 3)));
-        for other in ["s-7-3", "s-ab-7", "s-ab-7-3-1", "s-xy-7-3", "s-ab--3", "1-2-3"] {
+    fn the_id_of_an_event_says_of_which_process_which_stream_where_and_for_which_request() {
+        let name = name(CALL);
+        assert_eq!(StreamName::read(&name.at(3)), Some((name.clone(), 3)));
+        assert_eq!(name.waits_for(), Some(("tools/call", RequestId::from("a-1"))));
+        let (ended, place) = StreamName::read(&name.end(3)).unwrap();
+        assert_eq!((ended.number, place, ended.waits_for()), (7, 3, None));
+        for other in ["s-7-3", "s-ab-7", "s-ab-7-3-1", "s-ab-7-3-t%", "s-xy-7-3", "s-ab--3", "1-2-3"] {
             assert_eq!(StreamName::read(other), None, "{other}");
         }
     }
 
+    #[test]
+    fn c05_a_call_that_is_picked_up_too_late_ends_as_unknown_under_its_id() {
+        let read = |message: Bytes| serde_json::from_slice::<serde_json::Value>(&message).unwrap();
+        let lost = read(name(CALL).lost_answer().unwrap());
+        assert_eq!((&lost["id"], &lost["result"]["isError"]), (&"a-1".into(), &true.into()));
+        let failure = &lost["result"]["_meta"]["gripfast/failure"];
+        assert_eq!((&failure["code"], &failure["outcome"]), (&"outcome_unknown".into(), &"unknown".into()));
+        let lost = read(name(r#"{"jsonrpc":"2.0","id":5,"method":"prompts/get"}"#).lost_answer().unwrap());
+        assert_eq!((&lost["id"], &lost["error"]["data"]["code"]), (&5.into(), &"outcome_unknown".into()));
+    }
+
     #[tokio::test]
-    async fn a_reader_that_falls_behind_is_cut_off_and_comes_back_for_what_is_left() {
-        let outbox = Arc::new(Outbox::default());
-        let mut events = Box::pin(outbox_events(Arc::clone(&outbox), 0, NAME, ()));
+    async fn c03_a_reader_that_falls_behind_is_told_how_much_it_missed_and_gets_the_answer() {
+        let (outbox, name) = (Arc::new(Outbox::default()), name(CALL));
+        let mut events = Box::pin(outbox_events(Arc::clone(&outbox), 0, name.clone(), ()));
         outbox.push(Bytes::from_static(b"{}"));
-        assert!(events.next().await.unwrap().unwrap().starts_with(b"id: s-ab-7-1"));
+        let Ok(first) = events.next().await.unwrap();
+        assert!(first.starts_with(format!("id: {}\n", name.at(1)).as_bytes()), "{first:?}");
         for _ in 0..5000 {
             outbox.push(Bytes::from_static(b"{}"));
         }
-        assert!(events.next().await.unwrap().is_err());
+        let Ok(notice) = events.next().await.unwrap();
+        assert!(String::from_utf8_lossy(&notice).contains("3976 messages were left out"), "{notice:?}");
         outbox.finish(Some(Bytes::from_static(b"[]")));
-        let again: Vec<_> = outbox_events(outbox, 1, NAME, ()).collect().await;
-        assert!(again.iter().all(Result::is_ok), "it is not cut off for what it missed before");
-        let last = again.last().unwrap().as_ref().unwrap();
-        assert!(last.starts_with(b"id: s-ab-7-5002"), "{last:?}");
+        let Ok(last) = events.collect::<Vec<_>>().await.pop().unwrap();
+        assert_eq!(last, format!("id: {}\ndata: []\n\n", name.end(5002)), "no answer comes after it");
+        let again: Vec<_> = outbox_events(outbox, 1, name, ()).collect().await;
+        assert_eq!(again.len(), 1 + 1024 + 1, "whoever comes back gets the same");
     }
 }

@@ -20,6 +20,7 @@ mod guard;
 mod heard;
 mod herald;
 mod http;
+mod left_out;
 mod legacy_sse;
 mod listen;
 mod modern;

@@ -113,7 +113,7 @@ fn begin(
 ) -> Result<Suspended, Overload> {
     let admitted = gateway.admit(body)?;
     let client = Client::of_request(request.params, who);
-    let (outbox, inputs) = (Arc::new(Outbox::default()), Arc::new(Inputs::default()));
+    let (outbox, inputs) = (Arc::new(Outbox::hearing(&client.level)), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
     let of = (request.to_own(), admitted);
     let call = begin_call(gateway, Era::Modern, of, Arc::clone(&outbox), Arc::new(ear), client, None);

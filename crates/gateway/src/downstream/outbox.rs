@@ -1,10 +1,12 @@
 //! What one request is told, in order: events on the way, the answer last. It can be read from any point,
-//! so a client that lost its stream picks it up where it was. It is bounded: a reader that falls too far
-//! behind misses the oldest events, and is told so.
+//! so a client that lost its stream picks it up where it was. It is bounded: of a talkative server the oldest progress
+//! and log messages are left out, and the reader is told how many. Questions, their cancellation and the answer never are.
 
+use super::client::LeastSevere;
+use super::left_out;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// The messages of one request.
@@ -12,19 +14,64 @@ use tokio::sync::Notify;
 pub(crate) struct Outbox {
     log: Mutex<Log>,
     news: Notify,
+    /// The log messages that the reader wants; all of them, unless it said otherwise.
+    level: Option<Arc<LeastSevere>>,
 }
 
 #[derive(Default)]
 struct Log {
-    messages: VecDeque<Bytes>,
+    messages: VecDeque<Entry>,
     /// What they take together.
     bytes: usize,
-    dropped: usize,
+    /// Those of them that may be left out.
+    optional: usize,
+    /// The place of the next message.
+    next: usize,
     done: bool,
     /// Whether the last message is the answer.
     answered: bool,
     status: u16,
     at_the_end: Option<Box<dyn FnOnce() + Send>>,
+}
+
+struct Entry {
+    place: usize,
+    message: Bytes,
+    keep: Keep,
+}
+
+/// Whether a message may be left out if there are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// Progress and log messages.
+    Optional,
+    /// Questions, their cancellation, the answer.
+    Always,
+}
+
+impl Log {
+    fn add(&mut self, message: Bytes, keep: Keep) {
+        self.bytes += message.len();
+        self.optional += usize::from(keep == Keep::Optional);
+        self.messages.push_back(Entry { place: self.next, message, keep });
+        self.next += 1;
+    }
+
+    /// Leaves out the oldest message that may be left out, but never the latest. Answers whether there was one.
+    fn leave_one_out(&mut self) -> bool {
+        let oldest = self.messages.iter().position(|entry| entry.keep == Keep::Optional);
+        let Some(at) = oldest.filter(|at| at + 1 < self.messages.len()) else { return false };
+        if let Some(entry) = self.messages.remove(at) {
+            self.bytes -= entry.message.len();
+            self.optional -= 1;
+        }
+        true
+    }
+
+    /// The first message at `place` or after it.
+    fn from(&self, place: usize) -> Option<&Entry> {
+        self.messages.get(self.messages.partition_point(|entry| entry.place < place))
+    }
 }
 
 /// What a reader finds at its place.
@@ -34,8 +81,6 @@ pub(crate) enum Next {
     Message(Bytes, usize),
     /// Nothing more will come.
     End,
-    /// What was here is not kept any more; this place is the first that is.
-    Missed(usize),
 }
 
 impl Outbox {
@@ -44,18 +89,31 @@ impl Outbox {
     const MOST: usize = 1024;
     const MOST_BYTES: usize = 1 << 20;
 
-    /// Adds a message on the way to the answer.
+    /// An outbox whose reader wants log messages of this level.
+    pub(crate) fn hearing(level: &Arc<LeastSevere>) -> Self {
+        Self { level: Some(Arc::clone(level)), ..Self::default() }
+    }
+
+    /// Adds progress or a log message on the way to the answer. It may be left out later.
     pub(crate) fn push(&self, message: Bytes) {
+        self.add(message, Keep::Optional);
+    }
+
+    /// Adds a question on the way to the answer, or its cancellation. How many there are is bounded by whoever asks.
+    pub(crate) fn push_always(&self, message: Bytes) {
+        self.add(message, Keep::Always);
+    }
+
+    fn add(&self, message: Bytes, keep: Keep) {
         let mut log = self.lock();
         if log.done {
             return;
         }
-        log.bytes += message.len();
-        log.messages.push_back(message);
-        while log.messages.len() > Self::MOST || (log.bytes > Self::MOST_BYTES && log.messages.len() > 1) {
-            let oldest = log.messages.pop_front().unwrap_or_default();
-            log.bytes -= oldest.len();
-            log.dropped += 1;
+        log.add(message, keep);
+        while log.optional > Self::MOST || log.bytes > Self::MOST_BYTES {
+            if !log.leave_one_out() {
+                break;
+            }
         }
         drop(log);
         self.news.notify_waiters();
@@ -74,8 +132,9 @@ impl Outbox {
             return;
         }
         log.answered = answer.is_some();
-        log.bytes += answer.as_ref().map_or(0, Bytes::len);
-        log.messages.extend(answer);
+        if let Some(answer) = answer {
+            log.add(answer, Keep::Always);
+        }
         log.done = true;
         let at_the_end = log.at_the_end.take();
         drop(log);
@@ -99,9 +158,8 @@ impl Outbox {
     /// The answer and its status, if it is the only message from `place` on.
     pub(crate) fn only_the_answer(&self, place: usize) -> Option<(Bytes, u16)> {
         let log = self.lock();
-        let left = log.messages.len().checked_sub(place.checked_sub(log.dropped)?)?;
-        let answer = log.messages.back().filter(|_| log.done && left == 1)?;
-        Some((answer.clone(), log.status))
+        let answer = log.messages.back().filter(|last| log.done && last.place == place)?;
+        Some((answer.message.clone(), log.status))
     }
 
     /// Whether nothing more will come, and what it takes to keep it.
@@ -110,34 +168,28 @@ impl Outbox {
         log.done.then_some(log.bytes)
     }
 
-    /// The place of the first message that is kept.
-    pub(crate) fn first_kept(&self) -> usize {
-        self.lock().dropped
+    /// The place of the next message to come.
+    pub(crate) fn next_place(&self) -> usize {
+        self.lock().next
+    }
+
+    /// Whether the message before `place` is the answer.
+    pub(crate) fn is_answered_before(&self, place: usize) -> bool {
+        let log = self.lock();
+        log.answered && place == log.next
     }
 
     /// Waits for the answer; `None` if the call ends without one.
     pub(crate) async fn answer(&self) -> Option<Bytes> {
         let mut place = 0;
-        while let Some((_, next)) = self.next_kept(place).await {
+        while let Next::Message(_, next) = self.next(place).await {
             place = next;
         }
         let log = self.lock();
-        log.messages.back().filter(|_| log.answered).cloned()
+        log.messages.back().filter(|_| log.answered).map(|last| last.message.clone())
     }
 
-    /// Waits for the message at `place`, or for the first one after it that is kept; `None` at the end. For
-    /// readers to whom a gap does not matter.
-    pub(crate) async fn next_kept(&self, mut place: usize) -> Option<(Bytes, usize)> {
-        loop {
-            match self.next(place).await {
-                Next::Message(message, next) => return Some((message, next)),
-                Next::Missed(kept) => place = kept,
-                Next::End => return None,
-            }
-        }
-    }
-
-    /// Waits for the message at `place`.
+    /// Waits for the message at `place`; in place of messages that were left out there is one that says how many.
     pub(crate) async fn next(&self, place: usize) -> Next {
         loop {
             // What is said from here on is heard, whether or not it is waited for yet.
@@ -152,11 +204,13 @@ impl Outbox {
     /// What is at `place`, unless it is still to come.
     fn at(&self, place: usize) -> Option<Next> {
         let log = self.lock();
-        let Some(at) = place.checked_sub(log.dropped) else { return Some(Next::Missed(log.dropped)) };
-        match log.messages.get(at) {
-            Some(message) => Some(Next::Message(message.clone(), place + 1)),
-            None => log.done.then_some(Next::End),
-        }
+        let Some(first) = log.from(place) else { return log.done.then_some(Next::End) };
+        let notice = left_out::notice(first.place - place);
+        let wanted = |notice: &Bytes| self.level.as_ref().is_none_or(|level| level.wants(notice));
+        Some(match notice.filter(wanted) {
+            Some(notice) => Next::Message(notice, first.place),
+            None => Next::Message(first.message.clone(), first.place + 1),
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
@@ -187,13 +241,13 @@ mod tests {
             outbox.push(Bytes::from(format!("{n}")));
         }
         outbox.finish(Some(Bytes::from_static(b"answer")));
-        assert_eq!(outbox.next(0).await, Next::Missed(5000 - Outbox::MOST));
-        let mut place = outbox.first_kept();
-        let mut last = Bytes::new();
+        let Next::Message(notice, mut place) = outbox.next(0).await else { panic!("it has not ended") };
+        assert_eq!((&notice, place), (&left_out::notice(5000 - Outbox::MOST).unwrap(), 5000 - Outbox::MOST));
+        let (mut last, mut heard) = (Bytes::new(), 0);
         while let Next::Message(message, next) = outbox.next(place).await {
-            (last, place) = (message, next);
+            (last, place, heard) = (message, next, heard + 1);
         }
-        assert_eq!((last.as_ref(), place), (b"answer".as_slice(), 5001));
+        assert_eq!((last.as_ref(), place, heard), (b"answer".as_slice(), 5001, Outbox::MOST + 1));
         assert_eq!(outbox.answer().await.as_deref(), Some(b"answer".as_slice()));
     }
 
@@ -203,13 +257,54 @@ mod tests {
         for _ in 0..10 {
             outbox.push(Bytes::from(vec![b'x'; Outbox::MOST_BYTES / 4]));
         }
-        assert_eq!(outbox.first_kept(), 6);
+        let first_kept = || outbox.lock().messages.front().map(|first| first.place);
+        assert_eq!(first_kept(), Some(6));
         let large = Bytes::from(vec![b'y'; 3 * Outbox::MOST_BYTES]);
         outbox.push(large.clone());
-        assert_eq!((outbox.first_kept(), outbox.next(10).await), (10, Next::Message(large, 11)));
+        assert_eq!((first_kept(), outbox.next(10).await), (Some(10), Next::Message(large, 11)));
         outbox.push(Bytes::from_static(b"small"));
-        assert_eq!(outbox.first_kept(), 11);
+        assert_eq!(first_kept(), Some(11));
         outbox.finish(None);
         assert_eq!(outbox.end(), Some(5));
+    }
+
+    #[tokio::test]
+    async fn c07_questions_and_their_cancellation_survive_any_number_of_log_messages() {
+        let outbox = Outbox::default();
+        let flood = || (0..5000).for_each(|_| outbox.push(Bytes::from(vec![b'x'; 1000])));
+        flood();
+        outbox.push_always(Bytes::from_static(b"question"));
+        flood();
+        outbox.push_always(Bytes::from_static(b"cancelled"));
+        flood();
+        outbox.finish(Some(Bytes::from_static(b"answer")));
+        let (mut place, mut kept) = (0, Vec::new());
+        while let Next::Message(message, next) = outbox.next(place).await {
+            place = next;
+            if !message.starts_with(b"x") {
+                kept.push(message);
+            }
+        }
+        let notice = |count| left_out::notice(count).unwrap();
+        let dropped_last = place - 10_003 - outbox.lock().optional;
+        assert_eq!(
+            kept,
+            [
+                notice(5000),
+                "question".into(),
+                notice(5000),
+                "cancelled".into(),
+                notice(dropped_last),
+                "answer".into()
+            ]
+        );
+        assert!(outbox.lock().bytes <= Outbox::MOST_BYTES + 100);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_wants_no_log_messages_is_not_told_how_many_were_left_out() {
+        let outbox = Outbox::hearing(&Arc::new(LeastSevere::silent()));
+        (0..5000).for_each(|_| outbox.push(Bytes::from_static(b"x")));
+        assert_eq!(outbox.next(0).await, Next::Message("x".into(), 5001 - Outbox::MOST));
     }
 }

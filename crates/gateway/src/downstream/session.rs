@@ -6,6 +6,7 @@ use super::client::Client;
 use super::clock::{Clock, Now};
 use super::heard::Heard;
 use super::herald::Marks;
+use super::left_out::LeftOut;
 use super::outbox::Outbox;
 use super::pass::Pass;
 use super::presence::Presence;
@@ -112,8 +113,8 @@ struct Kept {
 impl Session {
     /// Streams that its client may have open to listen.
     const MOST_LISTENING: usize = 16;
-    /// Streams of calls that may be picked up again.
-    const MOST_STREAMS: usize = 16;
+    /// Streams of calls that have ended and may be picked up again.
+    const MOST_ENDED: usize = 16;
     /// How long one may be picked up after its end, and what those that ended may take together.
     const KEPT_FOR: Duration = Duration::from_secs(300);
     const KEPT_BYTES: usize = 16 << 20;
@@ -136,6 +137,7 @@ impl Session {
         }
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
             way: Arc::clone(&get_streams),
+            left_out: LeftOut::default(),
             abilities,
             level: Arc::clone(&client.level),
             questions: Arc::clone(&questions),
@@ -274,15 +276,11 @@ impl Session {
         calls.iter().for_each(AbortHandle::abort);
     }
 
-    /// Keeps a stream that its client may pick up again; answers with its number. What has ended makes room
-    /// first, the oldest of it.
+    /// Keeps a stream that its client may pick up again; answers with its number. Those of calls that go on are all kept:
+    /// there are no more of them than calls.
     pub(crate) fn keep_stream(&self, outbox: Arc<Outbox>) -> u64 {
         let now = self.common.clock.mono();
         let mut state = self.lock();
-        if state.streams.len() == Self::MOST_STREAMS {
-            let oldest = state.streams.iter().position(|kept| kept.ended.is_some()).unwrap_or_default();
-            state.streams.remove(oldest);
-        }
         let number = self.common.streams.fetch_add(1, Ordering::Relaxed);
         state.streams.push_back(Kept { number, outbox, ended: None });
         state.note_ends(now, &self.common.kept, &self.peer);
@@ -338,7 +336,9 @@ impl State {
         self.streams.retain(|kept| kept.ended.is_some() || kept.outbox.end().is_none());
         self.forget_old(now);
         let mut bytes: usize = self.streams.iter().map(Kept::bytes).sum();
-        while bytes > Session::KEPT_BYTES {
+        let mut ended = self.streams.iter().filter(|kept| kept.ended.is_some()).count();
+        while bytes > Session::KEPT_BYTES || ended > Session::MOST_ENDED {
+            ended = ended.saturating_sub(1);
             let Some(oldest) = self.streams.iter().position(|kept| kept.ended.is_some()) else { return };
             bytes -= self.streams.remove(oldest).map_or(0, |kept| kept.bytes());
         }
@@ -479,13 +479,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_ended_makes_room_for_what_goes_on() {
+    async fn c03_streams_of_calls_that_go_on_are_all_kept_and_those_that_ended_are_bounded() {
         let session = session(1000);
-        let running: Vec<u64> = (0..4).map(|_| session.keep_stream(Arc::default())).collect();
+        let running: Vec<u64> = (0..100).map(|_| session.keep_stream(Arc::default())).collect();
         let finished: Vec<u64> = (0..20).map(|_| session.keep_stream(ended(1))).collect();
         assert!(running.iter().all(|number| session.stream(*number).is_some()));
         let left = finished.iter().filter(|number| session.stream(**number).is_some());
-        assert_eq!(left.count(), Session::MOST_STREAMS - 4);
+        assert_eq!(left.count(), Session::MOST_ENDED);
     }
 
     #[tokio::test(start_paused = true)]

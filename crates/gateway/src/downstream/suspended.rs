@@ -4,7 +4,7 @@
 //! request. Meanwhile the call goes on behind us, held here under a state that only we can have given out.
 
 use super::client::Client;
-use super::outbox::Outbox;
+use super::outbox::{Next, Outbox};
 use super::running::Running;
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
@@ -96,9 +96,9 @@ impl Suspended {
     pub(crate) async fn next(&mut self) -> Step {
         tokio::select! {
             biased;
-            next = self.outbox.next_kept(self.place) => match next {
-                None => Step::End,
-                Some((message, next)) => {
+            next = self.outbox.next(self.place) => match next {
+                Next::End => Step::End,
+                Next::Message(message, next) => {
                     let last = self.outbox.only_the_answer(next - 1).is_some();
                     self.place = next;
                     if last { Step::Answered(message) } else { Step::Said(message) }

@@ -32,7 +32,7 @@ async fn progress_then_answer(stream: &mut Events, token: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_lost_stream_is_not_taken_for_one_of_another_call() {
+async fn c05_after_a_restart_a_call_that_is_picked_up_ends_as_unknown_under_its_id() {
     let demo = demo().await;
     let config = at("demo", &demo.url(), "legacy", &[]);
     let scene = Scene::with(&config).await;
@@ -45,9 +45,16 @@ async fn after_a_restart_a_lost_stream_is_not_taken_for_one_of_another_call() {
     let client = Legacy::resumes(&scene.http, &client.session);
     let mut other = client.begins("b", "tools/call", with_progress(sleep(600_000), 2)).await;
     other.message().await;
-    // Nothing of the other call comes; what does is what everybody is told after a restart.
+    // Nothing of the other call comes, and the stream ends.
     let mut again = client.listens(Some(&place)).await;
-    assert_eq!(again.message().await["method"], "notifications/tools/list_changed");
+    let event = again.next().await.unwrap();
+    let told: Value = serde_json::from_str(&event.data).unwrap();
+    assert_eq!((&told["id"], &told["result"]["isError"]), (&json!("a"), &json!(true)));
+    assert_eq!(told["result"]["_meta"]["gripfast/failure"]["code"], "outcome_unknown");
+    assert!(again.next().await.is_none());
+    // Whoever goes on from there hears what everybody is told after a restart.
+    let mut news = client.listens(event.id.as_deref()).await;
+    assert_eq!(news.message().await["method"], "notifications/tools/list_changed");
     client.cancels("b").await;
 }
 
@@ -120,8 +127,9 @@ async fn c07_a_legacy_client_that_hangs_up_can_come_back_for_its_answer() {
     // Only for whoever holds the session.
     let stranger = Legacy::meets(&scene.http).await;
     let mut nothing = stranger.listens(first.id.as_deref()).await;
-    demo.add_tool("new").await;
-    assert_eq!(nothing.message().await["method"], "notifications/tools/list_changed");
+    let told = nothing.message().await;
+    assert_eq!(told["result"]["_meta"]["gripfast/failure"]["code"], "outcome_unknown");
+    assert!(nothing.next().await.is_none());
 }
 
 #[tokio::test]
