@@ -49,14 +49,15 @@ impl Front {
         if let Some(refusal) = self.0.guard.refusal(request.method(), request.uri(), request.headers()) {
             return Ok(refusal);
         }
-        let peer = match &self.0.access {
-            None => peer,
-            // Checking a token takes a large future.
-            Some(access) => match Box::pin(access.peer(request.uri(), request.headers())).await {
-                Ok(peer) => peer,
-                Err(refusal) => return Ok(*refusal),
-            },
-        };
-        Ok(self.0.gateway.serve(request, peer).await)
+        let Some(access) = &self.0.access else { return Ok(self.0.gateway.serve(request, peer).await) };
+        // Checking a token takes a large future.
+        match Box::pin(access.peer(request.uri(), request.headers())).await {
+            Ok((peer, credential)) => {
+                request.extensions_mut().insert(credential.clone());
+                let served = self.0.gateway.serve(request, peer);
+                Ok(access.serve(&credential, Gateway::ENDPOINT, served).await)
+            }
+            Err(refusal) => Ok(*refusal),
+        }
     }
 }

@@ -7,6 +7,7 @@ pub mod auth;
 mod connections;
 #[cfg(unix)]
 pub mod control_socket;
+mod credential;
 mod dashboard;
 pub mod downstream;
 mod file_stamp;

@@ -72,6 +72,7 @@ pub struct Server {
     gateway: Arc<Gateway>,
     admin: Arc<Admin>,
     meter: Arc<Meter>,
+    access: Option<Arc<Access>>,
 }
 
 /// Why a gateway cannot listen.
@@ -170,7 +171,7 @@ impl Server {
             .merge(Arc::clone(&admin).login_router())
             .merge(endpoint)
             .layer(guard.clone().layer());
-        let front = Front::new(guard, access, Arc::clone(&gateway), router);
+        let front = Front::new(guard, access.clone(), Arc::clone(&gateway), router);
         Ok(Self {
             host,
             listener,
@@ -181,6 +182,7 @@ impl Server {
             gateway,
             admin,
             meter,
+            access,
         })
     }
 
@@ -216,7 +218,7 @@ impl Server {
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         // Whoever measures may ask to the very end.
-        let Self { host, listener, connections, tls, gateway, admin, meter: _meter, .. } = self;
+        let Self { host, listener, connections, tls, gateway, admin, meter: _meter, access, .. } = self;
         admin.set_serving();
         let leaving = CancellationToken::new();
         #[cfg(unix)]
@@ -231,9 +233,16 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
+        let end_credentials = async {
+            match &access {
+                Some(access) => access.watch(&gateway).await,
+                None => std::future::pending().await,
+            }
+        };
         let served = tokio::select! {
             served = &mut serving => served,
             () = keep_certificate => Ok(()),
+            () = end_credentials => Ok(()),
             () = stop => {
                 // Streams that only listen end now; they would outlast any patience.
                 admin.set_leaving();

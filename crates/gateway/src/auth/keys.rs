@@ -8,18 +8,22 @@ use gripfast::{Principal, private_files};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The file in the state directory that holds the digests.
 pub const FILE: &str = "keys.json";
 /// What every key begins with, so that one that got into the wrong place can be found.
 pub const PREFIX: &str = "gfk_";
 const LOCK: &str = "keys.lock";
+/// The file that holds when keys were last used, by their digests.
+const USES: &str = "keys-used.json";
+/// Uses of a key are noted this often, in seconds.
+const NOTED_EVERY: u64 = 60;
 const RANDOM_BYTES: usize = 32;
 /// Keys at a time, and how large the file may be for them.
 const MOST: usize = 10_000;
@@ -33,6 +37,12 @@ pub struct Key {
     pub name: String,
     /// When it was made, in seconds since the Unix epoch.
     pub created: u64,
+    /// When it ends, in seconds since the Unix epoch; keys without it last until they are removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+    /// When it was last used, to the minute, in seconds since the Unix epoch.
+    #[serde(skip)]
+    pub last_used: Option<u64>,
     /// The SHA-256 of the key. The key is random, so nothing slower is needed.
     sha256: String,
 }
@@ -64,6 +74,14 @@ pub enum NoKey {
 /// # Errors
 /// See [`NoKey`].
 pub fn add(directory: &Path, name: &str) -> Result<String, NoKey> {
+    add_for(directory, name, None)
+}
+
+/// The same, for a key that is good for this long.
+///
+/// # Errors
+/// See [`NoKey`].
+pub fn add_for(directory: &Path, name: &str, lifetime: Option<Duration>) -> Result<String, NoKey> {
     if !is_name(name) {
         return Err(NoKey::BadName(name.to_owned()));
     }
@@ -79,7 +97,9 @@ pub fn add(directory: &Path, name: &str) -> Result<String, NoKey> {
     SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gave no randomness"))?;
     let key = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    kept.keys.push(Key { name: name.to_owned(), created, sha256: digest_of(&key) });
+    let expires = lifetime.map(|lifetime| created.saturating_add(lifetime.as_secs().max(1)));
+    let sha256 = digest_of(&key);
+    kept.keys.push(Key { name: name.to_owned(), created, expires, last_used: None, sha256 });
     write(directory, &kept)?;
     Ok(key)
 }
@@ -89,7 +109,16 @@ pub fn add(directory: &Path, name: &str) -> Result<String, NoKey> {
 /// # Errors
 /// The file cannot be read.
 pub fn list(directory: &Path) -> io::Result<Vec<Key>> {
-    Ok(read(&directory.join(FILE))?.keys)
+    let uses = read_uses(directory);
+    let used = |key: Key| Key { last_used: uses.get(&key.sha256).copied(), ..key };
+    Ok(read(&directory.join(FILE))?.keys.into_iter().map(used).collect())
+}
+
+impl Key {
+    /// Whether it is good at this time.
+    pub fn is_good(&self, wall: Duration) -> bool {
+        self.expires.is_none_or(|expires| wall.as_secs() < expires)
+    }
 }
 
 /// Removes a key: whoever has it is not let in any more. Whether there was one.
@@ -125,22 +154,80 @@ pub(super) struct Keyring {
 struct Known {
     /// What the file looked like when it was read.
     stamp: Option<FileStamp>,
-    names: HashMap<String, Arc<str>>,
+    keys: HashMap<String, KnownKey>,
+    /// Uses that are not written down yet.
+    uses: Uses,
+    /// The names whose keys were good when it was last asked which were lost, or were used since.
+    good: HashSet<Arc<str>>,
 }
+
+struct KnownKey {
+    name: Arc<str>,
+    expires: Option<u64>,
+    /// When a use of it was last noted.
+    noted: u64,
+}
+
+impl KnownKey {
+    fn is_good(&self, wall: Duration) -> bool {
+        self.expires.is_none_or(|expires| wall.as_secs() < expires)
+    }
+}
+
+/// When keys were last used, in seconds since the Unix epoch, by their digests.
+type Uses = HashMap<String, u64>;
 
 impl Keyring {
     pub(super) fn in_directory(directory: &Path) -> Self {
         Self { path: directory.join(FILE), known: Mutex::default() }
     }
 
-    /// Whose key this is.
-    pub(super) fn whose(&self, shown: &str) -> Option<Arc<str>> {
-        let digest = shown.starts_with(PREFIX).then(|| digest_of(shown))?;
-        self.known().names.get(&digest).cloned()
+    /// Whose key this is at `wall`, and its digest.
+    pub(super) fn whose(&self, shown: &str, wall: Duration) -> Result<(String, Arc<str>), &'static str> {
+        let unknown = "this key is not known here";
+        let digest = shown.starts_with(PREFIX).then(|| digest_of(shown)).ok_or(unknown)?;
+        let mut known = self.known();
+        let Known { keys, uses, good, .. } = &mut *known;
+        let key = keys.get_mut(&digest).ok_or(unknown)?;
+        if !key.is_good(wall) {
+            return Err("this key has expired");
+        }
+        if key.noted + NOTED_EVERY <= wall.as_secs() {
+            key.noted = wall.as_secs();
+            uses.insert(digest.clone(), key.noted);
+            good.insert(Arc::clone(&key.name));
+        }
+        Ok((digest, Arc::clone(&key.name)))
+    }
+
+    /// Whether the key of this digest is good at `wall`.
+    pub(super) fn has(&self, digest: &str, wall: Duration) -> bool {
+        self.known().keys.get(digest).is_some_and(|key| key.is_good(wall))
+    }
+
+    /// The names that had a good key when this was last asked, or have used one since, and have none at `wall`.
+    pub(super) fn lost(&self, wall: Duration) -> Vec<Arc<str>> {
+        let mut known = self.known();
+        let good: HashSet<Arc<str>> =
+            known.keys.values().filter(|key| key.is_good(wall)).map(|key| Arc::clone(&key.name)).collect();
+        let before = std::mem::replace(&mut known.good, good);
+        before.difference(&known.good).cloned().collect()
+    }
+
+    /// Writes down when keys were last used. What cannot be written is tried again with the next use.
+    pub(super) async fn note_uses(&self) {
+        let uses = std::mem::take(&mut self.known().uses);
+        let Some(directory) = self.path.parent().map(Path::to_owned).filter(|_| !uses.is_empty()) else {
+            return;
+        };
+        let written = tokio::task::spawn_blocking(move || write_uses(&directory, uses)).await;
+        if let Ok(Err(error)) = written {
+            tracing::debug!(%error, "the last uses of keys cannot be written down");
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.known().names.is_empty()
+        self.known().keys.is_empty()
     }
 
     /// What the file says now. One that cannot be read lets nobody in.
@@ -152,7 +239,12 @@ impl Keyring {
                 tracing::warn!(path = %self.path.display(), %error, "keys cannot be read; nobody gets in by one");
                 Kept::default()
             });
-            known.names = kept.keys.into_iter().map(|key| (key.sha256, key.name.into())).collect();
+            let before = std::mem::take(&mut known.keys);
+            let entry = |key: Key| {
+                let noted = before.get(&key.sha256).map(|before| before.noted).unwrap_or_default();
+                (key.sha256, KnownKey { name: key.name.into(), expires: key.expires, noted })
+            };
+            known.keys = kept.keys.into_iter().map(entry).collect();
             known.stamp = stamp;
         }
         known
@@ -170,6 +262,25 @@ fn read(path: &Path) -> io::Result<Kept> {
         Err(error) => return Err(error),
     };
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// When keys were last used. What cannot be read is not known.
+fn read_uses(directory: &Path) -> Uses {
+    let bytes = private_files::read(&directory.join(USES), LARGEST).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Adds to what is written, by this process and by others. Keys that were removed are forgotten.
+fn write_uses(directory: &Path, uses: Uses) -> io::Result<()> {
+    let _turn = lock(directory)?;
+    let kept = read(&directory.join(FILE))?;
+    let mut known = read_uses(directory);
+    for (digest, at) in uses {
+        let last = known.entry(digest).or_default();
+        *last = at.max(*last);
+    }
+    known.retain(|digest, _| kept.keys.iter().any(|key| key.sha256 == *digest));
+    private_files::replace(&directory.join(USES), &serde_json::to_vec(&known)?)
 }
 
 /// Puts a whole new file in the place of the old one: whoever reads sees one or the other.
@@ -211,17 +322,39 @@ mod tests {
         let keyring = Keyring::in_directory(directory.path());
         assert!(keyring.is_empty());
         let (one, two) = (add(directory.path(), "one").unwrap(), add(directory.path(), "two").unwrap());
-        assert_eq!(
-            (keyring.whose(&one).as_deref(), keyring.whose(&two).as_deref()),
-            (Some("one"), Some("two"))
-        );
+        let whose = |key: &str| keyring.whose(key, Duration::ZERO).ok().map(|(_, name)| name);
+        assert_eq!((whose(&one).as_deref(), whose(&two).as_deref()), (Some("one"), Some("two")));
         assert!(remove(directory.path(), "one").unwrap() && !remove(directory.path(), "one").unwrap());
-        assert_eq!((keyring.whose(&one), keyring.whose(&two).as_deref()), (None, Some("two")));
+        assert_eq!((whose(&one), whose(&two).as_deref()), (None, Some("two")));
         let again = add(directory.path(), "one").unwrap();
         assert_ne!(one, again);
-        assert_eq!((keyring.whose(&one), keyring.whose(&again).as_deref()), (None, Some("one")));
+        assert_eq!((whose(&one), whose(&again).as_deref()), (None, Some("one")));
         fs::write(directory.path().join(FILE), "{").unwrap();
-        assert_eq!(keyring.whose(&two), None, "what cannot be read lets nobody in");
+        assert_eq!(whose(&two), None, "what cannot be read lets nobody in");
+    }
+
+    #[tokio::test]
+    async fn g05_a_key_ends_when_it_expires_and_its_last_use_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let keyring = Keyring::in_directory(directory.path());
+        let key = add_for(directory.path(), "guest", Some(Duration::from_secs(60))).unwrap();
+        let listed = || list(directory.path()).unwrap().remove(0);
+        let (made, ends) =
+            (Duration::from_secs(listed().created), Duration::from_secs(listed().expires.unwrap()));
+        assert_eq!((ends - made, listed().last_used), (Duration::from_secs(60), None));
+        let (digest, name) = keyring.whose(&key, made).unwrap();
+        assert_eq!((&*name, keyring.has(&digest, made)), ("guest", true));
+        keyring.note_uses().await;
+        assert_eq!(listed().last_used, Some(made.as_secs()));
+        assert_eq!(keyring.whose(&key, ends).unwrap_err(), "this key has expired");
+        assert!(!keyring.has(&digest, ends) && !listed().is_good(ends));
+        assert_eq!((keyring.lost(ends), keyring.lost(ends)), (vec!["guest".into()], Vec::new()));
+        remove(directory.path(), "guest").unwrap();
+        let again = add(directory.path(), "guest").unwrap();
+        assert_eq!(listed().last_used, None, "the use of an earlier key is not its own");
+        assert!(keyring.whose(&again, ends).is_ok());
+        let written = fs::read_to_string(directory.path().join(USES)).unwrap();
+        assert!(!written.contains(&key[PREFIX.len()..]));
     }
 
     #[test]
@@ -254,7 +387,7 @@ mod tests {
         let victim = theirs.path().join(FILE);
         let before = fs::read(&victim).unwrap();
         std::os::unix::fs::symlink(&victim, directory.path().join(FILE)).unwrap();
-        assert_eq!(Keyring::in_directory(directory.path()).whose(&key), None);
+        assert!(Keyring::in_directory(directory.path()).whose(&key, Duration::ZERO).is_err());
         assert!(matches!(add(directory.path(), "laptop"), Err(NoKey::Io(_))));
         fs::remove_file(directory.path().join(FILE)).unwrap();
         let absent = theirs.path().join("absent");

@@ -6,11 +6,14 @@
 //! elsewhere, and browsers that were tricked are the business of the endpoint's guard.
 
 mod challenge;
+mod in_use;
 mod issuer;
 pub mod keys;
 mod signature;
 mod tokens;
 
+use crate::credential::Credential;
+use crate::downstream::Gateway;
 use crate::shares::Peer;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -21,6 +24,7 @@ use gripfast::Principal;
 use gripfast::config::AccessConfig;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
+use in_use::{CredentialId, InUse};
 use keys::Keyring;
 use std::io;
 use std::path::Path;
@@ -33,7 +37,12 @@ pub(crate) struct Access {
     keys: Option<Keyring>,
     tokens: Option<Tokens>,
     challenge: Challenge,
+    /// What those have shown who are being served.
+    in_use: InUse,
 }
+
+/// How often credentials in use are looked at. What they opened ends within a second of them.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Why a request is not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +82,7 @@ impl Access {
         }
         let challenge = Challenge::new(base, config.jwt.as_ref());
         let tokens = config.jwt.clone().map(|jwt| Tokens::of(jwt, config.strict_modes));
-        Ok(Some(Arc::new(Self { keys, tokens, challenge })))
+        Ok(Some(Arc::new(Self { keys, tokens, challenge, in_use: InUse::default() })))
     }
 
     /// Where clients find out how to log in, which they may ask before they have.
@@ -84,33 +93,85 @@ impl Access {
     /// Lets those in who show who they are.
     pub(crate) async fn admit(State(access): State<Arc<Self>>, mut request: Request, next: Next) -> Response {
         match access.peer(request.uri(), request.headers()).await {
-            Ok(peer) => {
+            Ok((peer, credential)) => {
+                let path = request.uri().path().to_owned();
                 request.extensions_mut().insert(peer);
-                next.run(request).await
+                request.extensions_mut().insert(credential.clone());
+                access.serve(&credential, &path, next.run(request)).await
             }
             Err(refusal) => *refusal,
         }
     }
 
     /// Who sends this, or what those are told who do not show it.
-    pub(crate) async fn peer(&self, uri: &Uri, headers: &HeaderMap) -> Result<Peer, Box<Response>> {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let principal = self.who(headers, wall).await;
-        principal.map(Peer::Is).map_err(|stranger| Box::new(self.challenge.to(&stranger, uri.path())))
+    pub(crate) async fn peer(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<(Peer, Credential), Box<Response>> {
+        let shown = self.who(headers, wall()).await;
+        let (principal, id) = shown.map_err(|stranger| Box::new(self.challenge.to(&stranger, uri.path())))?;
+        Ok((Peer::Is(principal), self.in_use.credential(id)))
     }
 
-    /// Who sends this.
-    async fn who(&self, headers: &HeaderMap, wall: Duration) -> Result<Principal, Stranger> {
+    /// The response of `served`, for as long as what was shown for it is good.
+    pub(crate) async fn serve(
+        &self,
+        credential: &Credential,
+        path: &str,
+        served: impl Future<Output = Response>,
+    ) -> Response {
+        match credential.while_good(served).await {
+            Some(response) => credential.bound(response),
+            None => self.challenge.to(&refused("what was shown for this request is good no more"), path),
+        }
+    }
+
+    /// Ends what was opened with credentials that are good no more, and notes when keys were used, for as long as the
+    /// gateway serves.
+    pub(crate) async fn watch(&self, gateway: &Gateway) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let gone = self.end_those_over(wall());
+            if !gone.is_empty() {
+                gateway.sessions.end_of(|principal| gone.contains(principal)).await;
+            }
+            if let Some(keys) = &self.keys {
+                keys.note_uses().await;
+            }
+        }
+    }
+
+    /// Ends what was opened with credentials that are good no more at `wall`. Answers with the principals that had
+    /// a key and have none any more.
+    fn end_those_over(&self, wall: Duration) -> Vec<Principal> {
+        self.in_use.end_those(|id| match id {
+            CredentialId::Key(digest) => !self.keys.as_ref().is_some_and(|keys| keys.has(digest, wall)),
+            CredentialId::Token { ends, .. } => wall >= *ends,
+        });
+        let lost = self.keys.as_ref().map(|keys| keys.lost(wall)).unwrap_or_default();
+        lost.into_iter().map(Principal::named).collect()
+    }
+
+    /// Who sends this, and by which credential.
+    async fn who(&self, headers: &HeaderMap, wall: Duration) -> Result<(Principal, CredentialId), Stranger> {
         let shown = bearer(headers).ok_or(Stranger::ShowsNothing)?;
         match (&self.keys, &self.tokens) {
-            (_, Some(tokens)) if !shown.starts_with(keys::PREFIX) => tokens.whose(shown, wall).await,
+            (_, Some(tokens)) if !shown.starts_with(keys::PREFIX) => {
+                let (principal, ends) = tokens.whose(shown, wall).await?;
+                Ok((principal.clone(), CredentialId::Token { principal, ends }))
+            }
             (Some(keys), _) => {
-                let name = keys.whose(shown);
-                name.map(Principal::named).ok_or_else(|| refused("this key is not known here"))
+                let (digest, name) = keys.whose(shown, wall).map_err(refused)?;
+                Ok((Principal::named(name), CredentialId::Key(digest)))
             }
             (None, _) => Err(refused("keys are not asked for here")),
         }
     }
+}
+
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn refused(why: &str) -> Stranger {
@@ -152,12 +213,36 @@ mod tests {
         let key = keys::add(directory.path(), "laptop").unwrap();
         let who =
             async |shown: &str| access.who(&headers(&[&format!("Bearer {shown}")]), Duration::ZERO).await;
-        assert_eq!(who(&key).await, Ok(Principal::named("laptop")));
+        assert_eq!(who(&key).await.map(|(principal, _)| principal), Ok(Principal::named("laptop")));
         assert!(matches!(who("gfk_made-up").await, Err(Stranger::Refused(_))));
-        assert_eq!(access.who(&HeaderMap::new(), Duration::ZERO).await, Err(Stranger::ShowsNothing));
+        assert!(matches!(access.who(&HeaderMap::new(), Duration::ZERO).await, Err(Stranger::ShowsNothing)));
         assert!(keys::remove(directory.path(), "laptop").unwrap());
         assert!(matches!(who(&key).await, Err(Stranger::Refused(_))), "it is over at once");
         assert!(Access::of(&AccessConfig::default(), None, HERE).unwrap().is_none());
         assert!(Access::of(&config, None, HERE).is_err());
+    }
+
+    #[tokio::test]
+    async fn g05_what_a_credential_has_opened_ends_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = AccessConfig { keys: true, ..AccessConfig::default() };
+        let access = Access::of(&config, Some(directory.path()), HERE).unwrap().unwrap();
+        let key = keys::add(directory.path(), "laptop").unwrap();
+        let at = |seconds| Duration::from_secs(seconds);
+        let (_, by_key) = access.who(&headers(&[&format!("Bearer {key}")]), at(0)).await.unwrap();
+        let alice = Principal::named("jwt:alice");
+        let token = |ends| CredentialId::Token { principal: alice.clone(), ends: at(ends) };
+        let [key, old, new] = [by_key, token(100), token(200)].map(|id| access.in_use.credential(id));
+        let is_good = |credential: &Credential| !credential.has_ended();
+        assert!(access.end_those_over(at(99)).is_empty());
+        assert!(is_good(&key) && is_good(&old) && is_good(&new));
+        assert!(access.end_those_over(at(100)).is_empty(), "its principal may have another token");
+        assert!(is_good(&key) && !is_good(&old) && is_good(&new));
+        assert!(keys::remove(directory.path(), "laptop").unwrap());
+        assert_eq!(access.end_those_over(at(101)), [Principal::named("laptop")]);
+        assert!(!is_good(&key) && is_good(&new));
+        drop(new);
+        access.end_those_over(at(101));
+        assert_eq!(access.in_use.len(), 0, "what is not in use is not kept");
     }
 }

@@ -33,8 +33,8 @@ impl Tokens {
         Self { issuer: Arc::new(Issuer::new(config.jwks.clone(), strict_modes)), config }
     }
 
-    /// Whose token this is, at `wall`.
-    pub(super) async fn whose(&self, token: &str, wall: Duration) -> Result<Principal, Stranger> {
+    /// Whose token this is at `wall`, and when it ends. One that is let in because clocks differ ends with that.
+    pub(super) async fn whose(&self, token: &str, wall: Duration) -> Result<(Principal, Duration), Stranger> {
         let refuse = |why: &str| Stranger::Refused(why.to_owned());
         if token.len() > LONGEST {
             return Err(refuse("this is no token"));
@@ -64,11 +64,11 @@ impl Tokens {
             .map_err(|error| refuse(why(error.kind())))?
             .claims;
         self.is_meant_for_us(&claims).map_err(refuse)?;
-        is_good_at(&claims, wall).map_err(refuse)?;
+        let ends = is_good_at(&claims, wall).map_err(refuse)?;
         self.has_scopes(&claims)?;
         let name = claims.get(&self.config.name).and_then(Value::as_str).filter(|name| is_name(name));
         let name = name.ok_or_else(|| refuse("the token does not say whose it is"))?;
-        Ok(Principal::named(format!("{PREFIX}{name}")))
+        Ok((Principal::named(format!("{PREFIX}{name}")), ends))
     }
 
     /// Whether these are the claims of an access token of our issuer for our audience. The library that checks the
@@ -148,17 +148,20 @@ fn why(kind: &ErrorKind) -> &'static str {
     }
 }
 
-fn is_good_at(claims: &Map<String, Value>, wall: Duration) -> Result<(), &'static str> {
+/// When a token ends that is good at `wall`.
+fn is_good_at(claims: &Map<String, Value>, wall: Duration) -> Result<Duration, &'static str> {
     let at = |claim: &str| claims.get(claim).map(|value| value.as_f64().filter(|time| time.is_finite()));
     let (now, leeway) = (wall.as_secs_f64(), LEEWAY.as_secs_f64());
-    match at("exp") {
-        Some(Some(until)) if now < until + leeway => {}
+    let ends = match at("exp") {
+        Some(Some(until)) if now < until => until,
+        Some(Some(until)) if now < until + leeway => until + leeway,
         Some(Some(_)) => return Err("the token has expired"),
         Some(None) | None => return Err("the token does not say until when it is good"),
-    }
+    };
+    let ends = Duration::try_from_secs_f64(ends).unwrap_or(Duration::MAX);
     match at("nbf") {
-        None => Ok(()),
-        Some(Some(from)) if now + leeway >= from => Ok(()),
+        None => Ok(ends),
+        Some(Some(from)) if now + leeway >= from => Ok(ends),
         Some(_) => Err("the token is not good yet"),
     }
 }
@@ -270,7 +273,7 @@ mod tests {
     }
 
     async fn whose(tokens: &Tokens, token: &str) -> Result<Principal, Stranger> {
-        tokens.whose(token, Duration::from_secs(NOW)).await
+        tokens.whose(token, Duration::from_secs(NOW)).await.map(|(principal, _)| principal)
     }
 
     async fn why(tokens: &Tokens, token: &str) -> String {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 3600 * 1000)];
+const UNITS: &[(&str, u64)] =
+    &[("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 3600 * 1000), ("d", 24 * 3600 * 1000)];
 
 /// Reads a duration; the error completes the sentence "invalid value …:".
 pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {

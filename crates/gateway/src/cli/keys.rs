@@ -11,21 +11,21 @@ use gripfast_gateway::auth::keys::{self, Key, NoKey};
 use serde_json::json;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Makes, lists or removes keys in the state directory, which a running gateway looks at by itself.
 pub(crate) fn run(global: &Global, args: &KeysArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let directory = config::state_dir_of_gateway(global)?.ok_or_else(no_directory)?;
     match &args.verb {
-        KeysVerb::Add { name } => add(&directory, name, screen)?,
+        KeysVerb::Add { name, expires } => add(&directory, name, *expires, screen)?,
         KeysVerb::Ls { output } => list(&directory, output.form, screen)?,
         KeysVerb::Rm { name } => remove(&directory, name, screen)?,
     }
     Ok(Exit::Ok)
 }
 
-fn add(directory: &Path, name: &str, screen: &mut Screen) -> Result<(), Stop> {
-    let key = keys::add(directory, name).map_err(|error| match &error {
+fn add(directory: &Path, name: &str, expires: Option<Duration>, screen: &mut Screen) -> Result<(), Stop> {
+    let key = keys::add_for(directory, name, expires).map_err(|error| match &error {
         NoKey::BadName(_) => Failure::new(Exit::General, error.to_string()).with_hint(
             "up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine",
         ),
@@ -46,15 +46,32 @@ fn list(directory: &Path, output: Form, screen: &mut Screen) -> Result<(), Stop>
     let keys = keys::list(directory).map_err(|error| unusable(directory, &error))?;
     match output {
         Form::Json => {
-            let shown = |key: &Key| json!({ "name": key.name, "created_ms": key.created * 1000 });
+            let millis = |at: Option<u64>| at.map(|at| at.saturating_mul(1000));
+            let shown = |key: &Key| {
+                json!({
+                    "name": key.name,
+                    "created_ms": key.created * 1000,
+                    "expires_ms": millis(key.expires),
+                    "last_used_ms": millis(key.last_used),
+                })
+            };
             screen.json(&json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() }))?;
         }
         Form::Text if keys.is_empty() => screen.talk("no keys; `gripfast keys add NAME` makes one")?,
         Form::Text => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            let mut table = Table::new(["NAME", "MADE"]);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let ago = |at: u64| format!("{} ago", span(now.as_secs().saturating_sub(at) * 1000));
+            let mut table = Table::new(["NAME", "MADE", "EXPIRES", "LAST USED"]);
             for key in &keys {
-                table.row([&key.name, &format!("{} ago", span(now.saturating_sub(key.created) * 1000))]);
+                let expires = match key.expires {
+                    None => "never".to_owned(),
+                    Some(at) if key.is_good(now) => {
+                        format!("in {}", span(at.saturating_sub(now.as_secs()).saturating_mul(1000)))
+                    }
+                    Some(at) => ago(at),
+                };
+                let used = key.last_used.map_or_else(|| "never".to_owned(), ago);
+                table.row([&key.name, &ago(key.created), &expires, &used]);
             }
             screen.line(&table.to_string())?;
         }

@@ -2,14 +2,16 @@
 
 use super::Gateway;
 use super::refusal::{self, Overload};
+use crate::credential::Credential;
 use crate::shares::{Exhausted, Peer, Share, Shares};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use gripfast::wire::era::meta;
 use gripfast::wire::trace::TraceContext;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ pub(crate) struct Received {
     pub(crate) bytes: Bytes,
     pub(super) peer: Peer,
     memory: Arc<Share>,
+    /// What it was let in by, where something has to be shown.
+    credential: Option<Credential>,
 }
 
 impl Received {
@@ -39,7 +43,7 @@ impl Received {
     pub(super) fn here(shares: &Shares, bytes: Bytes) -> Result<Self, Overload> {
         let peer = Peer::here();
         let memory = shares.take(&peer, bytes.len()).map_err(no_memory)?;
-        Ok(Self { bytes, peer, memory: Arc::new(memory) })
+        Ok(Self { bytes, peer, memory: Arc::new(memory), credential: None })
     }
 
     /// The same message, with the trace that its headers speak of where it does not speak of one itself. The few
@@ -57,6 +61,12 @@ impl Received {
         self
     }
 
+    /// The same message, of a request that was let in by what its extensions say.
+    pub(super) fn let_in_by(mut self, extensions: &Extensions) -> Self {
+        self.credential = extensions.get::<Credential>().cloned();
+        self
+    }
+
     /// A part of the same message.
     pub(super) fn part(&self, bytes: Bytes) -> Self {
         Self { bytes, ..self.clone() }
@@ -67,6 +77,17 @@ impl Received {
 pub(super) struct Admitted {
     _memory: Arc<Share>,
     _slot: Share,
+    credential: Option<Credential>,
+}
+
+impl Admitted {
+    /// Answers the request, for as long as what it was let in by is good. The work is large, so it stays where it is.
+    pub(super) async fn while_good<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match &self.credential {
+            Some(credential) => credential.while_good(work).await,
+            None => Some(work.await),
+        }
+    }
 }
 
 impl Gateway {
@@ -74,7 +95,8 @@ impl Gateway {
     pub(super) fn admit(&self, received: &Received) -> Result<Admitted, Overload> {
         let slot = self.in_flight.take(&received.peer, 1);
         let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are under way"))?;
-        Ok(Admitted { _memory: Arc::clone(&received.memory), _slot: slot })
+        let (memory, credential) = (Arc::clone(&received.memory), received.credential.clone());
+        Ok(Admitted { _memory: memory, _slot: slot, credential })
     }
 }
 
@@ -145,7 +167,12 @@ async fn collect(
         // Most messages come in one piece, which need not be copied.
         whole.get_or_insert_with(|| BytesMut::from(&*std::mem::take(&mut bytes))).extend_from_slice(&more);
     }
-    Ok(Received { bytes: whole.map_or(bytes, BytesMut::freeze), peer, memory: Arc::new(share) })
+    Ok(Received {
+        bytes: whole.map_or(bytes, BytesMut::freeze),
+        peer,
+        memory: Arc::new(share),
+        credential: None,
+    })
 }
 
 /// Reads on for a while and keeps nothing: a client that is still sending would not see the answer.

@@ -24,6 +24,7 @@ use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::era::InitializeParams;
 use gripfast::wire::results::Cancelled;
 use gripfast::wire::{Era, Id, ProtocolVersion, RequestId, batch, codes, roots};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -247,13 +248,14 @@ impl Conversation {
         let ear = Arc::new(ToChannel { channel, left_out, client: client.clone(), questions });
         let (own, out) = (request.to_own(), self.out.clone());
         self.run(request.id.to_request_id(), to, async move {
-            let _admitted = admitted;
             let heard = Arc::clone(&ear);
-            let answer = answer(&gateway, Era::Legacy, &own.as_request(), ear, client).await.message;
+            let request = own.as_request();
+            let work = pin!(answer(&gateway, Era::Legacy, &request, ear, client));
+            let answered = admitted.while_good(work).await;
             if let Some(notice) = heard.left_out.take().filter(|notice| heard.client.wants(notice)) {
                 let _ = out.send(notice).await;
             }
-            Some(answer.into())
+            answered.map(|answered| answered.message.into())
         });
     }
 

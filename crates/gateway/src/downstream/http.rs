@@ -39,6 +39,7 @@ use gripfast::{CallError, Code, Fate, RawValue};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +75,10 @@ where
     let (head, body) = request.into_parts();
     match head.method {
         Method::POST => match body::read(&gateway.bodies, peer, body).await {
-            Ok(body) => post(gateway, &head.headers, &body.traced_by(&head.headers)).await,
+            Ok(body) => {
+                let body = body.traced_by(&head.headers).let_in_by(&head.extensions);
+                post(gateway, &head.headers, &body).await
+            }
             Err(refusal) => *refusal,
         },
         // The modern era has neither streams to open nor sessions to end.
@@ -523,8 +527,10 @@ pub(super) fn begin_call(
     // Made before the call is: one that is given up before its first step has an end too.
     let end = EndOnDrop(Arc::clone(&outbox));
     Running::new(|| async move {
-        let (_end, _admitted, request) = (end, admitted, request.as_request());
-        let Wire { message, status } = answer(&gateway, era, &request, ear, client).await;
+        let (_end, request) = (end, request.as_request());
+        let work = pin!(answer(&gateway, era, &request, ear, client));
+        let answered = admitted.while_good(work).await;
+        let Some(Wire { message, status }) = answered else { return };
         if let Some(session) = session.filter(|_| is_wish(&request.method)) {
             gateway.sessions.keep_wishes(&session).await;
         }

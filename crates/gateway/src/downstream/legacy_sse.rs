@@ -127,7 +127,7 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
     };
     let (head, body) = request.into_parts();
     let message = match body::read(&shared.gateway.bodies, peer, body).await {
-        Ok(message) => message.traced_by(&head.headers),
+        Ok(message) => message.traced_by(&head.headers).let_in_by(&head.extensions),
         Err(refusal) => return *refusal,
     };
     match client.to_gateway.try_send(message) {

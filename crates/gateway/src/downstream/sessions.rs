@@ -11,8 +11,8 @@ use super::seal::Seal;
 use super::session::{Common, Session, SessionFacts};
 use super::terms::Terms;
 use crate::shares::{Exhausted, Peer, Shares};
-use gripfast::Host;
 use gripfast::wire::ProtocolVersion;
+use gripfast::{Host, Principal};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -162,6 +162,19 @@ impl Sessions {
             session.end();
         }
         self.ask(move |recall| recall.tidy(now.wall)).await;
+    }
+
+    /// Ends the sessions of principals that are let in no more: their calls are cancelled, and their ids open nothing.
+    pub(crate) async fn end_of(&self, gone: impl Fn(&Principal) -> bool) {
+        let theirs = self.lock().strike_all(|session| gone(&session.peer.principal()));
+        let now = self.common.clock.now();
+        for session in &theirs {
+            self.recall.end(&session.pass, now.wall);
+            session.end();
+        }
+        if !theirs.is_empty() {
+            self.ask(Recall::flush).await;
+        }
     }
 
     /// How often to sweep.

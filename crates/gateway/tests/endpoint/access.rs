@@ -71,6 +71,71 @@ async fn g05_whoever_shows_a_key_is_served_in_both_eras_until_it_is_removed() {
     assert_eq!(scene.http.post(&in_session, echo).await.status, 401, "also within a session");
 }
 
+/// What one client has open: streams of all kinds, and a call in each era.
+struct Busy {
+    streams: Vec<Events>,
+    calls: Vec<tokio::task::JoinHandle<String>>,
+}
+
+impl Busy {
+    async fn by(scene: &Scene, key: &str) -> Self {
+        let hello = scene.http.post(&[("authorization", key)], initialize(LEGACY).to_string()).await;
+        let session = hello.headers["mcp-session-id"].to_str().unwrap().to_owned();
+        let in_session = [("authorization", key), ("mcp-session-id", &*session)];
+        let mut sse = Events::of(scene.http.begin(Method::GET, "/sse", &[("authorization", key)], "").await);
+        sse.next().await.unwrap();
+        let (headers, wanted) = spoken(
+            json!("l"),
+            "subscriptions/listen",
+            json!({ "notifications": { "toolsListChanged": true } }),
+        );
+        let headers = [&[("authorization", key)], &borrowed(&headers)[..]].concat();
+        let mut modern = Events::of(scene.http.begin(Method::POST, "/mcp", &headers, wanted).await);
+        modern.message().await;
+        let get = Events::of(scene.http.begin(Method::GET, "/mcp", &in_session, "").await);
+        let sleep = call("demo__sleep", json!({ "ms": 600_000 }));
+        let (headers, modern_call) = spoken(json!(2), "tools/call", sleep.clone());
+        let legacy_call = request(1, "tools/call", &sleep).to_string();
+        let modern_headers = [&[("authorization", key)], &borrowed(&headers)[..]].concat();
+        let owned = |headers: &[(&str, &str)]| -> Vec<(String, String)> {
+            headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let calls = [(owned(&in_session), legacy_call), (owned(&modern_headers), modern_call)];
+        let calls = calls.map(|(headers, body)| {
+            let http = scene.http.clone();
+            tokio::spawn(async move {
+                let headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+                http.post(&headers, body).await.text
+            })
+        });
+        Self { streams: vec![sse, modern, get], calls: calls.into() }
+    }
+}
+
+#[tokio::test]
+async fn g05_streams_and_calls_of_a_removed_key_end_and_those_of_others_go_on() {
+    let (_demo, scene) = asking().await;
+    let (hers, his) = (given(&scene, "alice"), given(&scene, "bob"));
+    let (mut she, mut he) = (Busy::by(&scene, &hers).await, Busy::by(&scene, &his).await);
+    scene.until_clients("all calls", |clients| clients.in_flight == 4 && clients.sessions == 2).await;
+    assert!(keys::remove(scene.state_dir(), "alice").unwrap());
+    for stream in &mut she.streams {
+        while let Some(event) = stream.next().await {
+            assert!(!event.data.contains("result"), "{event:?}");
+        }
+    }
+    for call in she.calls {
+        let answered = call.await.unwrap();
+        assert!(!answered.contains("slept"), "{answered}");
+    }
+    scene.until_clients("her calls and her session", |left| left.in_flight == 2 && left.sessions == 1).await;
+    for stream in &mut he.streams {
+        assert!(stream.is_silent().await, "his go on");
+    }
+    assert!(he.calls.iter().all(|call| !call.is_finished()));
+    assert_eq!(scene.http.post(&[("authorization", &his)], initialize(LEGACY).to_string()).await.status, 200);
+}
+
 #[tokio::test]
 async fn g05_what_a_client_shows_us_is_shown_to_no_server() {
     let tools = r#"{"tools":[{"name":"it","inputSchema":{"type":"object"}}],"resultType":"complete"}"#;

@@ -2,8 +2,10 @@
 //! logins.
 
 use super::{Meant, Output};
+use crate::cli::duration;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -139,6 +141,7 @@ where the config says so:
 
 Examples:
   gripfast keys add laptop
+  gripfast keys add guest --expires 30d
   gripfast keys ls
   gripfast keys rm laptop")]
 pub(crate) struct KeysArgs {
@@ -153,8 +156,11 @@ pub(crate) enum KeysVerb {
         /// Whose it is
         #[arg(value_name = "NAME")]
         name: String,
+        /// How long it is good; without it, until it is removed
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        expires: Option<Duration>,
     },
-    /// List whose keys there are
+    /// List keys: whose they are, when they expire and when they were last used
     Ls {
         #[command(flatten)]
         output: Output,
