@@ -5,7 +5,7 @@
 
 use gripfast_core::failure::{Code, Outcome};
 use gripfast_core::json::Digest;
-use gripfast_core::ledger::entry::{self, Entry};
+use gripfast_core::ledger::entry::{self, Entry, LedgerCaller};
 use gripfast_core::ledger::fold::{Fold, Owner};
 use gripfast_core::ledger::record::Record;
 use gripfast_core::ledger::{End, Query, Row, RowId, Selection, Settled, Subject};
@@ -26,13 +26,20 @@ fn settled(outcome: Outcome, code: Option<Code>) -> Settled {
 
 /// What is written about this call.
 fn entry(call: u64) -> Entry {
-    let mut entry = Entry::of(call, at(1_000), "claude-code 2.1", "github", "create_issue");
+    let mut entry = Entry::of(
+        call,
+        at(1_000),
+        &LedgerCaller { principal: "alice", client: "claude-code 2.1" },
+        "github",
+        "create_issue",
+    );
     entry.digest(Digest::of(b"{}"));
     entry
 }
 
 fn subject() -> Subject {
     Subject {
+        principal: "alice".to_owned(),
         client: "claude-code 2.1".to_owned(),
         server: "github".to_owned(),
         tool: "create_issue".to_owned(),
@@ -76,7 +83,7 @@ fn ended(call: u64, outcome: Outcome) -> String {
 fn a_line_reads_like_what_it_says() {
     assert_eq!(
         begun(7, Outcome::Unknown),
-        "{\"call\":7,\"at_ms\":1000,\"client\":\"claude-code 2.1\",\"server\":\"github\",\"tool\":\"create_issue\",\
+        "{\"call\":7,\"at_ms\":1000,\"principal\":\"alice\",\"client\":\"claude-code 2.1\",\"server\":\"github\",\"tool\":\"create_issue\",\
          \"sha256\":\"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\",\"if_orphaned\":\"unknown\"}\n"
     );
     assert_eq!(changed(7, Outcome::Unknown), "{\"call\":7,\"if_orphaned\":\"unknown\"}\n");
@@ -144,7 +151,7 @@ fn lines_of_one_call_do_not_depend_on_those_before() {
 fn names_and_arguments_of_any_length_fit() {
     let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
     let name = "ü".repeat(100_000);
-    let mut entry = Entry::of(1, at(1), "", &name, &"x".repeat(Entry::LONGEST_NAME));
+    let mut entry = Entry::of(1, at(1), &LedgerCaller::default(), &name, &"x".repeat(Entry::LONGEST_NAME));
     entry.arguments(&raw(&format!("\"{}\"", "x".repeat(Entry::LONGEST_ARGUMENTS))));
     let read = |entry: &mut Entry| match Record::read(entry.begun(Outcome::Unknown)) {
         Some(Record::Begun { subject, .. }) => subject,

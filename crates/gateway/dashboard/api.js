@@ -1,5 +1,5 @@
-// The admin API, and nothing else. On the gateway's own machine reading needs no permission; acting, and reading from
-// elsewhere, needs the admin token, which the person pastes once and which lives as long as the tab.
+// The admin API, and nothing else. On the gateway's own machine reading needs no permission; acting, reading from
+// elsewhere and, where clients have to authenticate, reading of records needs the admin token, which the person pastes once and which lives as long as the tab.
 
 const TOKEN = "gripfast.token";
 const COME_BACK_AFTER = 3000;

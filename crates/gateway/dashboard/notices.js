@@ -28,6 +28,13 @@ export async function perform(path, body, done) {
   }
 }
 
+/** Why something cannot be shown; where the gateway wants its token for it, a person can enter it and look again. */
+export function refusal(error, again) {
+  const enter = async () => await askForToken() && again();
+  return h("p", { class: "bad" }, error.message, " ",
+    error.status === 401 && h("button", { onclick: enter }, "Enter the token"));
+}
+
 /** A dialog for the token; whether one was given. */
 export function askForToken() {
   return new Promise((resolve) => {

@@ -148,6 +148,7 @@ impl Server {
             let gateway = Arc::clone(&gateway);
             move |most| gateway.sessions.list(most)
         });
+        let admin = admin.guarding_records(settings.access.asks());
         let admin = Arc::new(match &tls {
             Some(tls) => admin.proving(Arc::clone(tls)),
             None => admin,

@@ -15,6 +15,9 @@ impl Principal {
     /// The name of everybody on this machine.
     pub const LOCAL: &'static str = "local";
 
+    /// The name in ledger and audit log of whoever calls with the admin token. No key can have it.
+    pub const ADMIN: &'static str = "admin";
+
     /// Somebody who has shown who it is, by the name that the config uses in `clients`.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {

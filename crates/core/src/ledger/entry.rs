@@ -9,6 +9,15 @@ use crate::time::Wall;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
+/// Who makes a call; empty where it is not known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LedgerCaller<'a> {
+    /// The principal, which was authenticated if the gateway asks for that.
+    pub principal: &'a str,
+    /// The client, as it calls itself. Nobody has checked it.
+    pub client: &'a str,
+}
+
 /// The lines about one call.
 #[derive(Debug)]
 pub struct Entry {
@@ -27,13 +36,16 @@ impl Entry {
     const USUAL: usize = 384;
 
     /// A call that came at this time, by its number in this run.
-    pub fn of(call: u64, at: Wall, client: &str, server: &str, tool: &str) -> Self {
+    pub fn of(call: u64, at: Wall, caller: &LedgerCaller<'_>, server: &str, tool: &str) -> Self {
         let mut text = Vec::with_capacity(Self::USUAL);
         let mut line = Line::begin(&mut text);
         line.number("call", call);
         line.moment("at_ms", at);
-        if !client.is_empty() {
-            line.text("client", &cut(client));
+        if !caller.principal.is_empty() {
+            line.text("principal", &cut(caller.principal));
+        }
+        if !caller.client.is_empty() {
+            line.text("client", &cut(caller.client));
         }
         line.text("server", &cut(server));
         line.text("tool", &cut(tool));

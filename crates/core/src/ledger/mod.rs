@@ -48,6 +48,8 @@ impl fmt::Display for RowId {
 /// Who called what.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subject {
+    /// On whose behalf it was called; empty if that is not known.
+    pub principal: String,
     /// The caller, as it calls itself; empty if it did not say.
     pub client: String,
     /// The server; empty if none could be determined.

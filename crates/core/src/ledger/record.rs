@@ -59,6 +59,8 @@ struct Shape<'a> {
     call: Option<u64>,
     at_ms: Option<u64>,
     #[serde(borrow)]
+    principal: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     client: Option<Cow<'a, str>>,
     #[serde(borrow)]
     server: Option<Cow<'a, str>>,
@@ -91,6 +93,7 @@ impl<'a> Record<'a> {
         let begun = match (shape.at_ms, shape.server.take()) {
             (Some(at), Some(server)) => {
                 let subject = Subject {
+                    principal: shape.principal.map(Cow::into_owned).unwrap_or_default(),
                     client: shape.client.map(Cow::into_owned).unwrap_or_default(),
                     server: server.into_owned(),
                     tool: shape.tool.map(Cow::into_owned).unwrap_or_default(),

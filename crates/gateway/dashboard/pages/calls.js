@@ -3,6 +3,7 @@
 import { read } from "../api.js";
 import { h } from "../dom.js";
 import { changed, model } from "../model.js";
+import { refusal } from "../notices.js";
 import { clock, count, span } from "../words.js";
 
 const LOOK_EVERY = 1000;
@@ -27,7 +28,7 @@ export function calls() {
       told = answer;
       problem = null;
     } catch (error) {
-      problem = error.message;
+      problem = error;
     }
     changed();
   }
@@ -50,7 +51,7 @@ export function calls() {
         field("server", "Server", select("server", choose("server"), (model.fleet?.upstreams ?? []).map(({ name }) => name))),
         field("outcome", "Outcome", select("outcome", choose("outcome"), OUTCOMES)),
         field("tool", "Tool", h("input", { id: "tool", type: "search", "data-own": true, oninput: choose("tool") }))),
-      problem && h("p", { class: "bad" }, problem),
+      problem && refusal(problem, look),
       told && list(told, filter),
     ],
   };

@@ -3,6 +3,7 @@
 import { read } from "../api.js";
 import { h } from "../dom.js";
 import { changed, model, onChange } from "../model.js";
+import { refusal } from "../notices.js";
 import { clock, count, span } from "../words.js";
 
 const LATELY = 1000;
@@ -18,7 +19,7 @@ export function clients() {
       [{ sessions }, { calls }] = await Promise.all([read("sessions"), read(`calls?limit=${LATELY}`)]);
       problem = null;
     } catch (error) {
-      problem = error.message;
+      problem = error;
     }
     changed();
   }
@@ -36,7 +37,7 @@ export function clients() {
     leave: ignore,
     draw: () => [
       h("h1", {}, "Clients"),
-      problem && h("p", { class: "bad" }, problem),
+      problem && refusal(problem, look),
       model.fleet?.clients && h("p", {}, summary(model.fleet.clients)),
       sessions && h("section", { "aria-labelledby": "sessions" },
         h("h2", { id: "sessions" }, "Sessions"),
@@ -69,7 +70,8 @@ function sessionTable(sessions) {
 function lately(calls) {
   const known = new Map();
   for (const call of calls) {
-    const name = call.client ?? "without a name";
+    const said = call.client ?? "without a name";
+    const name = call.principal && call.principal !== "local" ? `${said} (${call.principal})` : said;
     const one = known.get(name) ?? { calls: 0, failed: 0, servers: new Set(), last: call.started_ms };
     one.calls += 1;
     one.failed += call.outcome !== null && call.outcome !== "done" ? 1 : 0;

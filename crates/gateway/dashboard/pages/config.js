@@ -3,6 +3,7 @@
 import { read } from "../api.js";
 import { h } from "../dom.js";
 import { changed } from "../model.js";
+import { refusal } from "../notices.js";
 
 const SOURCES = { default: "default", command_line: "command line" };
 
@@ -11,14 +12,15 @@ export function config() {
   let problem = null;
   let all = false;
 
-  read("config")
-    .then((config) => { told = config; }, (error) => { problem = error.message; })
+  const look = () => read("config")
+    .then((config) => { [told, problem] = [config, null]; }, (error) => { problem = error; })
     .finally(changed);
+  look();
 
   return {
     draw: () => [
       h("h1", {}, "Config"),
-      problem && h("p", { class: "bad" }, problem),
+      problem && refusal(problem, look),
       told && h("p", {}, told.file ? ["What is in force, from ", h("code", {}, told.file), "."] : "No config file: these are the built-in servers."),
       told && h("p", {}, h("label", {},
         h("input", {

@@ -43,6 +43,9 @@ pub(super) struct LedgerView {
 #[schemars(rename = "Call")]
 struct CallView {
     id: String,
+    /// On whose behalf it was called.
+    principal: Option<String>,
+    /// What the client calls itself.
     client: Option<String>,
     server: String,
     tool: String,
@@ -172,6 +175,7 @@ impl From<Row> for CallView {
             replays: settled.map(|settled| settled.replays),
             text: row.what_happened(),
             hint: row.what_to_do(),
+            principal: Some(row.subject.principal).filter(|principal| !principal.is_empty()),
             client: Some(row.subject.client).filter(|client| !client.is_empty()),
             server: row.subject.server,
             tool: row.subject.tool,

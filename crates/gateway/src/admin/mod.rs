@@ -65,6 +65,8 @@ pub struct Admin {
     /// The memory that bodies share.
     bodies: Shares,
     tls: Option<Arc<Tls>>,
+    /// Whether records need the token on this machine too.
+    guards_records: bool,
 }
 
 /// Marks a request that is answered only because it shows the admin token.
@@ -96,6 +98,7 @@ impl Admin {
             logins: login::Underway::default(),
             bodies: body::shares(),
             tls: None,
+            guards_records: false,
         })
     }
 
@@ -108,6 +111,13 @@ impl Admin {
     /// Tells in the status what clients have, as it is counted there.
     pub(crate) fn counting(mut self, count: impl Fn() -> ClientsView + Send + Sync + 'static) -> Self {
         self.clients = Some(Box::new(count));
+        self
+    }
+
+    /// Clients have to show who they are, so what they did is not for everybody on this machine: calls, logs, sessions
+    /// and config are read with the token.
+    pub(crate) fn guarding_records(mut self, guards: bool) -> Self {
+        self.guards_records = guards;
         self
     }
 
@@ -165,11 +175,13 @@ impl Admin {
         mut request: Request,
         next: Next,
     ) -> Response {
-        let is_here = Peer::of(&request).is_here();
-        let is_open = is_here || matches!(request.uri().path(), "/healthz" | "/readyz");
+        let (is_here, path) = (Peer::of(&request).is_here(), request.uri().path());
+        let is_guarded = admin.guards_records && is_record(path);
+        let is_open = (is_here && !is_guarded) || matches!(path, "/healthz" | "/readyz");
         match guard::admit(request.headers(), &admin.token) {
             // Where the token is concerns nobody elsewhere.
-            Err(refusal) if !is_open => refusal.without_hint().into_response(),
+            Err(refusal) if !is_here && !is_open => refusal.without_hint().into_response(),
+            Err(refusal) if !is_open => refusal.into_response(),
             Err(_) => next.run(request).await,
             Ok(()) => {
                 if !is_open {
@@ -191,6 +203,14 @@ impl Admin {
     fn serves(&self) -> bool {
         self.serving.load(Ordering::Acquire) && !self.leaving.is_cancelled()
     }
+}
+
+/// Whether what is read here tells what clients did, or what servers wrote about it.
+fn is_record(path: &str) -> bool {
+    let Some(path) = path.strip_prefix("/api/v1/") else { return false };
+    let path = path.trim_end_matches('/');
+    matches!(path, "calls" | "sessions" | "config")
+        || (path.starts_with("upstreams/") && path.ends_with("/log"))
 }
 
 #[cfg(test)]
@@ -227,5 +247,37 @@ mod tests {
         assert_eq!(read(elsewhere, "/api/v1/status", Some("a guess")).await, 401);
         assert_eq!(read(elsewhere, "/api/v1/status", Some(token.trim())).await, 200);
         assert_eq!(read(elsewhere, "/healthz", None).await, 200);
+    }
+
+    #[tokio::test]
+    async fn g05_where_clients_authenticate_records_are_read_with_the_token_on_this_machine_too() {
+        let state = tempfile::tempdir().unwrap();
+        let token = async |guards: bool, path: &str, shown: Option<&str>| {
+            let admin = Admin::new(Host::builder().build(), Some(state.path())).unwrap();
+            let admin = Arc::new(admin.guarding_records(guards));
+            let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            request.extensions_mut().insert(Peer::here());
+            if let Some(token) = shown {
+                request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+            }
+            let router: Router = admin.router().layer(layer);
+            router.clone().call(request).await.unwrap().status().as_u16()
+        };
+        assert_eq!(token(false, "/api/v1/calls", None).await, 200);
+        let kept = std::fs::read_to_string(state.path().join(TOKEN_FILE)).unwrap();
+        let records =
+            ["calls", "calls?limit=1", "sessions", "config", "upstreams/x/log", "upstreams/x/log?from=0"];
+        for record in records {
+            let path = format!("/api/v1/{record}");
+            assert_ne!(token(false, &path, None).await, 401, "{path}");
+            assert_eq!(token(true, &path, None).await, 401, "{path}");
+            assert_eq!(token(true, &path, Some("a guess")).await, 401, "{path}");
+            assert_ne!(token(true, &path, Some(kept.trim())).await, 401, "{path}");
+        }
+        for open in ["status", "events", "pins", "history", "openapi.json"] {
+            assert_eq!(token(true, &format!("/api/v1/{open}"), None).await, 200, "{open}");
+        }
     }
 }

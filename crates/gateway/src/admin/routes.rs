@@ -85,9 +85,14 @@ pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
 pub(super) async fn upstream(
     State(admin): State<Arc<Admin>>,
     name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
-    let status = admin.host.status_of(&name)?;
+    let mut status = admin.host.status_of(&name)?;
+    if admin.guards_records && guard::admit(&headers, &admin.token).is_err() {
+        // These lines are the log, which needs the token.
+        status.stderr.clear();
+    }
     Ok(json(StatusCode::OK, &DetailView::of(&status, admin.shown(&status))))
 }
 
@@ -138,7 +143,8 @@ pub(super) async fn call(
         let text = "the arguments of a tool are an object";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", text));
     }
-    let answer = admin.host.call(&name, &wanted.tool, wanted.arguments).await.map_err(not_called)?;
+    let answer =
+        admin.host.call_by_operator(&name, &wanted.tool, wanted.arguments).await.map_err(not_called)?;
     Ok(json(StatusCode::OK, &AnswerView::of(&answer)?))
 }
 

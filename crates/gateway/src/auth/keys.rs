@@ -141,7 +141,9 @@ pub fn remove(directory: &Path, name: &str) -> io::Result<bool> {
 /// for one that a token says.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._@-".contains(&byte);
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) && name != Principal::LOCAL
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.bytes().all(fits)
+        && ![Principal::LOCAL, Principal::ADMIN].contains(&name)
 }
 
 /// The keys of a gateway.
@@ -360,7 +362,7 @@ mod tests {
     #[test]
     fn a_name_is_short_plain_and_nobody_elses() {
         let directory = tempfile::tempdir().unwrap();
-        for bad in ["", "local", "jwt:alice", "a b", "ü", &"x".repeat(65)] {
+        for bad in ["", "local", "admin", "jwt:alice", "a b", "ü", &"x".repeat(65)] {
             assert!(matches!(add(directory.path(), bad), Err(NoKey::BadName(_))), "{bad}");
         }
         add(directory.path(), "ci@build-1.example").unwrap();

@@ -33,6 +33,7 @@ struct Ledger {
 
 #[derive(Debug, Deserialize)]
 struct Call {
+    principal: Option<String>,
     client: Option<String>,
     server: String,
     tool: String,
@@ -132,12 +133,21 @@ fn no_directory() -> Failure {
 fn show(args: &CallsArgs, told: &Told, screen: &mut Screen) -> Result<(), Stop> {
     let Told { ledger, calls, left_out } = told;
     if !calls.is_empty() {
-        let mut table =
-            Table::new(["STARTED", "CLIENT", "SERVER", "TOOL", "OUTCOME", "TOOK", "WHAT HAPPENED"]);
+        let mut table = Table::new([
+            "STARTED",
+            "PRINCIPAL",
+            "CLIENT",
+            "SERVER",
+            "TOOL",
+            "OUTCOME",
+            "TOOK",
+            "WHAT HAPPENED",
+        ]);
         let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
         for call in calls {
             table.row([
                 &format!("{} ago", span(now.saturating_sub(call.started_ms))),
+                call.principal.as_deref().unwrap_or(NOTHING),
                 call.client.as_deref().unwrap_or(NOTHING),
                 &call.server,
                 &call.tool,

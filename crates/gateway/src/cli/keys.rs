@@ -27,7 +27,7 @@ pub(crate) fn run(global: &Global, args: &KeysArgs, screen: &mut Screen) -> Resu
 fn add(directory: &Path, name: &str, expires: Option<Duration>, screen: &mut Screen) -> Result<(), Stop> {
     let key = keys::add_for(directory, name, expires).map_err(|error| match &error {
         NoKey::BadName(_) => Failure::new(Exit::General, error.to_string()).with_hint(
-            "up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine",
+            "up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine, and `admin` whoever has the admin token",
         ),
         NoKey::Taken(name) => Failure::new(Exit::General, error.to_string())
             .with_hint(format!("`gripfast keys rm {name}` removes it")),

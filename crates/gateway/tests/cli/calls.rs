@@ -81,18 +81,18 @@ fn what_became_of_calls_at_a_glance() {
     assert_snapshot!(steady(&calls(&sandbox, &["--url", &serving.url])), @"
     exit 0
     --- stdout
-    STARTED CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
-    ago a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
-    ago a-script 1.2 demo fail failed the server answered that it failed
-    ago a-script 1.2 demo echo done answered
+    STARTED PRINCIPAL CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
+    ago local a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
+    ago local a-script 1.2 demo fail failed the server answered that it failed
+    ago local a-script 1.2 demo echo done answered
     --- stderr
     hint: an unknown call may or may not have been carried out: look at its effect before calling it again
     ");
     assert_snapshot!(steady(&calls(&sandbox, &["--url", &serving.url, "--limit", "1"])), @"
     exit 0
     --- stdout
-    STARTED CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
-    ago a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
+    STARTED PRINCIPAL CLIENT SERVER TOOL OUTCOME TOOK WHAT HAPPENED
+    ago local a-script 1.2 demo crash unknown was sent, and its link was lost before the answer (outcome_unknown)
     --- stderr
     2 older calls left out; `--limit` shows more
     hint: an unknown call may or may not have been carried out: look at its effect before calling it again

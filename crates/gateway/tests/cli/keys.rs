@@ -30,7 +30,7 @@ fn keys_of_the_same_name_and_keys_that_are_not_there() {
     exit 1
     --- stderr
     error: `local` cannot be the name of a key
-      hint: up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine
+      hint: up to 64 letters, digits, `.`, `_`, `@` and `-`; `local` is everybody on this machine, and `admin` whoever has the admin token
     ");
     insta::assert_snapshot!(sandbox.run(&["keys", "rm", "labtop", "--state-dir", "state"]), @"
     exit 1

@@ -5,7 +5,6 @@
 
 mod writer;
 
-use crate::client::{Client, Principal};
 use crate::clock::Clock;
 use crate::said::Said;
 use crate::upstream::Answer;
@@ -16,6 +15,7 @@ use gripfast_core::redact;
 use gripfast_core::time::Now;
 use gripfast_wire::RawValue;
 use serde_json::value::to_raw_value;
+use std::borrow::Cow;
 use std::path::Path;
 use writer::Writer;
 
@@ -97,6 +97,14 @@ pub(crate) struct Open<'a> {
     ended: bool,
 }
 
+/// Who asks for something.
+pub(crate) struct AuditCaller<'a> {
+    /// The principal, if there is one.
+    pub(crate) principal: Option<&'a str>,
+    /// What the client calls itself. Nobody has checked it.
+    pub(crate) says_it_is: Option<Cow<'a, str>>,
+}
+
 /// What became of a request.
 struct End<'e> {
     decision: &'static str,
@@ -129,7 +137,7 @@ impl Audit {
     /// It cannot be written down, and nothing is to be done then.
     pub(crate) fn begin(
         &self,
-        client: Option<&Client>,
+        caller: &AuditCaller<'_>,
         server: &str,
         method: &str,
         said: &Said<'_>,
@@ -154,12 +162,12 @@ impl Audit {
             },
             ended: false,
         };
-        let says_it_is = client.and_then(|client| client.name.as_deref()).map(redact::name);
+        let says_it_is = caller.says_it_is.as_deref().map(redact::name);
         let item = said.text("name").or_else(|| said.text("uri"));
         let mut line = Line::begin(&mut open.line);
         line.moment("at_ms", begun.wall);
         line.word("event", "request");
-        line.text_or_null("client", client.map(Client::principal).map(Principal::name));
+        line.text_or_null("client", caller.principal);
         // What the client calls itself. Nobody has checked it.
         line.text_or_null("says_it_is", says_it_is.as_deref());
         line.text("server", server);

@@ -10,6 +10,7 @@ pub(crate) use budget::Purse;
 pub use budget::{BudgetSpec, BudgetUse, Per, Window};
 use recall::Recalled;
 
+use crate::audit::AuditCaller;
 use crate::client::{Client, Principal};
 use crate::config::suggest;
 use crate::host::{Entry, Host};
@@ -21,6 +22,7 @@ use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
 use gripfast_core::isolation::Caller;
+use gripfast_core::ledger::entry::LedgerCaller;
 use gripfast_core::supervise::status::State;
 use gripfast_core::time::Mono;
 use gripfast_wire::RawValue;
@@ -52,6 +54,8 @@ pub struct CallOptions {
     /// By the instance that all clients share, although the client may have one of its own by now: for what that
     /// instance began.
     pub shared: bool,
+    /// Whether it is made by an operator, through the admin API. Ledger and audit log say so; nothing is decided on it.
+    pub by_operator: bool,
 }
 
 impl std::fmt::Debug for CallOptions {
@@ -87,6 +91,24 @@ impl Host {
         self.request_with(server, "tools/call", Some(params.to_object()), CallOptions::default()).await
     }
 
+    /// [`Host::call`] by an operator: ledger and audit log name [`Principal::ADMIN`].
+    ///
+    /// # Errors
+    /// As [`Host::call`].
+    pub async fn call_by_operator(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Option<Box<RawValue>>,
+    ) -> Result<Answer, CallError> {
+        let mut params = Patch::new().set_text("name", tool);
+        if let Some(arguments) = arguments {
+            params = params.set_owned("arguments", arguments);
+        }
+        let options = CallOptions { by_operator: true, ..CallOptions::default() };
+        self.request_with(server, TOOL_CALL, Some(params.to_object()), options).await
+    }
+
     /// Sends any request, by the server's own names, and waits for its answer.
     ///
     /// # Errors
@@ -113,8 +135,9 @@ impl Host {
     ) -> Result<Answer, CallError> {
         let (line, tool, row) = {
             let said = Said::in_params(params.as_deref()).knowing(self.secrets_of(server));
-            let line = self.audit().begin(options.client.as_ref(), server, method, &said)?;
-            let (tool, row) = self.row(server, method, &said, &options);
+            let caller = caller(&said, &options);
+            let line = self.audit().begin(&caller, server, method, &said)?;
+            let (tool, row) = self.row(server, method, &said, &caller);
             (line, tool, row)
         };
         let outcome = self.carry_out(server, method, params, tool, options, &row).await;
@@ -138,17 +161,17 @@ impl Host {
         server: &str,
         method: &str,
         said: &Said<'_>,
-        options: &CallOptions,
+        caller: &AuditCaller<'_>,
     ) -> (Option<String>, OpenRow<'_>) {
         if method != TOOL_CALL {
             return (None, OpenRow::nowhere());
         }
         let tool = said.text("name");
-        let named = options.client.as_ref().and_then(|client| client.name.as_deref()).map(Cow::Borrowed);
-        let client = named.or_else(|| said.members().and_then(client_in).map(Cow::Owned));
-        let client = client.as_deref().unwrap_or_default();
+        let client = said.redacted_name(caller.says_it_is.as_deref().unwrap_or_default());
+        let caller =
+            LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
         let name = said.redacted_name(tool.as_deref().unwrap_or_default());
-        let row = self.ledger().row(&said.redacted_name(client), server, &name, said);
+        let row = self.ledger().row(&caller, server, &name, said);
         (tool.map(Cow::into_owned), row)
     }
 
@@ -276,6 +299,16 @@ impl Host {
             Ok(answer) => resolved.upstream.stats.answered(now, now - begun, answer.is_tool_error()),
             Err(_) => resolved.upstream.stats.failed(),
         }
+    }
+}
+
+/// Who makes a call: the principal, and what the client calls itself.
+fn caller<'a>(said: &Said<'_>, options: &'a CallOptions) -> AuditCaller<'a> {
+    let named = options.client.as_ref().and_then(|client| client.name.as_deref()).map(Cow::Borrowed);
+    let principal = options.client.as_ref().map(|client| client.principal.name());
+    AuditCaller {
+        principal: principal.or(options.by_operator.then_some(Principal::ADMIN)),
+        says_it_is: named.or_else(|| said.members().and_then(client_in).map(Cow::Owned)),
     }
 }
 

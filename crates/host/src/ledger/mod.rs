@@ -13,6 +13,7 @@ mod read;
 mod row;
 mod writer;
 
+use gripfast_core::ledger::entry::LedgerCaller;
 pub use gripfast_core::ledger::{End, Query, Row, RowId, Settled, Subject};
 pub(crate) use row::OpenRow;
 
@@ -124,10 +125,16 @@ impl Ledger {
     }
 
     /// Begins a row. Nothing is written before the call waits, goes or ends.
-    pub(crate) fn row(&self, client: &str, server: &str, tool: &str, said: &Said<'_>) -> OpenRow<'_> {
+    pub(crate) fn row(
+        &self,
+        caller: &LedgerCaller<'_>,
+        server: &str,
+        tool: &str,
+        said: &Said<'_>,
+    ) -> OpenRow<'_> {
         self.writer
             .as_ref()
-            .map_or_else(OpenRow::nowhere, |writer| OpenRow::of(writer, client, server, tool, said))
+            .map_or_else(OpenRow::nowhere, |writer| OpenRow::of(writer, caller, server, tool, said))
     }
 
     pub(crate) fn status(&self) -> LedgerStatus {

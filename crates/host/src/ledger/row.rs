@@ -8,6 +8,7 @@ use crate::said::Said;
 use gripfast_core::failure::{Code, Outcome as Fate};
 use gripfast_core::ledger::Settled;
 use gripfast_core::ledger::entry::Entry;
+use gripfast_core::ledger::entry::LedgerCaller;
 use gripfast_core::time::Now;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,9 +33,15 @@ impl<'w> OpenRow<'w> {
         Self(None)
     }
 
-    pub(super) fn of(writer: &'w Writer, client: &str, server: &str, tool: &str, said: &Said<'_>) -> Self {
+    pub(super) fn of(
+        writer: &'w Writer,
+        caller: &LedgerCaller<'_>,
+        server: &str,
+        tool: &str,
+        said: &Said<'_>,
+    ) -> Self {
         let begun = writer.now();
-        let mut entry = Entry::of(writer.next_call(), begun.wall, client, server, tool);
+        let mut entry = Entry::of(writer.next_call(), begun.wall, caller, server, tool);
         if let Some(digest) = said.digest() {
             entry.digest(digest);
         }

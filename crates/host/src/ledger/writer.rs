@@ -341,6 +341,7 @@ impl Owed {
 mod tests {
     use super::super::read;
     use super::*;
+    use gripfast_core::ledger::entry::LedgerCaller;
     use gripfast_core::ledger::{Query, Row};
     use gripfast_core::time::Wall;
     use proptest::prelude::*;
@@ -352,7 +353,7 @@ mod tests {
     }
 
     fn entry(writer: &Writer) -> Entry {
-        Entry::of(writer.next_call(), Wall::default(), "", "s", "t")
+        Entry::of(writer.next_call(), Wall::default(), &LedgerCaller::default(), "s", "t")
     }
 
     fn done() -> Settled {
@@ -381,7 +382,8 @@ mod tests {
                 scope.spawn(|| {
                     for number in 0..calls {
                         let call = writer.next_call();
-                        let (mut entry, mut seat) = (Entry::of(call, Wall::default(), "", "s", "t"), None);
+                        let (mut entry, mut seat) =
+                            (Entry::of(call, Wall::default(), &LedgerCaller::default(), "s", "t"), None);
                         if number % 2 == 0 {
                             writer.note(&mut entry, &mut seat, Fate::NotSent);
                         }

@@ -10,6 +10,7 @@ use crate::said::Said;
 use crate::transport::{Reply, Secrets, Trouble};
 use gripfast_core::failure::recovery::fate_of;
 use gripfast_core::failure::{BlockCause, CallError, Code, Failure, Outcome as Fate};
+use gripfast_core::ledger::entry::LedgerCaller;
 use gripfast_core::standing::Verdict;
 use gripfast_wire::headers::ParamHeaders;
 use gripfast_wire::patch::{Object, Patch};
@@ -60,10 +61,11 @@ impl Upstream {
             return made;
         }
         let wanted = tokio::time::timeout_at(until, self.wanted_headers(live)).await.unwrap_or_default();
+        let caller = LedgerCaller { principal: "", client: Self::RESTORES };
         for (tool, params) in marked {
             let headers = wanted.get(tool).map(|wanted| headers_of(wanted, params)).unwrap_or_default();
             // Its arguments are likely to hold secrets, so not even a digest of them is kept.
-            let row = self.ledger.row(Self::RESTORES, &self.name, tool, &Said::in_params(None));
+            let row = self.ledger.row(&caller, &self.name, tool, &Said::in_params(None));
             row.goes();
             let calling = self.own_call(live, params, headers);
             let answered = match tokio::time::timeout_at(until, calling).await {

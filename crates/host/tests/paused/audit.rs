@@ -73,6 +73,36 @@ async fn g05_every_request_is_written_down_with_what_was_decided_and_no_argument
 }
 
 #[tokio::test(start_paused = true)]
+async fn g05_ledger_and_audit_name_the_principal_and_apart_from_it_what_the_client_calls_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let (host, _server) = host(directory.path(), AuditKeeps::Digest, false).await;
+    let ann = || Client::many(ClientKey::new("a")).on_behalf_of(Principal::named("ann"));
+    let meta = json!({ "io.modelcontextprotocol/clientInfo": { "name": "bob", "version": "1" } });
+    for (client, params) in
+        [(ann().named("admin"), json!({ "name": "read" })), (ann(), json!({ "name": "read", "_meta": meta }))]
+    {
+        let options = CallOptions { client: Some(client), ..CallOptions::default() };
+        host.request_with("it", "tools/call", Some(raw(params)), options).await.unwrap();
+    }
+    host.call_by_operator("it", "read", None).await.unwrap();
+    host.call("it", "read", None).await.unwrap();
+    host.shutdown().await;
+    let told = |line: &Value| (line["client"].clone(), line["says_it_is"].clone());
+    let audited: Vec<_> = lines(directory.path()).iter().map(told).collect();
+    let expected = [("ann", "admin"), ("ann", "bob 1"), ("admin", ""), ("", "")];
+    let or_null = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    assert_eq!(audited, expected.map(|(principal, client)| (or_null(principal), or_null(client))));
+    let mut rows =
+        gripfast::ledger::Calls::in_directory(directory.path(), gripfast::ledger::Query::default())
+            .unwrap()
+            .rows;
+    rows.reverse();
+    let noted: Vec<_> =
+        rows.iter().map(|row| (row.subject.principal.as_str(), row.subject.client.as_str())).collect();
+    assert_eq!(noted, expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn g05_what_the_cache_a_budget_or_a_pin_decided_has_a_line_too() {
     let directory = tempfile::tempdir().unwrap();
     let options = AuditOptions { keeps: AuditKeeps::Digest, ..AuditOptions::default() };
