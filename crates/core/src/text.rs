@@ -1,5 +1,6 @@
 //! Small phrases that people read, spelled the same everywhere.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// A duration as a person would say it: `250 ms`, `1.5 s`, `42 s`, `5 min`, `3 h 20 min`.
@@ -19,6 +20,41 @@ pub fn duration(span: Duration) -> String {
             (hours, minutes) => format!("{hours} h {minutes} min"),
         },
     }
+}
+
+/// Text from outside on one line of ours: control characters, and those that hide or reorder others, are written as
+/// escapes (`\\n`, `\\u{1b}`), so that no text can begin a line of its own or operate a terminal.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    escape(text, is_unsafe)
+}
+
+/// The same for text of several lines: line breaks and tabs stay.
+pub fn escaped_lines(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |letter| is_unsafe(letter) && !matches!(letter, '\n' | '\t');
+    match text.contains("\r\n") {
+        true => Cow::Owned(escape(&text.replace("\r\n", "\n"), is_unsafe).into_owned()),
+        false => escape(text, is_unsafe),
+    }
+}
+
+/// Whether a character can operate a terminal or begin a line, is not seen, or turns the direction of writing.
+pub fn is_unsafe(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+        )
+}
+
+fn escape(text: &str, is_unsafe: impl Fn(char) -> bool + Copy) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if is_unsafe(letter) { safe.extend(letter.escape_default()) } else { safe.push(letter) }
+    }
+    Cow::Owned(safe)
 }
 
 /// A count as a person would say it: `once`, `twice`, `3 times`.
@@ -53,5 +89,15 @@ mod tests {
         assert_eq!(said(42_000), "42 s");
         assert_eq!(said(300_000), "5 min");
         assert_eq!(said(12_000_000), "3 h 20 min");
+    }
+
+    #[test]
+    fn g07_text_from_outside_begins_no_line_and_operates_no_terminal() {
+        let said = "a\u{1b}]0;title\u{7}\tb\r\nWARN forged\u{9b}2J\u{7f}";
+        assert_eq!(escaped(said), "a\\u{1b}]0;title\\u{7}\\tb\\r\\nWARN forged\\u{9b}2J\\u{7f}");
+        assert_eq!(escaped_lines(said), "a\\u{1b}]0;title\\u{7}\tb\nWARN forged\\u{9b}2J\\u{7f}");
+        assert_eq!(escaped("safe\u{202e}evil\u{2069}\u{200b}"), "safe\\u{202e}evil\\u{2069}\\u{200b}");
+        assert!(matches!(escaped("plain é 検索 👩\u{200d}🔧"), Cow::Borrowed(_)), "what joins a sign stays");
+        assert!(matches!(escaped_lines("two\nlines\t"), Cow::Borrowed(_)));
     }
 }

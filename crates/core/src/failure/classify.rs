@@ -379,6 +379,21 @@ mod tests {
         assert_eq!(failure, Failure::SessionExpired("HTTP 400: ******* not found: *************".to_owned()));
     }
 
+    #[test]
+    fn g07_control_characters_of_a_server_are_in_no_failure() {
+        let said = "gone\u{1b}[2J\nERROR forged";
+        let exited = Observed::Exited { code: Some(1), signal: None, last_words: Some(said.to_owned()) };
+        for observed in [
+            exited,
+            error(-32000, said, false),
+            Observed::Closed(said.to_owned()),
+            Observed::Garbled(said.to_owned()),
+        ] {
+            let told = call(observed).to_string();
+            assert!(!told.contains(char::is_control) && told.contains("\\nERROR forged"), "{told:?}");
+        }
+    }
+
     fn doubts(observed: Observed) -> bool {
         doubts_session(&Evidence::sent(During::Call, observed))
     }

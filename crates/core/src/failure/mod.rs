@@ -16,6 +16,7 @@ pub use call_error::{CallError, Code, Outcome};
 pub use evidence::{DialTrouble, During, Evidence, HttpAnswer, Observed, RpcError, Sent};
 
 use crate::redact::KnownSecrets;
+use crate::text::escaped;
 use std::fmt;
 use std::time::Duration;
 
@@ -75,10 +76,11 @@ impl Failure {
         }
     }
 
-    /// The same without what is known to be secret, and without words that are shaped like a token.
+    /// The same without what is known to be secret, and without words that are shaped like a token; control characters
+    /// of the server are escaped.
     #[must_use]
     pub fn redacted(self, known: &KnownSecrets) -> Self {
-        let masked = |text: String| known.text(&text).into_owned();
+        let masked = |text: String| escaped(&known.text(&text)).into_owned();
         match self {
             Self::Unreachable(text) => Self::Unreachable(masked(text)),
             Self::Lost(text) => Self::Lost(masked(text)),

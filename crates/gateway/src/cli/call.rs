@@ -168,7 +168,7 @@ fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<E
     let CallArgs { server, tool, .. } = args;
     let result = match (outcome, args.output.form) {
         (Outcome::Result(result), Form::Json) => {
-            screen.line(result.get())?;
+            screen.result(result.get())?;
             result
         }
         (Outcome::Result(result), Form::Text) => {

@@ -45,9 +45,12 @@ fn arguments_from_stdin_and_from_a_file() {
 }
 
 #[test]
-fn escape_sequences_reach_a_pipe_untouched() {
+fn g07_escape_sequences_are_escaped_in_a_pipe_and_exact_in_json() {
     let ran = call(&["echo", r#"{"text": "\u001b[1mbold\u001b[0m"}"#]);
-    assert_eq!(ran.stdout, "\u{1b}[1mbold\u{1b}[0m\n");
+    assert_eq!(ran.stdout, "\\u{1b}[1mbold\\u{1b}[0m\n");
+    let ran = call(&["echo", r#"{"text": "\u001b[1mbold\u009b"}"#, "-o", "json"]);
+    assert!(!ran.stdout.contains(|letter: char| letter.is_control() && letter != '\n'), "{ran}");
+    assert!(ran.stdout.contains(r"\u001b[1mbold\u009b"), "{ran}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) use time::utc;
 
 use super::stop::Failure;
 use clap::builder::styling::{AnsiColor, Style};
+use gripfast::text::{escaped_lines, is_unsafe};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -28,7 +29,6 @@ const SCHEMA_VERSION: u32 = 1;
 pub(crate) struct Screen {
     data: Box<dyn Write>,
     talk: Box<dyn Write>,
-    data_is_seen: bool,
     talk_is_seen: bool,
     /// Whether a person can answer a question.
     can_ask: bool,
@@ -43,10 +43,8 @@ pub(crate) struct Screen {
 impl Screen {
     pub(crate) fn of_this_process() -> Self {
         Self {
-            // Not anstream, which would take escape sequences out of what a server has sent to a pipe.
             data: Box::new(BufWriter::new(io::stdout())),
             talk: Box::new(anstream::stderr()),
-            data_is_seen: io::stdout().is_terminal(),
             talk_is_seen: io::stderr().is_terminal(),
             can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
             can_draw: io::stdout().is_terminal()
@@ -57,11 +55,11 @@ impl Screen {
         }
     }
 
-    /// A line of data: untouched for a pipe, defused for a terminal.
+    /// A line of data. Also for a pipe: what is read there is often shown by a terminal in the end. Programs that want
+    /// what a server has sent to the letter ask for JSON.
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
-        let text = if self.data_is_seen { defused(text) } else { Cow::Borrowed(text) };
         self.has_data = true;
-        writeln!(self.data, "{text}")
+        writeln!(self.data, "{}", escaped_lines(text))
     }
 
     /// Data for programs: an object, which says the version of its shape first.
@@ -72,11 +70,18 @@ impl Screen {
     /// The same for an object that is written already, which is not read again.
     pub(crate) fn json_text(&mut self, object: &str) -> io::Result<()> {
         self.has_data = true;
+        let object = &*escaped_json(object);
         match object.trim_end().strip_prefix('{') {
             Some("}") => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION}}}"),
             Some(rest) => writeln!(self.data, "{{\"schema_version\":{SCHEMA_VERSION},{rest}"),
             None => writeln!(self.data, "{object}"),
         }
+    }
+
+    /// The result of a server as JSON, whose shape is the server's own.
+    pub(crate) fn result(&mut self, json: &str) -> io::Result<()> {
+        self.has_data = true;
+        writeln!(self.data, "{}", escaped_json(json))
     }
 
     /// Whether there is a person who reads what is asked and can type an answer.
@@ -86,7 +91,7 @@ impl Screen {
 
     /// Asks a question; no is what an empty line and anything but yes mean.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<bool> {
-        write!(self.talk, "{} [y/N] ", defused(question))?;
+        write!(self.talk, "{} [y/N] ", escaped_lines(question))?;
         self.talk.flush()?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
@@ -108,7 +113,7 @@ impl Screen {
         if !self.in_colour {
             return self.line(text);
         }
-        writeln!(self.data, "{}", signs::coloured(&defused(text)))
+        writeln!(self.data, "{}", signs::coloured(&escaped_lines(text)))
     }
 
     /// A page in the place of what was on the terminal before.
@@ -125,7 +130,7 @@ impl Screen {
 
     /// A line for the person.
     pub(crate) fn talk(&mut self, text: &str) -> io::Result<()> {
-        writeln!(self.talk, "{}", defused(text))
+        writeln!(self.talk, "{}", escaped_lines(text))
     }
 
     pub(crate) fn failure(&mut self, failure: &Failure) -> io::Result<()> {
@@ -162,20 +167,25 @@ impl Screen {
             _ => Style::new(),
         };
         // anstream takes the colour out again where nobody wants it.
-        writeln!(self.talk, "{style}{label}:{style:#} {}", defused(text))
+        writeln!(self.talk, "{style}{label}:{style:#} {}", escaped_lines(text))
     }
 }
 
-/// Control characters out of somebody else's text could move the cursor, retitle the window or worse. Those that are
-/// not seen, and those that turn the direction of writing, could have a line read as another one.
-fn defused(text: &str) -> Cow<'_, str> {
-    let hidden = |letter: char| matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
-    let dangerous = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t') || hidden(letter);
-    if !text.contains(dangerous) {
-        return Cow::Borrowed(text);
+/// JSON whose strings operate no terminal: what JSON itself leaves as it is, such as U+009B, is escaped as JSON does it.
+fn escaped_json(json: &str) -> Cow<'_, str> {
+    let is_unsafe = |letter: char| is_unsafe(letter) && !matches!(letter, '\n' | '\r' | '\t');
+    if !json.contains(is_unsafe) {
+        return Cow::Borrowed(json);
     }
-    let text = text.replace("\r\n", "\n");
-    Cow::Owned(text.chars().map(|letter| if dangerous(letter) { '\u{fffd}' } else { letter }).collect())
+    let mut safe = String::with_capacity(json.len() + 16);
+    for letter in json.chars() {
+        match letter {
+            // All of these are in the first plane.
+            letter if is_unsafe(letter) => safe.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => safe.push(letter),
+        }
+    }
+    Cow::Owned(safe)
 }
 
 /// `1 server`, `2 servers`.
@@ -214,7 +224,6 @@ impl Screen {
         Self {
             data,
             talk,
-            data_is_seen: true,
             talk_is_seen: true,
             can_ask: false,
             can_draw: true,
@@ -229,10 +238,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_sequences_of_a_server_do_not_reach_the_terminal() {
-        assert_eq!(defused("a\u{1b}]0;title\u{7}\tb\r\nc"), "a\u{fffd}]0;title\u{fffd}\tb\nc");
-        assert!(matches!(defused("plain é\n"), Cow::Borrowed(_)));
-        assert_eq!(defused("safe\u{202e}evil\u{2069}\u{200b}"), "safe\u{fffd}evil\u{fffd}\u{fffd}");
-        assert!(matches!(defused("検索 👩\u{200d}🔧"), Cow::Borrowed(_)), "what joins a sign stays");
+    fn g07_control_sequences_reach_neither_terminals_nor_pipes() {
+        let said = "a\u{1b}]0;title\u{7}\u{9b}2J\r\nb";
+        for seen in [true, false] {
+            let heard = Heard::default();
+            let mut screen = Screen { talk_is_seen: seen, ..Screen::heard_by(&heard) };
+            screen.line(said).unwrap();
+            screen.talk(said).unwrap();
+            screen.json(&serde_json::json!({ "said": said })).unwrap();
+            let text = heard.text();
+            assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
+            assert!(text.starts_with("a\\u{1b}]0;title\\u{7}\\u{9b}2J\nb\n"), "{text:?}");
+            let json: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            assert_eq!(json["said"], said, "to the letter");
+        }
     }
 }
