@@ -5,7 +5,7 @@
 //! server's word about itself: denying by them is prudent, allowing by them trusts the server.
 
 use super::Pattern;
-use super::uri;
+use super::uri::{self, Form, Readings};
 use crate::failure::recovery::ToolHints;
 use std::borrow::Cow;
 use std::fmt;
@@ -55,11 +55,29 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The names under which a server may know it. Of a resource there may be several.
-    fn forms(&self) -> Vec<Cow<'_, str>> {
-        match self.kind {
-            Kind::Resource => uri::forms(self.name),
-            Kind::Tool | Kind::Prompt => vec![Cow::Borrowed(self.name)],
+    /// The names that a list must not match, or must match. Of a resource there may be several.
+    fn forms(&self, list: List) -> Vec<Form<'_>> {
+        match (self.kind, list) {
+            (Kind::Resource, List::Deny) => uri::forms_of_uri(self.name),
+            (Kind::Resource, List::Allow) => uri::forms_to_allow(self.name),
+            (Kind::Tool | Kind::Prompt, List::Deny | List::Allow) => {
+                vec![Form { text: Cow::Borrowed(self.name), readings: Readings::WRITTEN }]
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    Allow,
+    Deny,
+}
+
+impl List {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
         }
     }
 }
@@ -81,7 +99,8 @@ struct Entry {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    Name(Pattern),
+    /// The pattern in each of its readings, the written one first. Names other than URIs have that alone.
+    Name(Vec<(Pattern, Readings)>),
     Hint(Hint),
 }
 
@@ -146,38 +165,44 @@ impl Lists {
     /// Whether they let everything pass, so that there is nothing to decide.
     pub fn are_open(&self) -> bool {
         let everything = |entry: &Entry| {
-            let all_names = matches!(&entry.what, What::Name(pattern) if pattern.is_everything());
+            let all_names = matches!(&entry.what, What::Name(patterns) if patterns[0].0.is_everything());
             all_names && entry.server.is_everything()
         };
         self.deny.is_empty() && self.allow.iter().any(everything)
     }
 
-    /// The entry that denies it, in whichever form.
+    /// The entry that denies it, in any of its forms.
     fn denies(&self, subject: &Subject<'_>) -> Option<&Entry> {
-        let forms = subject.forms();
-        self.deny.iter().find(|entry| forms.iter().any(|form| entry.matches(subject, form)))
+        let forms = subject.forms(List::Deny);
+        self.deny.iter().find(|entry| forms.iter().any(|form| entry.matches(subject, form, List::Deny)))
     }
 
-    /// The entry that allows it, in whichever form it is read.
+    /// The entry that allows it, in all of its forms.
     fn allows(&self, subject: &Subject<'_>) -> Option<&Entry> {
-        let forms = subject.forms();
-        self.allow.iter().find(|entry| forms.iter().all(|form| entry.matches(subject, form)))
+        let forms = subject.forms(List::Allow);
+        self.allow.iter().find(|entry| forms.iter().all(|form| entry.matches(subject, form, List::Allow)))
     }
 }
 
 impl Default for Lists {
     /// Everything.
     fn default() -> Self {
-        let everything =
-            Entry { text: "*".to_owned(), server: Pattern::new("*"), what: What::Name(Pattern::new("*")) };
+        let everything = Entry { text: "*".to_owned(), server: Pattern::new("*"), what: What::named("*") };
         Self { allow: vec![everything], deny: Vec::new() }
+    }
+}
+
+impl What {
+    fn named(text: &str) -> Self {
+        let forms = uri::forms_of_rule(text).into_iter();
+        Self::Name(forms.map(|form| (Pattern::new(form.text), form.readings)).collect())
     }
 }
 
 impl Entry {
     fn of(server: &str, what: &str, text: &str) -> Result<Self, BadEntry> {
         let what = match what.strip_prefix('@') {
-            None => What::Name(Pattern::new(what)),
+            None => What::named(what),
             Some("read_only") => What::Hint(Hint::ReadOnly),
             Some("destructive") => What::Hint(Hint::Destructive),
             Some("idempotent") => What::Hint(Hint::Idempotent),
@@ -186,9 +211,16 @@ impl Entry {
         Ok(Self { text: text.to_owned(), server: Pattern::new(server), what })
     }
 
-    fn matches(&self, subject: &Subject<'_>, name: &str) -> bool {
+    /// Whether it matches a form in any of its readings, or in all of them if it is to allow.
+    fn matches(&self, subject: &Subject<'_>, form: &Form<'_>, list: List) -> bool {
         let what = match &self.what {
-            What::Name(pattern) => pattern.matches(name),
+            What::Name(patterns) => {
+                let mut same = patterns.iter().filter(|(_, readings)| readings.overlap(form.readings));
+                match list {
+                    List::Deny => same.any(|(pattern, _)| pattern.matches(&form.text)),
+                    List::Allow => same.all(|(pattern, _)| pattern.matches(&form.text)),
+                }
+            }
             What::Hint(hint) => {
                 subject.kind == Kind::Tool
                     && match hint {
@@ -258,16 +290,20 @@ pub fn decide<'a>(
     policies: impl IntoIterator<Item = (Whose<'a>, &'a Policy)> + Clone,
     subject: &Subject<'_>,
 ) -> Decision {
+    if subject.kind == Kind::Resource && uri::is_refused_uri(subject.name) {
+        let reason = "refused: its URI has control characters, or spaces at its ends".to_owned();
+        return Decision { allowed: false, reason };
+    }
     let place = |whose, list| Place { whose, kind: subject.kind, list };
     for (whose, policy) in policies.clone() {
         if let Some(entry) = policy.of(subject.kind).denies(subject) {
-            let reason = format!("denied by `{}` in {}", entry.text, place(whose, "deny"));
+            let reason = format!("denied by `{}` in {}", entry.text, place(whose, List::Deny));
             return Decision { allowed: false, reason };
         }
     }
     let mut reasons = Vec::new();
     for (whose, policy) in policies {
-        let place = place(whose, "allow");
+        let place = place(whose, List::Allow);
         match policy.of(subject.kind).allows(subject) {
             Some(entry) => reasons.push(format!("`{}` in {place}", entry.text)),
             None => {
@@ -286,12 +322,12 @@ pub fn decide<'a>(
 struct Place<'a> {
     whose: Whose<'a>,
     kind: Kind,
-    list: &'static str,
+    list: List,
 }
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, list) = (self.kind.word(), self.list);
+        let (kind, list) = (self.kind.word(), self.list.word());
         match self.whose {
             Whose::Server(name) => write!(f, "servers.{name}.{kind}.{list}"),
             Whose::Client(name) => write!(f, "clients.{name}.{kind}.{list}"),
@@ -394,5 +430,25 @@ mod tests {
             assert!(!may(&["*"], &["file:///etc/*"], way_out), "{way_out}");
         }
         assert!(may(&["file:///srv/*"], &["file:///etc/*"], "file:///srv/a%20b"));
+        assert!(may(&["file:///srv/a%20b"], &[], "file:///srv/a%20b"), "a rule speaks of what it spells out");
+        assert!(may(&["demo://Public/*"], &[], "demo://Public/x"));
+        assert!(!may(&["demo://Public/*"], &[], "demo://public/x"), "not all servers read them alike");
+        assert!(!may(&["*"], &["file:///srv/a%20b"], "file:///srv/a b"));
+        assert!(!may(&["*"], &["https://H.example:443/*"], "https://h.example/x"));
+        assert!(!may(&["https://h/*/pub"], &[], "https://h/secret#/pub"));
+    }
+
+    #[test]
+    fn g01_a_uri_with_control_characters_or_outer_spaces_is_refused_by_open_lists_too() {
+        for uri in
+            ["file:///pub/.\t./priv/b", "demo://a\r\nb", " demo://a", "demo://a\u{3000}", "demo://a\u{85}"]
+        {
+            let subject = Subject { kind: Kind::Resource, ..tool("files", uri) };
+            let decision = decide([(Whose::Server("files"), &Policy::default())], &subject);
+            assert!(!decision.allowed, "{uri:?}");
+            assert_eq!(decision.reason, "refused: its URI has control characters, or spaces at its ends");
+        }
+        let inside = Subject { kind: Kind::Resource, ..tool("files", "file:///srv/a b") };
+        assert!(decide([(Whose::Server("files"), &Policy::default())], &inside).allowed);
     }
 }

@@ -13,3 +13,4 @@ mod uri;
 
 pub use pattern::Pattern;
 pub use replay::ReplayRules;
+pub use uri::is_refused_uri;

@@ -146,12 +146,35 @@ async fn g01_no_way_of_spelling_a_uri_leads_around_a_rule() {
         "demo+demo://%2567reeting",
         "demo+DEMO://greeting",
         "demo+file:///etc/passwd",
+        "demo+demo://Greeting",
+        "demo+demo://u:p@greeting",
+        "demo+demo://greeting:",
+        "demo+demo://greeting#x",
     ] {
         let answer = client.asks("resources/read", json!({ "uri": uri })).await;
         assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
         let followed = client.asks("resources/subscribe", json!({ "uri": uri })).await;
         assert!(followed["error"].is_object(), "{uri}: {followed}");
     }
+}
+
+#[tokio::test]
+async fn g01_a_uri_with_control_characters_goes_to_no_server_also_without_rules() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let client = Legacy::meets(&scene.http).await;
+    for uri in ["demo://gree\tting", "demo+demo://greeting\n", "demo+ demo://greeting"] {
+        for method in ["resources/read", "resources/subscribe"] {
+            let answer = client.asks(method, json!({ "uri": uri })).await;
+            assert_eq!(answer["error"]["data"]["code"], "invalid_request", "{uri:?}: {answer}");
+        }
+        let reference = json!({ "type": "ref/resource", "uri": uri });
+        let asked = json!({ "ref": reference, "argument": { "name": "a", "value": "b" } });
+        let answer = client.asks("completion/complete", asked).await;
+        assert_eq!(answer["error"]["data"]["code"], "invalid_request", "{uri:?}: {answer}");
+    }
+    let read = client.asks("resources/read", json!({ "uri": "demo+demo://greeting" })).await;
+    assert!(read["result"].is_object(), "{read}");
 }
 
 /// G01, G03

@@ -1,10 +1,11 @@
 //! Whether a request may go: whatever it names must be allowed by the lists of its server and of its client.
-//! Where nobody has a rule, nothing is looked at.
+//! Where nobody has a rule, only URIs are looked at: one with control characters or outer spaces goes to no server.
 
 use crate::client::Principal;
 use crate::host::{Entry, Host};
 use crate::policy::{Decision, Kind, subject};
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
+use gripfast_core::policy::is_refused_uri;
 use gripfast_wire::RawValue;
 use gripfast_wire::patch::{NotAnObject, Object};
 
@@ -24,7 +25,8 @@ impl Host {
         params: Option<&RawValue>,
     ) -> Result<(), CallError> {
         let audience = self.audience(principal);
-        if entry.rules.are_open() && audience.is_everybody() {
+        let is_open = entry.rules.are_open() && audience.is_everybody();
+        if is_open && !names_a_uri(method) {
             return Ok(());
         }
         let named = named(entry, method, params).map_err(|error| {
@@ -32,6 +34,14 @@ impl Host {
             CallError::new(Code::InvalidRequest, &entry.name, Fate::NotSent, text)
         })?;
         for Named { kind, name } in named {
+            if kind == Kind::Resource && is_refused_uri(&name) {
+                let text = format!("the URI {name:?} has control characters, or spaces at its ends");
+                let error = CallError::new(Code::InvalidRequest, &entry.name, Fate::NotSent, text);
+                return Err(error.hint("write them as escapes, such as `%20`, if they are part of the URI"));
+            }
+            if is_open {
+                continue;
+            }
             let hints = entry.hints(kind, &name);
             let decision = entry.rules.decide(&audience, &subject(&entry.name, kind, &name, hints));
             if !decision.allowed {
@@ -57,6 +67,10 @@ impl Host {
         let hints = entry.hints(kind, name);
         Ok(entry.rules.decide(&self.audience(principal), &subject(server, kind, name, hints)))
     }
+}
+
+fn names_a_uri(method: &str) -> bool {
+    method.starts_with("resources/") || method == "completion/complete"
 }
 
 fn denied(
