@@ -114,6 +114,27 @@ pub enum Event {
         /// Their names.
         tools: Vec<String>,
     },
+    /// It offers tools that it did not offer before.
+    NewTools {
+        /// Their names.
+        tools: Vec<String>,
+        /// Whether they are held back until somebody approves them.
+        held: bool,
+    },
+    /// It offers more than `max_tools`: new tools, prompts or resource templates are hidden.
+    TooManyTools {
+        /// How many are hidden.
+        hidden: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// Its instructions, or the texts of prompts or resource templates, differ from what was approved.
+    TextsChanged {
+        /// What they belong to.
+        items: Vec<String>,
+        /// Whether clients get the approved text.
+        kept: bool,
+    },
     /// Lines on its stdout that were not MCP.
     JunkSkipped {
         /// How many so far.
@@ -166,6 +187,9 @@ impl Event {
             Self::ToolsChanged { .. } => "tools_changed",
             Self::ToolsApproved { .. } => "tools_approved",
             Self::ToolsSuspicious { .. } => "tools_suspicious",
+            Self::NewTools { .. } => "new_tools",
+            Self::TooManyTools { .. } => "too_many_tools",
+            Self::TextsChanged { .. } => "texts_changed",
             Self::JunkSkipped { .. } => "junk_skipped",
         }
     }
@@ -242,6 +266,17 @@ impl fmt::Display for Event {
             Self::ToolsSuspicious { tools } => {
                 write!(f, "has words that somebody should look at twice about {}", list(tools))
             }
+            Self::NewTools { tools, held: true } => {
+                write!(f, "offers new tools, which are held until they are approved: {}", list(tools))
+            }
+            Self::NewTools { tools, held: false } => write!(f, "offers new tools: {}", list(tools)),
+            Self::TooManyTools { hidden, limit } => {
+                write!(f, "offers more than {limit} tools (`max_tools`); {hidden} new items are hidden")
+            }
+            Self::TextsChanged { items, kept: true } => {
+                write!(f, "changed the text of {}; clients get the approved text until it is approved", list(items))
+            }
+            Self::TextsChanged { items, kept: false } => write!(f, "changed the text of {}", list(items)),
             Self::JunkSkipped { lines, sample } => {
                 write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")
             }

@@ -18,6 +18,7 @@ use crate::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::overheard::{Ears, Overhears};
+use crate::pins::PinRules;
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
 use crate::status::ServerStatus;
 use crate::store::{Shelf, Store};
@@ -188,7 +189,7 @@ impl Host {
             supervision: spec.supervision.clone(),
             protocol: spec.protocol,
             max_message: spec.max_message,
-            pins: spec.pins,
+            pins: PinRules { mode: spec.pins, most: spec.max_tools as usize },
             restore: spec.restore.clone(),
             host_id: Arc::clone(&self.inner.id),
             client_info: Arc::clone(&self.inner.client_info),
@@ -463,8 +464,8 @@ impl Host {
     /// What the servers that are up tell their users, by server.
     pub fn instructions(&self) -> Vec<(String, String)> {
         let said = self.entries().into_iter().filter_map(|entry| {
-            let live = entry.upstream().ok()?.live()?;
-            Some((entry.name.clone(), live.server.instructions.clone()?))
+            let instructions = entry.upstream().ok()?.instructions()?;
+            Some((entry.name.clone(), instructions))
         });
         said.collect()
     }

@@ -1,31 +1,36 @@
-//! The pins of one server: what its tools said when they were first seen, and what is done about those that say
-//! something else. What counts as a change is decided in `core`; here pins are kept, shared by all instances of the
-//! server and with other processes through the store, and held up against what each instance says.
+//! The pins of one server: what its tools, prompts, resource templates and instructions said when they were first seen, and
+//! what is done about those that say something else. What counts as a change is decided in `core`; here pins are kept,
+//! shared by all instances of the server and with other processes through the store, and held up against what each
+//! instance says.
 
 pub use gripfast_core::policy::difference::Difference;
-pub use gripfast_core::policy::pins::{Mode as PinMode, Quarantined};
+pub use gripfast_core::policy::pins::{Mode as PinMode, PinKind, Quarantined};
 pub use gripfast_core::policy::suspicion::Suspicion;
 
 use crate::clock::Clock;
 use crate::store::Shelf;
-use crate::upstream::tool_item;
-use gripfast_core::catalog::Catalog;
+use crate::upstream::{Upstream, tool_item};
+use gripfast_core::catalog::{Catalog, Item};
 use gripfast_core::event::Event;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::ids::Epoch;
-use gripfast_core::policy::pins::{Judged, Pins};
+use gripfast_core::policy::pins::{Approvals, Judged};
 use gripfast_core::policy::suspicion::suspicions;
 use gripfast_core::text;
 use gripfast_core::time::Wall;
+use gripfast_wire::RawValue;
+use gripfast_wire::patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// One pinned tool.
+/// One pinned tool, prompt, resource template or text of instructions, or a new tool that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedTool {
+    /// What it is.
+    pub kind: PinKind,
     /// Its name, as it was approved.
     pub tool: String,
-    /// What was approved, in short.
+    /// What was approved, in short; empty if nothing was.
     pub digest: String,
     /// When it was first seen.
     pub first_seen: Wall,
@@ -40,9 +45,9 @@ pub struct PinnedTool {
 /// The pins of one server in summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PinCounts {
-    /// Tools that are pinned.
+    /// Items that are pinned.
     pub pinned: usize,
-    /// Tools that say something else than what was approved.
+    /// Items that say something else than what was approved, or that wait for approval.
     pub changed: usize,
 }
 
@@ -52,7 +57,7 @@ pub(crate) struct Approved(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    pins: Pins,
+    pins: Approvals,
     /// What everybody's instance said last. Others that say the same of their tools keep no catalog of their own.
     said: Weak<Catalog>,
 }
@@ -61,6 +66,14 @@ impl Approved {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a config says about pins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PinRules {
+    pub(crate) mode: PinMode,
+    /// How many tools may be pinned, how many prompts, and how many resource templates.
+    pub(crate) most: usize,
 }
 
 /// One instance, held up against the pins of its server.
@@ -76,19 +89,15 @@ pub(crate) struct Pinboard {
 }
 
 struct Board {
-    mode: PinMode,
+    rules: PinRules,
     shelf: Shelf,
     /// What the instance said last, all of it, if it has said anything.
     said: Option<Arc<Catalog>>,
     judged: Judged,
+    /// The instructions that were looked at last, as they are pinned, and how they differ from what was approved.
+    instructions: Option<(Box<RawValue>, Option<Quarantined>)>,
     /// How often something was held up against the pins.
     screenings: u64,
-}
-
-impl Board {
-    fn new(mode: PinMode, shelf: Shelf) -> Self {
-        Self { mode, shelf, said: None, judged: Judged::default(), screenings: 0 }
-    }
 }
 
 /// What clients are shown of what a server said, and what is to be told about it.
@@ -102,32 +111,32 @@ pub(crate) struct Screened {
 }
 
 impl Pinboard {
-    pub(crate) fn new(mode: PinMode, shelf: Shelf, approved: Arc<Approved>, clock: Clock) -> Self {
+    pub(crate) fn new(rules: PinRules, shelf: Shelf, approved: Arc<Approved>, clock: Clock) -> Self {
+        if rules.mode != PinMode::Off && approved.known().pins.of(PinKind::Tool).is_empty() {
+            let stored = shelf.pins().unwrap_or_default();
+            approved.known().pins.adopt(stored);
+        }
+        let judged = Judged::default();
+        let board = Board { rules, shelf, said: None, judged, instructions: None, screenings: 0 };
         Self {
             clock,
             approved,
-            board: Mutex::new(Board::new(mode, shelf)),
+            board: Mutex::new(board),
             holds_any: AtomicBool::new(false),
             compared_on: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// The config has changed. A server that is reached in another way is another one: what was pinned and
-    /// said before is not its.
-    pub(crate) fn revise(&self, mode: PinMode, shelf: Shelf) {
+    /// The config has changed. What was approved, and what is held back, belongs to the server's name, and stays whatever
+    /// way it is reached by.
+    pub(crate) fn revise(&self, rules: PinRules, shelf: Shelf) {
         let mut board = self.board();
-        if board.shelf.is_the_same(&shelf) {
-            board.mode = mode;
-        } else {
-            *board = Board { screenings: board.screenings, ..Board::new(mode, shelf) };
-            *self.approved.known() = Known::default();
-            self.holds_any.store(false, Ordering::Release);
-        }
+        (board.rules, board.shelf) = (rules, shelf);
     }
 
     /// Whether anybody wants to know what the tools say.
     pub(crate) fn looks(&self) -> bool {
-        self.board().mode != PinMode::Off
+        self.board().rules.mode != PinMode::Off
     }
 
     /// What was screened last was said on the link of this epoch.
@@ -149,7 +158,12 @@ impl Pinboard {
         if self.compared_on.load(Ordering::Acquire) == epoch.number() {
             return false;
         }
-        self.board().mode == PinMode::Enforce && !self.approved.known().pins.is_empty()
+        let board = self.board();
+        match board.rules.mode {
+            PinMode::Strict => true,
+            PinMode::Enforce => !self.approved.known().pins.of(PinKind::Tool).is_empty(),
+            PinMode::Warn | PinMode::Off => false,
+        }
     }
 
     /// Takes note of what the server says, and says what of it is shown: what changed stays as it was approved.
@@ -184,71 +198,108 @@ impl Pinboard {
 
     fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
         board.screenings += 1;
-        let Board { mode, shelf, judged, screenings: number, said: _ } = board;
-        let number = *number;
+        let Board { rules, shelf, judged, screenings: number, said: _, instructions: _ } = board;
+        let (number, PinRules { mode, most }) = (*number, *rules);
         let Known { pins, .. } = &mut *self.approved.known();
-        if *mode == PinMode::Off {
-            *judged = Judged::default();
-            self.holds_any.store(false, Ordering::Release);
-            return Screened { number, catalog: said, events: Vec::new(), cause: None };
-        }
-        if let Some(stored) = shelf.pins() {
-            pins.adopt(stored);
-        }
         let before = std::mem::take(judged);
-        let now = self.clock.now().wall;
-        *judged = pins.judge(now, said.tools.iter().map(|tool| (tool.key.as_str(), &*tool.raw)));
-        if !judged.fresh.is_empty() {
-            shelf.keep_pins(pins);
+        if mode == PinMode::Off {
+            judged.beyond.extend(beyond(&said, most));
+        } else {
+            if let Some(stored) = shelf.pins() {
+                pins.adopt(stored);
+            }
+            let now = self.clock.now().wall;
+            for (kind, items) in pinned_lists(&said) {
+                let items = items.iter().map(|item| (item.key.as_str(), &*item.raw));
+                pins.judge(now, kind, items, (mode, most), judged);
+            }
+            if !judged.fresh.is_empty() {
+                shelf.keep_pins(pins);
+            }
         }
-        let mut events = Vec::new();
-        let suspicious = judged.fresh.iter().filter(|tool| !is_harmless(pins, tool));
-        let suspicious: Vec<String> = suspicious.cloned().collect();
-        if !suspicious.is_empty() {
-            events.push(Event::ToolsSuspicious { tools: suspicious });
-        }
-        let known = |tool: &str| before.quarantined.iter().any(|known| known.tool == tool);
-        let changed = judged.quarantined.iter().filter(|changed| !known(&changed.tool));
-        let changed: Vec<String> = changed.map(|changed| changed.tool.clone()).collect();
-        let held = *mode == PinMode::Enforce;
-        if !changed.is_empty() {
-            events.push(Event::ToolsChanged { tools: changed, held });
-        }
-        let holds_any = held && !judged.quarantined.is_empty();
+        let held = |change: &Quarantined| change.kind == PinKind::Tool && mode.holds();
+        let holds_any = !judged.beyond.is_empty() || judged.quarantined.iter().any(held);
         self.holds_any.store(holds_any, Ordering::Release);
-        let catalog = if holds_any { with_approved(&said, pins, judged) } else { said };
-        let cause = holds_any.then(|| {
-            let tools: Vec<&str> = judged.quarantined.iter().map(|changed| changed.tool.as_str()).collect();
-            format!("changed since they were approved: {}", text::names(&tools))
-        });
+        let events = events(&before, judged, pins, *rules);
+        let shows_all = judged.beyond.is_empty() && (judged.quarantined.is_empty() || !mode.holds());
+        let cause = cause_of(judged.quarantined.iter().filter(|change| held(change)));
+        let catalog = if shows_all { said } else { as_approved(&said, pins, judged, mode) };
         Screened { number, catalog, events, cause }
+    }
+
+    /// The instructions that clients get where the server says these: the approved ones, if there are any. What is to be
+    /// told about it comes with them.
+    fn instructions(&self, said: &str) -> (String, Option<Event>) {
+        let mut board = self.board();
+        let PinRules { mode, most } = board.rules;
+        if mode == PinMode::Off {
+            return (said.to_owned(), None);
+        }
+        let raw = Patch::new().set_text(INSTRUCTIONS, said).to_object();
+        let known = &mut *self.approved.known();
+        let (now, mut judged) = (self.clock.now().wall, Judged::default());
+        let judge = |pins: &mut Approvals, judged: &mut Judged| {
+            *judged = Judged::default();
+            let items = [(INSTRUCTIONS, &*raw)];
+            pins.judge(now, PinKind::Instructions, items, (mode, most.max(1)), judged);
+        };
+        judge(&mut known.pins, &mut judged);
+        if !judged.quarantined.is_empty()
+            && let Some(stored) = board.shelf.pins()
+        {
+            // Another process may have approved them.
+            known.pins.adopt(stored);
+            judge(&mut known.pins, &mut judged);
+        }
+        if !judged.fresh.is_empty() {
+            board.shelf.keep_pins(&known.pins);
+        }
+        let change = judged.quarantined.pop();
+        let is_known = matches!(&board.instructions, Some((before, _)) if before.get() == raw.get());
+        let event = change
+            .as_ref()
+            .filter(|_| !is_known)
+            .map(|_| Event::TextsChanged { items: vec![INSTRUCTIONS.to_owned()], kept: mode.holds() });
+        let approved = known.pins.of(PinKind::Instructions).get(INSTRUCTIONS).filter(|_| mode.holds());
+        let text = approved.and_then(|pin| instructions_in(pin.raw())).unwrap_or_else(|| said.to_owned());
+        board.instructions = Some((raw, change));
+        (text, event)
     }
 
     /// Whether this tool is held back, as far as this process knows.
     pub(crate) fn holds(&self, tool: &str) -> bool {
-        if !self.holds_any.load(Ordering::Acquire) {
-            return false;
-        }
-        let board = self.board();
-        board.judged.hidden.contains(tool)
-            || board.judged.quarantined.iter().any(|changed| changed.tool == tool)
+        self.holds_any.load(Ordering::Acquire) && self.board().why_held(tool).is_some()
     }
 
-    /// Somebody approves what a tool says now, or what all tools say but those that were dealt with. Answers with
-    /// their names.
+    /// What a caller is told about a tool that is held back.
+    pub(crate) fn refusal(&self, server: &str, tool: &str) -> CallError {
+        let board = self.board();
+        let why = board.why_held(tool).unwrap_or(WhyHeld::Changed);
+        why.refusal(server, tool, board.rules.most)
+    }
+
+    /// Somebody approves what a tool says now, or what all tools say but those that were dealt with. The same for prompts,
+    /// resource templates and instructions. Answers with their names.
     pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
         let mut board = self.board();
-        let Board { shelf, judged, said: Some(said), .. } = &mut *board else { return Vec::new() };
+        let Board { shelf, judged, said, instructions, rules, .. } = &mut *board;
         let Known { pins, .. } = &mut *self.approved.known();
         let now = self.clock.now().wall;
         let mut approved = Vec::new();
-        for changed in &judged.quarantined {
-            let named = changed.renamed_to.as_deref().unwrap_or(&changed.tool);
-            let is_meant = tool.is_none_or(|tool| tool == changed.tool || tool == named)
-                && !done.contains(&changed.tool);
-            if let Some(said) = said.tool(named).filter(|_| is_meant) {
-                pins.approve(now, &changed.tool, named, &said.raw);
-                approved.push(changed.tool.clone());
+        let of_instructions =
+            instructions.iter().filter_map(|(raw, change)| Some((change.as_ref()?, &**raw)));
+        let of_lists = judged.quarantined.iter().filter_map(|change| {
+            let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
+            Some((change, &*item_of(said.as_deref()?, change.kind, named)?.raw))
+        });
+        for (change, raw) in of_lists.chain(of_instructions) {
+            let named = change.renamed_to.as_deref().unwrap_or(&change.tool);
+            let label = change.kind.label(&change.tool);
+            let is_meant = tool.is_none_or(|tool| [&change.tool, named, &label].contains(&tool));
+            let has_room = !change.is_new || pins.of(change.kind).len() < rules.most;
+            if is_meant && has_room && !done.contains(&label) {
+                pins.approve(now, change.kind, &change.tool, named, raw);
+                approved.push(label);
             }
         }
         if !approved.is_empty() {
@@ -259,27 +310,46 @@ impl Pinboard {
 
     /// What a person has to look at.
     pub(crate) fn changes(&self) -> Vec<Quarantined> {
-        self.board().judged.quarantined.clone()
+        let board = self.board();
+        let instructions = board.instructions.as_ref().and_then(|(_, change)| change.clone());
+        board.judged.quarantined.iter().cloned().chain(instructions).collect()
     }
 
-    /// How many tools of the server are pinned.
+    /// How many items of the server are pinned.
     pub(crate) fn count(&self) -> usize {
-        self.approved.known().pins.len()
+        let known = self.approved.known();
+        PinKind::ALL.iter().map(|kind| known.pins.of(*kind).len()).sum()
     }
 
-    /// The pinned tools of the server, with these changes of them.
+    /// The pinned items of the server, with these changes of them, and new ones that wait for approval.
     pub(crate) fn list(&self, changes: &[Quarantined]) -> Vec<PinnedTool> {
-        let change = |tool: &str| changes.iter().find(|changed| changed.tool == tool);
+        let change = |kind: PinKind, tool: &str| {
+            changes.iter().find(|changed| changed.kind == kind && changed.tool == tool)
+        };
         let known = self.approved.known();
-        let pinned = known.pins.iter().map(|(tool, pin)| PinnedTool {
-            tool: tool.to_owned(),
-            digest: pin.digest().to_string(),
-            first_seen: pin.first_seen(),
-            approved: pin.approved(),
-            change: change(tool).cloned(),
-            suspicions: suspicions_of(pin.raw().get()),
-        });
-        pinned.collect()
+        let mut listed = Vec::new();
+        for kind in PinKind::ALL {
+            listed.extend(known.pins.of(kind).iter().map(|(tool, pin)| PinnedTool {
+                kind,
+                tool: tool.to_owned(),
+                digest: pin.digest().to_string(),
+                first_seen: pin.first_seen(),
+                approved: pin.approved(),
+                change: change(kind, tool).cloned(),
+                suspicions: suspicions_of(pin.raw().get()),
+            }));
+        }
+        let now = self.clock.now().wall;
+        listed.extend(changes.iter().filter(|change| change.is_new).map(|change| PinnedTool {
+            kind: change.kind,
+            tool: change.tool.clone(),
+            digest: String::new(),
+            first_seen: now,
+            approved: None,
+            change: Some(change.clone()),
+            suspicions: Vec::new(),
+        }));
+        listed
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -287,42 +357,199 @@ impl Pinboard {
     }
 }
 
-/// What a caller is told about a tool that is held back.
-pub(crate) fn changed(server: &str, tool: &str) -> CallError {
-    let text = format!(
-        "tool `{tool}` of upstream `{server}` says something else than what was approved; \
-         it is not called before somebody has looked"
-    );
-    CallError::new(Code::SchemaChanged, server, Fate::NotSent, text).hint(format!(
-        "`gripfast pins diff {server}` shows what changed, `gripfast pins approve {server} {tool}` accepts it"
-    ))
+/// Why a tool is held back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhyHeld {
+    Changed,
+    New,
+    TooMany,
 }
 
-fn is_harmless(pins: &Pins, tool: &str) -> bool {
-    pins.get(tool).is_none_or(|pin| suspicions_of(pin.raw().get()).is_empty())
+impl Board {
+    fn why_held(&self, tool: &str) -> Option<WhyHeld> {
+        let Judged { quarantined, hidden, beyond, .. } = &self.judged;
+        let mut tools = quarantined.iter().filter(|change| change.kind == PinKind::Tool);
+        let change = tools.find(|change| change.tool == tool);
+        if beyond.contains(&(PinKind::Tool, tool.to_owned())) {
+            Some(WhyHeld::TooMany)
+        } else if !self.rules.mode.holds() {
+            None
+        } else if change.is_some_and(|change| change.is_new) {
+            Some(WhyHeld::New)
+        } else if change.is_some() || hidden.contains(tool) {
+            Some(WhyHeld::Changed)
+        } else {
+            None
+        }
+    }
+}
+
+impl WhyHeld {
+    fn refusal(self, server: &str, tool: &str, most: usize) -> CallError {
+        let (text, hint) = match self {
+            Self::Changed => (
+                format!(
+                    "tool `{tool}` of upstream `{server}` says something else than what was approved; \
+                     it is not called before somebody has looked"
+                ),
+                format!(
+                    "`gripfast pins diff {server}` shows what changed, \
+                     `gripfast pins approve {server} {tool}` accepts it"
+                ),
+            ),
+            Self::New => (
+                format!(
+                    "tool `{tool}` of server `{server}` is new and was not approved yet (`pins = \"strict\"`)"
+                ),
+                format!(
+                    "`gripfast pins diff {server}` shows it, `gripfast pins approve {server} {tool}` accepts it"
+                ),
+            ),
+            Self::TooMany => (
+                format!("server `{server}` has {most} pinned tools; tool `{tool}` is new and stays hidden"),
+                format!("raise `max_tools` of `{server}` if it is meant to have more"),
+            ),
+        };
+        CallError::new(Code::SchemaChanged, server, Fate::NotSent, text).hint(hint)
+    }
+}
+
+impl Upstream {
+    /// The instructions of the server that is up, as far as they are approved.
+    pub(crate) fn instructions(&self) -> Option<String> {
+        let live = self.live()?;
+        let (text, event) = self.pins.instructions(live.server.instructions.as_deref()?);
+        if let Some(event) = event {
+            self.observer.tell(self.clock.now(), event);
+        }
+        Some(text)
+    }
+}
+
+/// The name under which instructions are pinned, and the member that holds their text.
+const INSTRUCTIONS: &str = PinKind::Instructions.word();
+
+fn instructions_in(pinned: &RawValue) -> Option<String> {
+    let pinned: serde_json::Value = serde_json::from_str(pinned.get()).ok()?;
+    Some(pinned.get(INSTRUCTIONS)?.as_str()?.to_owned())
+}
+
+/// The lists of a catalog whose items are pinned.
+fn pinned_lists(catalog: &Catalog) -> [(PinKind, &Vec<Item>); 3] {
+    [
+        (PinKind::Tool, &catalog.tools),
+        (PinKind::Prompt, &catalog.prompts),
+        (PinKind::Template, &catalog.templates),
+    ]
+}
+
+fn item_of<'c>(catalog: &'c Catalog, kind: PinKind, name: &str) -> Option<&'c Item> {
+    let (_, items) = pinned_lists(catalog).into_iter().find(|(listed, _)| *listed == kind)?;
+    items.iter().find(|item| item.key == name)
+}
+
+/// What is hidden where nothing is pinned: everything beyond the first so many items of each list.
+fn beyond(said: &Catalog, most: usize) -> impl Iterator<Item = (PinKind, String)> {
+    pinned_lists(said)
+        .into_iter()
+        .flat_map(move |(kind, items)| items.iter().skip(most).map(move |item| (kind, item.key.clone())))
+}
+
+/// What is to be told about a listing, beside what was told about the one before it.
+fn events(before: &Judged, judged: &Judged, pins: &Approvals, rules: PinRules) -> Vec<Event> {
+    let mut events = Vec::new();
+    let fresh: Vec<&String> =
+        judged.fresh.iter().filter(|(kind, _)| *kind == PinKind::Tool).map(|(_, name)| name).collect();
+    let held = rules.mode.holds();
+    let is_news = |change: &&Quarantined| {
+        let same = |known: &Quarantined| known.kind == change.kind && known.tool == change.tool;
+        !before.quarantined.iter().any(same)
+    };
+    let (mut new, mut changed, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    for change in judged.quarantined.iter().filter(is_news) {
+        match change.kind {
+            PinKind::Tool if change.is_new => new.push(change.tool.clone()),
+            PinKind::Tool => changed.push(change.tool.clone()),
+            PinKind::Prompt | PinKind::Template | PinKind::Instructions => {
+                texts.push(change.kind.label(&change.tool));
+            }
+        }
+    }
+    if !fresh.is_empty() {
+        events
+            .push(Event::NewTools { tools: fresh.iter().map(|tool| (*tool).clone()).collect(), held: false });
+    }
+    if !new.is_empty() {
+        events.push(Event::NewTools { tools: new, held });
+    }
+    let suspicious: Vec<String> =
+        fresh.into_iter().filter(|tool| !is_harmless(pins, tool)).cloned().collect();
+    if !suspicious.is_empty() {
+        events.push(Event::ToolsSuspicious { tools: suspicious });
+    }
+    if !changed.is_empty() {
+        events.push(Event::ToolsChanged { tools: changed, held });
+    }
+    if !texts.is_empty() {
+        events.push(Event::TextsChanged { items: texts, kept: held });
+    }
+    if !judged.beyond.is_empty() && judged.beyond != before.beyond {
+        events.push(Event::TooManyTools { hidden: judged.beyond.len(), limit: rules.most });
+    }
+    events
+}
+
+fn cause_of<'q>(held: impl Iterator<Item = &'q Quarantined>) -> Option<String> {
+    let (new, changed): (Vec<_>, Vec<_>) = held.partition(|change| change.is_new);
+    let names = |changes: Vec<&Quarantined>| {
+        text::names(&changes.iter().map(|change| change.tool.as_str()).collect::<Vec<_>>())
+    };
+    match (changed.is_empty(), new.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(format!("changed since they were approved: {}", names(changed))),
+        (true, false) => Some(format!("new and not approved: {}", names(new))),
+        (false, false) => {
+            let (changed, new) = (names(changed), names(new));
+            Some(format!("changed since they were approved: {changed}; new and not approved: {new}"))
+        }
+    }
+}
+
+fn is_harmless(pins: &Approvals, tool: &str) -> bool {
+    pins.of(PinKind::Tool).get(tool).is_none_or(|pin| suspicions_of(pin.raw().get()).is_empty())
 }
 
 fn suspicions_of(tool: &str) -> Vec<Suspicion> {
     serde_json::from_str(tool).map(|tool| suspicions(&tool)).unwrap_or_default()
 }
 
-/// The catalog with what was approved in the place of what changed, under the approved names.
-fn with_approved(said: &Catalog, pins: &Pins, judged: &Judged) -> Arc<Catalog> {
-    let approved = |name: &str| tool_item(pins.get(name)?.raw());
-    let mut shown = said.clone();
-    shown.tools = said
-        .tools
-        .iter()
-        .filter_map(|tool| {
-            let changed = judged
-                .quarantined
-                .iter()
-                .find(|changed| changed.renamed_to.as_ref().unwrap_or(&changed.tool) == &tool.key);
-            match changed {
-                Some(changed) => approved(&changed.tool),
-                None => (!judged.hidden.contains(&tool.key)).then(|| tool.clone()),
+/// The catalog with what was approved in the place of what changed, under the approved names, and without what was not
+/// approved.
+fn as_approved(said: &Catalog, pins: &Approvals, judged: &Judged, mode: PinMode) -> Arc<Catalog> {
+    let shown = |kind: PinKind, items: &[Item]| -> Vec<Item> {
+        let show = |item: &Item| {
+            if judged.beyond.contains(&(kind, item.key.clone())) {
+                return None;
             }
-        })
-        .collect();
-    Arc::new(shown)
+            match judged.change_of(kind, &item.key).filter(|_| mode.holds()) {
+                Some(change) => {
+                    let approved = pins.of(kind).get(&change.tool)?.raw();
+                    match kind {
+                        PinKind::Tool => tool_item(approved),
+                        PinKind::Prompt | PinKind::Template | PinKind::Instructions => {
+                            Some(Item { raw: approved.to_owned(), ..item.clone() })
+                        }
+                    }
+                }
+                None => Some(item.clone()),
+            }
+        };
+        items.iter().filter_map(show).collect()
+    };
+    Arc::new(Catalog {
+        tools: shown(PinKind::Tool, &said.tools),
+        prompts: shown(PinKind::Prompt, &said.prompts),
+        templates: shown(PinKind::Template, &said.templates),
+        resources: said.resources.clone(),
+    })
 }

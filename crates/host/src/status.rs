@@ -124,7 +124,7 @@ impl ServerStatus {
                         .map_or(name.to_owned(), |version| format!("{name} {version}")),
                 )
             }),
-            instructions: live.as_ref().and_then(|live| live.server.instructions.clone()),
+            instructions: upstream.instructions(),
             restored: upstream.restored(),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,

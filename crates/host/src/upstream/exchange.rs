@@ -6,7 +6,6 @@ use super::call_watch::CallWatch;
 use super::catalog::wants_headers;
 use super::{Live, Origin, Upstream};
 use crate::ledger::OpenRow;
-use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
 use gripfast_core::failure::classify::doubts_session;
 use gripfast_core::failure::recovery::{self, Next, Replays, Safety};
@@ -156,7 +155,7 @@ impl Upstream {
             // Somebody may have approved it meanwhile, here or elsewhere.
             self.screen_again();
         }
-        if self.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
+        if self.pins.holds(tool) { Err(self.pins.refusal(&self.name, tool)) } else { Ok(()) }
     }
 
     /// Waits while something is so that a listing ends, or the failure of one.

@@ -301,6 +301,7 @@ fn every_key_arrives_where_it_belongs() {
                 },
             },
             pins: Enforce,
+            max_tools: 2000,
             cache: CacheSpec {
                 reads: true,
                 tools: [

@@ -140,8 +140,17 @@ const OFFER: &[Row] = &[
         kind: Kind::Choice(|| words::of(PIN_MODES)),
         usual: Usual::Server(|spec| words::for_meaning(PIN_MODES, &spec.pins)),
         about: "What is done about a tool that says something else than when it was first seen: `enforce` holds it back \
-                until `gripfast pins approve`, and shows it as it was; `warn` tells of it and uses it; `off` looks at \
-                nothing. Say `warn` for a server whose descriptions change by themselves, with dates or counts in them.",
+                until `gripfast pins approve`, and shows it as it was; `strict` holds new tools back too; `warn` tells of it \
+                and uses it; `off` looks at nothing. Say `warn` for a server whose descriptions change by themselves, with \
+                dates or counts in them.",
+    },
+    Row {
+        name: "max_tools",
+        kind: Kind::Number(1..=100_000),
+        usual: Usual::Server(|spec| spec.max_tools.to_string()),
+        about: "How many tools of it are pinned and offered, and as many prompts and resource templates. Beyond it new ones \
+                are hidden, with an event; those that were approved stay. Too few, and new tools of a large server are \
+                missing; too many, and a server can fill the context of its clients and the state directory.",
     },
     Row {
         name: "isolation",
