@@ -92,7 +92,7 @@ pub enum Event {
     /// It asked something, and it could not be known which client it meant: from now on each client that can
     /// be asked has an instance of its own.
     ClientsSeparated,
-    /// Which of its tools and prompts have names that an earlier server has too, and so go by others, has changed.
+    /// Which of its tools, prompts and resources go by other names, because another server holds theirs, has changed.
     NamesGaveWay {
         /// What they are called; empty when all have their own names again.
         names: Vec<String>,
@@ -254,7 +254,7 @@ impl fmt::Display for Event {
             ),
             Self::NamesGaveWay { names } if names.is_empty() => f.write_str("has all its names to itself again"),
             Self::NamesGaveWay { names } => {
-                write!(f, "has names that an earlier server has too, and is called by others: {}", list(names))
+                write!(f, "has names that belong to another server; they are renamed: {}", list(names))
             }
             Self::ToolsChanged { tools, held: true } => {
                 write!(f, "says something else than what was approved about {}; not called until approved", list(tools))
