@@ -299,6 +299,7 @@ fn every_key_arrives_where_it_belongs() {
                     ],
                     deny: [],
                 },
+                methods: None,
             },
             pins: Enforce,
             max_tools: 2000,

@@ -274,6 +274,22 @@ max_tools = 0
 }
 
 #[test]
+fn methods_that_are_no_list() {
+    let text = r#"[servers.github]
+command = "npx"
+methods = "skills/*"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a list, found a string
+         --> gripfast.toml:3:11 (servers.github.methods)
+          |
+        3 | methods = "skills/*"
+          |           ^^^^^^^^^^
+          hint: write ["…"] with square brackets
+    "#);
+}
+
+#[test]
 fn a_prefix_that_cannot_be() {
     let text = r#"[servers.github]
 command = "npx"

@@ -114,7 +114,7 @@ const OFFER: &[Row] = &[
         kind: Kind::Text,
         usual: Usual::Words("the server's name"),
         about: "What its tools and prompts are prefixed with, before `__`. Empty leaves their names as they are; where \
-                two then collide, the later server gets its prefix back.",
+                two then collide, the one that has the name first keeps it, and the other gets its own name in front.",
     },
     Row {
         name: "tools",
@@ -134,6 +134,14 @@ const OFFER: &[Row] = &[
         kind: Kind::Table(&LISTS),
         usual: Usual::Nothing,
         about: "Which of its prompts are offered.",
+    },
+    Row {
+        name: "methods",
+        kind: Kind::Words,
+        usual: Usual::Nothing,
+        about: "Which methods that are not of the protocol may be used, by patterns such as `skills/*`. Without it all of \
+                them may, unless `tools`, `resources` or `prompts` has an `allow` list: then none may, for no list can see \
+                what such a method does.",
     },
     Row {
         name: "pins",
