@@ -494,6 +494,9 @@ mod tests {
         assert!(!may(&["demo://Public/*"], &[], "demo://public/x"), "not all servers read them alike");
         assert!(!may(&["*"], &["file:///srv/a%20b"], "file:///srv/a b"));
         assert!(!may(&["*"], &["https://H.example:443/*"], "https://h.example/x"));
+        assert!(!may(&["*"], &["file:///etc/*"], "file://elsewhere/etc/passwd"));
+        assert!(!may(&["file:///srv/*"], &[], "file://elsewhere/srv/a"), "it is not the same everywhere");
+        assert!(may(&["file://share/srv/*"], &[], "file://share/srv/a"));
         assert!(!may(&["https://h/*/pub"], &[], "https://h/secret#/pub"));
     }
 
