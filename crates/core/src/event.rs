@@ -118,7 +118,7 @@ pub enum Event {
     NewTools {
         /// Their names.
         tools: Vec<String>,
-        /// Whether they are held back until somebody approves them.
+        /// Whether they are held back until they are approved.
         held: bool,
     },
     /// It offers more than `max_tools`: new tools, prompts or resource templates are hidden.

@@ -278,7 +278,7 @@ impl Pinboard {
         why.refusal(server, tool, board.rules.most)
     }
 
-    /// Somebody approves what a tool says now, or what all tools say but those that were dealt with. The same for prompts,
+    /// A person approves what a tool says now, or what all tools say but those that were dealt with. The same for prompts,
     /// resource templates and instructions. Answers with their names.
     pub(crate) fn approve(&self, tool: Option<&str>, done: &[String]) -> Vec<String> {
         let mut board = self.board();

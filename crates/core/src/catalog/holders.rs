@@ -91,7 +91,7 @@ pub(super) struct Holders<'a> {
 
 /// Whether a name is reserved, by the way it is written.
 enum Reserved {
-    ToNobody,
+    ToNone,
     To(Vec<usize>),
 }
 
@@ -118,7 +118,7 @@ impl<'a> Holders<'a> {
         match self.reserved(offer, name) {
             Reserved::To(owners) if !owners.contains(&at) => return false,
             Reserved::To(owners) if owners.len() == 1 => return true,
-            Reserved::To(_) | Reserved::ToNobody => {}
+            Reserved::To(_) | Reserved::ToNone => {}
         }
         match self.held[offer as usize].get(name) {
             Some((_, holder)) => *holder == at,
@@ -157,7 +157,7 @@ impl<'a> Holders<'a> {
             }
         };
         let Some(longest) = matching.iter().map(|(length, _)| *length).max() else {
-            return Reserved::ToNobody;
+            return Reserved::ToNone;
         };
         let mut owners: Vec<usize> =
             matching.into_iter().filter(|(length, _)| *length == longest).map(|(_, at)| at).collect();

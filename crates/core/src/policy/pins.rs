@@ -21,7 +21,7 @@ pub enum Mode {
     /// A changed one is quarantined; a new one is approved at first sight.
     #[default]
     Enforce,
-    /// Both are held until somebody approves them.
+    /// Both are held until they are approved.
     Strict,
     /// It is told and used.
     Warn,

@@ -1,5 +1,5 @@
 //! Whether a request may go: whatever it names must be allowed by the lists of its server and of its client.
-//! Where nobody has a rule, only URIs are looked at: one with control characters or outer spaces goes to no server.
+//! Where there are no rules, only URIs are looked at: one with control characters or outer spaces goes to no server.
 
 use crate::client::Principal;
 use crate::host::{Entry, Host};
