@@ -220,6 +220,7 @@ impl Host {
     }
 
     fn add(&self, entry: Entry) -> Result<(), SpawnError> {
+        self.load_names(&entry.name);
         let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
         if entries.iter().any(|known| known.name == entry.name) {
             if let EntryKind::Running(instances) = &entry.kind {

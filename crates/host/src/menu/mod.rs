@@ -96,6 +96,11 @@ impl Host {
         served
     }
 
+    /// Reads the names that a server holds, so that no call has to wait for it.
+    pub(crate) fn load_names(&self, server: &str) {
+        self.kitchen().held.of(&*self.store(), server);
+    }
+
     /// Has servers hold the names that they go by.
     fn hold_names(&self, menu: &Menu, settled: usize) {
         let mut by_source: BTreeMap<usize, Vec<&Claim>> = BTreeMap::new();
