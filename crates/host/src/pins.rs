@@ -170,7 +170,6 @@ impl Pinboard {
     pub(crate) fn screen(&self, said: Arc<Catalog>) -> Screened {
         let mut board = self.board();
         self.approved.known().said = Arc::downgrade(&said);
-        board.said = Some(Arc::clone(&said));
         self.judge(&mut board, said)
     }
 
@@ -180,7 +179,6 @@ impl Pinboard {
         let everybodys = self.approved.known().said.upgrade();
         let says_the_same = |other: &Arc<Catalog>| other.diff(&said).tools.is_empty();
         let said = everybodys.filter(says_the_same).unwrap_or(said);
-        board.said = Some(Arc::clone(&said));
         self.judge(&mut board, said)
     }
 
@@ -198,10 +196,12 @@ impl Pinboard {
 
     fn judge(&self, board: &mut Board, said: Arc<Catalog>) -> Screened {
         board.screenings += 1;
-        let Board { rules, shelf, judged, screenings: number, said: _, instructions: _ } = board;
+        let Board { rules, shelf, judged, screenings: number, said: said_before, instructions: _ } = board;
         let (number, PinRules { mode, most }) = (*number, *rules);
+        let is_first_listing = said_before.replace(Arc::clone(&said)).is_none();
         let Known { pins, .. } = &mut *self.approved.known();
         let before = std::mem::take(judged);
+        let is_first_sight = is_first_listing && pins.of(PinKind::Tool).is_empty();
         if mode == PinMode::Off {
             judged.beyond.extend(beyond(&said, most));
         } else {
@@ -220,7 +220,11 @@ impl Pinboard {
         let held = |change: &Quarantined| change.kind == PinKind::Tool && mode.holds();
         let holds_any = !judged.beyond.is_empty() || judged.quarantined.iter().any(held);
         self.holds_any.store(holds_any, Ordering::Release);
-        let events = events(&before, judged, pins, *rules);
+        let mut events = events(&before, judged, pins, *rules);
+        if is_first_sight {
+            // Of a server that was never seen before, everything is new.
+            events.retain(|event| !matches!(event, Event::NewTools { held: false, .. }));
+        }
         let shows_all = judged.beyond.is_empty() && (judged.quarantined.is_empty() || !mode.holds());
         let cause = cause_of(judged.quarantined.iter().filter(|change| held(change)));
         let catalog = if shows_all { said } else { as_approved(&said, pins, judged, mode) };

