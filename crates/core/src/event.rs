@@ -92,7 +92,7 @@ pub enum Event {
     /// It asked or said something, and it could not be known which client it meant: from now on each client that can
     /// be asked has an instance of its own, or every client if several principals could be meant.
     ClientsSeparated,
-    /// Which of its tools and prompts have names that an earlier server has too, and so go by others, has changed.
+    /// Which of its tools, prompts and resources go by other names, because another server holds theirs, has changed.
     NamesGaveWay {
         /// What they are called; empty when all have their own names again.
         names: Vec<String>,
@@ -118,6 +118,27 @@ pub enum Event {
     MessagesDropped {
         /// How many so far.
         dropped: u64,
+    },
+    /// It offers tools that it did not offer before.
+    NewTools {
+        /// Their names.
+        tools: Vec<String>,
+        /// Whether they are held back until they are approved.
+        held: bool,
+    },
+    /// It offers more than `max_tools`: new tools, prompts or resource templates are hidden.
+    TooManyTools {
+        /// How many are hidden.
+        hidden: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// Its instructions, or the texts of prompts or resource templates, differ from what was approved.
+    TextsChanged {
+        /// What they belong to.
+        items: Vec<String>,
+        /// Whether clients get the approved text.
+        kept: bool,
     },
     /// Lines on its stdout that were not MCP.
     JunkSkipped {
@@ -172,6 +193,9 @@ impl Event {
             Self::ToolsApproved { .. } => "tools_approved",
             Self::ToolsSuspicious { .. } => "tools_suspicious",
             Self::MessagesDropped { .. } => "messages_dropped",
+            Self::NewTools { .. } => "new_tools",
+            Self::TooManyTools { .. } => "too_many_tools",
+            Self::TextsChanged { .. } => "texts_changed",
             Self::JunkSkipped { .. } => "junk_skipped",
         }
     }
@@ -193,6 +217,8 @@ impl Event {
             Self::ToolsChanged { tools, held } => Self::ToolsChanged { tools: names(tools), held },
             Self::ToolsApproved { tools } => Self::ToolsApproved { tools: names(tools) },
             Self::ToolsSuspicious { tools } => Self::ToolsSuspicious { tools: names(tools) },
+            Self::NewTools { tools, held } => Self::NewTools { tools: names(tools), held },
+            Self::TextsChanged { items, kept } => Self::TextsChanged { items: names(items), kept },
             Self::JunkSkipped { lines, sample } => Self::JunkSkipped { lines, sample: text(&sample) },
             Self::Restarting { .. }
             | Self::Revived { .. }
@@ -207,6 +233,7 @@ impl Event {
             | Self::Slept
             | Self::CatalogChanged { .. }
             | Self::ClientsSeparated
+            | Self::TooManyTools { .. }
             | Self::MessagesDropped { .. } => self,
         }
     }
@@ -276,7 +303,7 @@ impl fmt::Display for Event {
             ),
             Self::NamesGaveWay { names } if names.is_empty() => f.write_str("has all its names to itself again"),
             Self::NamesGaveWay { names } => {
-                write!(f, "has names that an earlier server has too, and is called by others: {}", list(names))
+                write!(f, "has names that belong to another server; they are renamed: {}", list(names))
             }
             Self::ToolsChanged { tools, held: true } => {
                 write!(f, "tools wait for approval and are not called before: {}", list(tools))
@@ -291,6 +318,17 @@ impl fmt::Display for Event {
             Self::MessagesDropped { dropped } => {
                 write!(f, "sent notifications that name no request to a link that several clients share; not delivered ({dropped} so far)")
             }
+            Self::NewTools { tools, held: true } => {
+                write!(f, "offers new tools, which are held until they are approved: {}", list(tools))
+            }
+            Self::NewTools { tools, held: false } => write!(f, "offers new tools: {}", list(tools)),
+            Self::TooManyTools { hidden, limit } => {
+                write!(f, "offers more than {limit} tools (`max_tools`); {hidden} new items are hidden")
+            }
+            Self::TextsChanged { items, kept: true } => {
+                write!(f, "changed the text of {}; clients get the approved text until it is approved", list(items))
+            }
+            Self::TextsChanged { items, kept: false } => write!(f, "changed the text of {}", list(items)),
             Self::JunkSkipped { lines, sample } => {
                 write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")
             }

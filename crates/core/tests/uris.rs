@@ -3,6 +3,8 @@
 //!
 //! Needs `python3` and `node` in PATH, as the real peers of other tests do.
 
+#![expect(clippy::unwrap_used, reason = "tests may")]
+
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::policy::allow::{Kind, Lists, Policy, Subject, Whose, decide};
 use proptest::prelude::*;

@@ -18,6 +18,7 @@ use crate::ledger::{Calls, Ledger, LedgerStatus, Query};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::overheard::{Ears, Overhears};
+use crate::pins::PinRules;
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
 use crate::status::ServerStatus;
 use crate::store::{ApprovalWitness, Shelf, Store};
@@ -189,7 +190,7 @@ impl Host {
             supervision: spec.supervision.clone(),
             protocol: spec.protocol,
             max_message: spec.max_message,
-            pins: spec.pins,
+            pins: PinRules { mode: spec.pins, most: spec.max_tools as usize },
             restore: spec.restore.clone(),
             host_id: Arc::clone(&self.inner.id),
             client_info: Arc::clone(&self.inner.client_info),
@@ -225,6 +226,7 @@ impl Host {
     }
 
     fn add(&self, entry: Entry) -> Result<(), SpawnError> {
+        self.load_names(&entry.name);
         let mut entries = self.inner.entries.write().unwrap_or_else(PoisonError::into_inner);
         if entries.iter().any(|known| known.name == entry.name) {
             if let EntryKind::Running(instances) = &entry.kind {
@@ -484,8 +486,8 @@ impl Host {
     /// What the servers that are up tell their users, by server.
     pub fn instructions(&self) -> Vec<(String, String)> {
         let said = self.entries().into_iter().filter_map(|entry| {
-            let live = entry.upstream().ok()?.live()?;
-            Some((entry.name.clone(), live.server.instructions.clone()?))
+            let instructions = entry.upstream().ok()?.instructions()?;
+            Some((entry.name.clone(), instructions))
         });
         said.collect()
     }

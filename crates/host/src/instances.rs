@@ -240,6 +240,7 @@ impl Instances {
     /// The pinned tools of the server, with what changed about those that did.
     pub(crate) fn pins(&self) -> Vec<PinnedTool> {
         self.base.screen_again();
+        let _ = self.base.instructions();
         self.own.all().iter().for_each(|own| own.screen_again());
         self.base.pins.list(&self.changes())
     }
@@ -254,7 +255,7 @@ impl Instances {
         let mut changes = self.base.pins.changes();
         for own in self.own.all() {
             for change in own.pins.changes() {
-                if changes.iter().all(|known| known.tool != change.tool) {
+                if changes.iter().all(|known| (known.kind, &known.tool) != (change.kind, &change.tool)) {
                     changes.push(change);
                 }
             }

@@ -82,7 +82,7 @@ pub use host::{Discovered, Extended, Host, HostBuilder, SpawnError, SpawnOptions
 pub use menu::{Rendered, Served};
 pub use observe::{CallEnds, CallStats, Spread, UpstreamEvent};
 pub use overheard::{Overheard, Overhears};
-pub use pins::{Difference, PinCounts, PinMode, PinnedTool, Quarantined, Suspicion};
+pub use pins::{Difference, PinCounts, PinKind, PinMode, PinnedTool, Quarantined, Suspicion};
 pub use policy::{BadEntry, ClientPolicy, Decision, Kind, Lists, Policy, Verdict};
 pub use replace::Replaced;
 pub use status::{OwnInstances, ServerStatus};

@@ -5,7 +5,7 @@ use crate::client::Principal;
 use gripfast_core::failure::recovery::ToolHints;
 use gripfast_core::policy::Pattern;
 pub use gripfast_core::policy::allow::{BadEntry, Decision, Kind, Lists, Policy};
-use gripfast_core::policy::allow::{Subject, Whose, decide};
+use gripfast_core::policy::allow::{Subject, Whose, decide, decide_method};
 use std::sync::Arc;
 
 /// What a guard says about a tool.
@@ -48,6 +48,12 @@ impl Rules {
     /// Whether everybody may see it.
     pub(crate) fn show(&self, subject: &Subject<'_>) -> bool {
         self.are_open() || self.decide(&Audience::default(), subject).allowed
+    }
+
+    /// Decides about a method that is not of the protocol.
+    pub(crate) fn decide_method(&self, server: &str, audience: &Audience, method: &str) -> Decision {
+        let server = (Whose::Server(server), &self.policy);
+        decide_method(std::iter::once(server).chain(audience.lists()), method)
     }
 
     /// Decides for an audience, and says why.

@@ -125,10 +125,7 @@ impl ServerStatus {
                 )
                 .map(|info| upstream.secrets.text(&info))
             }),
-            instructions: live
-                .as_ref()
-                .and_then(|live| live.server.instructions.as_deref())
-                .map(|text| upstream.secrets.mask(text)),
+            instructions: upstream.instructions().map(|text| upstream.secrets.mask(&text)),
             restored: upstream.restored(),
             session_age: live.as_ref().map(|live| now.mono - live.since),
             tools,

@@ -1,6 +1,7 @@
 //! What one upstream offers, as it said it: tools, resources, templates and prompts in the server's own
 //! bytes and order, and what changed between two listings.
 
+pub mod holders;
 pub mod merge;
 pub mod names;
 

@@ -35,6 +35,11 @@ pub fn distinguished(server: &str, name: &str) -> String {
     format!("{kept}_{}", hash(&format!("{server}\0{name}")))
 }
 
+/// The beginning of all names under a prefix.
+pub(super) fn head(prefix: &str) -> String {
+    plain_only(&format!("{prefix}{SEPARATOR}")).take(SHORTENED).collect()
+}
+
 /// How a public name fits a server of which nothing is listed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
@@ -48,11 +53,7 @@ pub enum Fit {
 
 /// Whether something of `server`, whose prefix this is, may be called `public`.
 pub fn fit(server: &str, prefix: &str, public: &str) -> Fit {
-    let carries = |prefix: &str| {
-        let whole = format!("{prefix}{SEPARATOR}");
-        let head: String = plain_only(&whole).take(SHORTENED).collect();
-        public.starts_with(&head)
-    };
+    let carries = |prefix: &str| public.starts_with(&head(prefix));
     // A name that gave way to another's has the server's own name in front.
     if carries(server) || (!prefix.is_empty() && carries(prefix)) {
         Fit::ByName

@@ -164,11 +164,16 @@ impl Lists {
 
     /// Whether they let everything pass, so that there is nothing to decide.
     pub fn are_open(&self) -> bool {
+        self.deny.is_empty() && self.allow_everything()
+    }
+
+    /// Whether nothing is left out by not being allowed.
+    fn allow_everything(&self) -> bool {
         let everything = |entry: &Entry| {
             let all_names = matches!(&entry.what, What::Name(patterns) if patterns[0].0.is_everything());
             all_names && entry.server.is_everything()
         };
-        self.deny.is_empty() && self.allow.iter().any(everything)
+        self.allow.iter().any(everything)
     }
 
     /// The entry that denies it, in any of its forms.
@@ -249,12 +254,19 @@ pub struct Policy {
     pub resources: Lists,
     /// Of prompts.
     pub prompts: Lists,
+    /// Methods that are not of the protocol and may be used, if it says so. Otherwise all of them may where nothing has
+    /// to be allowed, and none where something has to.
+    pub methods: Option<Vec<Pattern>>,
 }
 
 impl Policy {
     /// Whether everything may pass, so that there is nothing to decide.
     pub fn is_open(&self) -> bool {
-        [&self.tools, &self.resources, &self.prompts].into_iter().all(Lists::are_open)
+        self.methods.is_none() && self.lists().into_iter().all(Lists::are_open)
+    }
+
+    fn lists(&self) -> [&Lists; 3] {
+        [&self.tools, &self.resources, &self.prompts]
     }
 
     fn of(&self, kind: Kind) -> &Lists {
@@ -318,6 +330,34 @@ pub fn decide<'a>(
     Decision { allowed: true, reason }
 }
 
+/// Decides about a method that is not of the protocol. It may do anything, with things that no list can see, so where a
+/// list says what is allowed, the method has to be allowed too.
+pub fn decide_method<'a>(
+    policies: impl IntoIterator<Item = (Whose<'a>, &'a Policy)>,
+    method: &str,
+) -> Decision {
+    for (whose, policy) in policies {
+        let allowed = match &policy.methods {
+            Some(methods) => methods.iter().any(|pattern| pattern.matches(method)),
+            None => policy.lists().into_iter().all(Lists::allow_everything),
+        };
+        if !allowed {
+            let reason = format!("not allowed by anything in {whose}.methods");
+            return Decision { allowed: false, reason };
+        }
+    }
+    Decision { allowed: true, reason: "allowed".to_owned() }
+}
+
+impl fmt::Display for Whose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(name) => write!(f, "servers.{name}"),
+            Self::Client(name) => write!(f, "clients.{name}"),
+        }
+    }
+}
+
 /// Where a list stands in the config.
 struct Place<'a> {
     whose: Whose<'a>,
@@ -327,11 +367,7 @@ struct Place<'a> {
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, list) = (self.kind.word(), self.list.word());
-        match self.whose {
-            Whose::Server(name) => write!(f, "servers.{name}.{kind}.{list}"),
-            Whose::Client(name) => write!(f, "clients.{name}.{kind}.{list}"),
-        }
+        write!(f, "{}.{}.{}", self.whose, self.kind.word(), self.list.word())
     }
 }
 
@@ -398,6 +434,29 @@ mod tests {
     }
 
     #[test]
+    fn g01_where_something_must_be_allowed_an_unknown_method_must_be_too() {
+        let may = |policy: &Policy, method| decide_method([(Whose::Client("c"), policy)], method).allowed;
+        let denying = tools(Lists::of_client(&words(&["*"]), &words(&["db/drop"])));
+        assert!(may(&Policy::default(), "x/y") && may(&denying, "x/y"));
+        let allow = Lists::of_client(&words(&["db/read_*"]), &[]).unwrap();
+        let by_kind = [
+            Policy { tools: allow.clone(), ..Policy::default() },
+            Policy { resources: allow.clone(), ..Policy::default() },
+            Policy { prompts: allow, ..Policy::default() },
+        ];
+        for policy in by_kind {
+            assert!(!may(&policy, "x/y"));
+            let methods = Some(vec![Pattern::new("x/*")]);
+            let named = Policy { methods, ..policy };
+            assert!(may(&named, "x/y") && !may(&named, "y/x"));
+        }
+        let none = Policy { methods: Some(Vec::new()), ..Policy::default() };
+        assert!(!may(&none, "x/y") && !none.is_open());
+        let refused = decide_method([(Whose::Client("c"), &none)], "x/y");
+        assert_eq!(refused.reason, "not allowed by anything in clients.c.methods");
+    }
+
+    #[test]
     fn entries_that_mean_nothing_are_refused() {
         let hint = Lists::of_server(&words(&["@readonly"]), &[]).unwrap_err();
         assert_eq!(hint, BadEntry::UnknownHint("@readonly".to_owned()));
@@ -435,6 +494,9 @@ mod tests {
         assert!(!may(&["demo://Public/*"], &[], "demo://public/x"), "not all servers read them alike");
         assert!(!may(&["*"], &["file:///srv/a%20b"], "file:///srv/a b"));
         assert!(!may(&["*"], &["https://H.example:443/*"], "https://h.example/x"));
+        assert!(!may(&["*"], &["file:///etc/*"], "file://elsewhere/etc/passwd"));
+        assert!(!may(&["file:///srv/*"], &[], "file://elsewhere/srv/a"), "it is not the same everywhere");
+        assert!(may(&["file://share/srv/*"], &[], "file://share/srv/a"));
         assert!(!may(&["https://h/*/pub"], &[], "https://h/secret#/pub"));
     }
 

@@ -1,8 +1,9 @@
-//! Schema pins: what a tool said about itself when it was first seen is what was approved. A tool that says
-//! something else later is quarantined until a person has looked.
+//! Pins: what an item said about itself when it was first seen is what was approved. A tool that says something else later
+//! is quarantined until a person has looked; a prompt, a resource template or the instructions of a server keep their
+//! approved text.
 //!
-//! What counts is the meaning of name, title, description, schemas and annotations, not how it is spelled.
-//! What clients are shown is the server's own bytes, in the approved version.
+//! What counts is the meaning of the members that a client or a model reads, not how it is spelled. What clients are shown
+//! is the server's own bytes, in the approved version.
 
 use super::difference::{Difference, differences};
 use super::suspicion::{Suspicion, suspicions};
@@ -14,31 +15,93 @@ use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What is done about a changed tool.
+/// What is done about a changed or new tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// It is quarantined.
+    /// A changed one is quarantined; a new one is approved at first sight.
     #[default]
     Enforce,
+    /// Both are held until they are approved.
+    Strict,
     /// It is told and used.
     Warn,
     /// Nothing is pinned.
     Off,
 }
 
-/// The treatment of a tool that has no pin yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstUse {
-    /// It is approved by being seen.
-    Trusted,
-    /// It waits for a person, as after the loss of earlier approvals.
-    NeedsApproval,
+impl Mode {
+    /// Whether what was not approved is held back.
+    pub const fn holds(self) -> bool {
+        match self {
+            Self::Enforce | Self::Strict => true,
+            Self::Warn | Self::Off => false,
+        }
+    }
+
+    /// What becomes of a tool that is seen for the first time.
+    const fn first_sight(self) -> FirstSight {
+        match self {
+            Self::Strict => FirstSight::IsHeld,
+            Self::Enforce | Self::Warn | Self::Off => FirstSight::IsApproval,
+        }
+    }
 }
 
-/// The members that are pinned. Others, such as icons, may change as they like.
-const PINNED: &[&str] = &["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FirstSight {
+    IsApproval,
+    IsHeld,
+}
 
-/// One tool as it was approved.
+/// A kind of item whose text is pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PinKind {
+    /// A tool, by its name.
+    Tool,
+    /// A prompt, by its name.
+    Prompt,
+    /// A resource template, by its URI template.
+    Template,
+    /// The instructions of a server, of which there is one text. It is pinned as `{"instructions": TEXT}`.
+    Instructions,
+}
+
+impl PinKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Tool, Self::Prompt, Self::Template, Self::Instructions];
+
+    /// The word for one of them.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Template => "template",
+            Self::Instructions => "instructions",
+        }
+    }
+
+    /// What a person calls one of them: a tool by its name alone.
+    pub fn label(self, name: &str) -> String {
+        match self {
+            Self::Tool => name.to_owned(),
+            Self::Prompt | Self::Template => format!("{} {name}", self.word()),
+            Self::Instructions => self.word().to_owned(),
+        }
+    }
+
+    /// The members that are pinned. Others, such as icons, may change as they like.
+    const fn members(self) -> &'static [&'static str] {
+        match self {
+            Self::Tool => &["name", "title", "description", "inputSchema", "outputSchema", "annotations"],
+            Self::Prompt => &["name", "title", "description", "arguments"],
+            Self::Template => &["uriTemplate", "name", "title", "description", "mimeType"],
+            Self::Instructions => &["instructions"],
+        }
+    }
+}
+
+/// One item as it was approved.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pin {
     /// Of everything that is pinned.
@@ -54,11 +117,11 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// The pin of a tool in the server's own bytes. One that readers could read differently, or that is nested
+    /// The pin of an item in the server's own bytes. One that readers could read differently, or that is nested
     /// too deeply to be read, is pinned by its bytes.
-    fn of(raw: &RawValue, first_seen: Wall) -> Self {
+    fn of(kind: PinKind, raw: &RawValue, first_seen: Wall) -> Self {
         let by_bytes = || (Digest::of(raw.get().as_bytes()), Digest::of(raw.get().as_bytes()));
-        let (digest, body) = digests(raw).unwrap_or_else(by_bytes);
+        let (digest, body) = digests(kind, raw).unwrap_or_else(by_bytes);
         Self { digest, body, raw: raw.to_owned(), first_seen: millis(first_seen), approved: None }
     }
 
@@ -95,7 +158,7 @@ impl Pin {
         self.digest
     }
 
-    /// The tool as it was approved, in the server's own bytes.
+    /// The item as it was approved, in the server's own bytes.
     pub fn raw(&self) -> &RawValue {
         &self.raw
     }
@@ -106,31 +169,45 @@ fn millis(at: Wall) -> u64 {
 }
 
 /// Of everything that is pinned, and of the same without the name.
-fn digests(raw: &RawValue) -> Option<(Digest, Digest)> {
-    let mut tool = pinned_members(raw)?;
+fn digests(kind: PinKind, raw: &RawValue) -> Option<(Digest, Digest)> {
+    let mut tool = pinned_members(kind, raw)?;
     let digest = Digest::of(canonical(&tool)?.as_bytes());
     tool.as_object_mut()?.remove("name");
     Some((digest, Digest::of(canonical(&tool)?.as_bytes())))
 }
 
-fn pinned_members(raw: &RawValue) -> Option<Value> {
-    let mut tool = unambiguous(raw.get())?;
-    tool.as_object_mut()?.retain(|key, _| PINNED.contains(&key.as_str()));
-    Some(tool)
+fn pinned_members(kind: PinKind, raw: &RawValue) -> Option<Value> {
+    let mut item = unambiguous(raw.get())?;
+    item.as_object_mut()?.retain(|key, _| kind.members().contains(&key.as_str()));
+    Some(item)
 }
 
-/// All pins of one server, by the name of the tool.
+/// All that was approved of one server.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Approvals {
+    tools: Pins,
+    prompts: Pins,
+    templates: Pins,
+    instructions: Pins,
+}
+
+/// The pins of one kind, by name.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Pins(BTreeMap<String, Pin>);
 
-/// A tool that a person has to look at.
+/// Something that a person has to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
+    /// What it is.
+    pub kind: PinKind,
     /// Its name, as it was approved.
     pub tool: String,
     /// Its name now, if it is offered under another one.
     pub renamed_to: Option<String>,
-    /// What changed.
+    /// Whether it is new, and nothing was approved of it yet.
+    pub is_new: bool,
+    /// What changed, or all that it says if it is new.
     pub differences: Vec<Difference>,
     /// What to look at twice in its new words.
     pub suspicions: Vec<Suspicion>,
@@ -139,20 +216,83 @@ pub struct Quarantined {
 /// What came of a listing.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// Tools that were seen for the first time, and are approved by that.
-    pub fresh: Vec<String>,
-    /// Tools that a person has to look at, with the pins that hold for them.
+    /// What was seen for the first time, and is approved by that.
+    pub fresh: Vec<(PinKind, String)>,
+    /// What a person has to look at.
     pub quarantined: Vec<Quarantined>,
-    /// Names that are not to be offered: the new names of approved tools.
+    /// Names of tools that are not to be offered: the new names of approved tools.
     pub hidden: BTreeSet<String>,
+    /// New items for which there is no room: they are not offered.
+    pub beyond: BTreeSet<(PinKind, String)>,
 }
 
-impl Pins {
-    /// Tools that are remembered. Beyond it those that are offered no more are forgotten.
-    pub const MOST: usize = 100_000;
+impl Judged {
+    /// The change of an item that goes by this name now.
+    pub fn change_of(&self, kind: PinKind, name: &str) -> Option<&Quarantined> {
+        let now = |change: &&Quarantined| change.renamed_to.as_deref().unwrap_or(&change.tool) == name;
+        self.quarantined.iter().filter(|change| change.kind == kind).find(now)
+    }
+}
+
+impl Approvals {
+    /// Those that 0.1 has stored: the pins of tools.
+    pub fn of_0_1(stored: &[u8]) -> Option<Self> {
+        Some(Self { tools: serde_json::from_slice(stored).ok()?, ..Self::default() })
+    }
 
     /// Takes over what another process has pinned or approved.
     pub fn adopt(&mut self, others: Self) {
+        let Self { tools, prompts, templates, instructions } = others;
+        self.tools.adopt(tools);
+        self.prompts.adopt(prompts);
+        self.templates.adopt(templates);
+        self.instructions.adopt(instructions);
+    }
+
+    /// The pins of a kind.
+    pub fn of(&self, kind: PinKind) -> &Pins {
+        match kind {
+            PinKind::Tool => &self.tools,
+            PinKind::Prompt => &self.prompts,
+            PinKind::Template => &self.templates,
+            PinKind::Instructions => &self.instructions,
+        }
+    }
+
+    fn of_mut(&mut self, kind: PinKind) -> &mut Pins {
+        match kind {
+            PinKind::Tool => &mut self.tools,
+            PinKind::Prompt => &mut self.prompts,
+            PinKind::Template => &mut self.templates,
+            PinKind::Instructions => &mut self.instructions,
+        }
+    }
+
+    /// Looks at the listing of a kind: `(name, the server's own bytes)`. What is new is pinned, as far as `mode` approves
+    /// at first sight and there are less than `most` pins of the kind.
+    pub fn judge<'t>(
+        &mut self,
+        now: Wall,
+        kind: PinKind,
+        listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
+        (mode, most): (Mode, usize),
+        judged: &mut Judged,
+    ) {
+        let first_sight = match kind {
+            PinKind::Tool => mode.first_sight(),
+            PinKind::Prompt | PinKind::Template | PinKind::Instructions => FirstSight::IsApproval,
+        };
+        self.of_mut(kind).judge(now, kind, listing, (first_sight, most), judged);
+    }
+
+    /// A person approves what an item says now, in the server's own bytes. Answers whether that was news.
+    pub fn approve(&mut self, now: Wall, kind: PinKind, name: &str, now_named: &str, raw: &RawValue) -> bool {
+        self.of_mut(kind).approve(now, kind, name, now_named, raw)
+    }
+}
+
+impl Pins {
+    fn adopt(&mut self, others: Self) {
         for (tool, pin) in others.0 {
             match self.0.get(&tool) {
                 Some(known) if !pin.outranks(known) => {}
@@ -163,57 +303,62 @@ impl Pins {
         }
     }
 
-    /// Looks at a listing: `(name, the server's own bytes)`. New tools are pinned, or wait, as `first_use` says.
-    pub fn judge<'t>(
+    fn judge<'t>(
         &mut self,
         now: Wall,
+        kind: PinKind,
         listing: impl IntoIterator<Item = (&'t str, &'t RawValue)>,
-        first_use: FirstUse,
-    ) -> Judged {
-        let mut judged = Judged::default();
+        (first_sight, most): (FirstSight, usize),
+        judged: &mut Judged,
+    ) {
         let listing: Vec<_> = listing.into_iter().collect();
         let offered: BTreeSet<&str> = listing.iter().map(|(name, _)| *name).collect();
         // Approved tools that are offered no more: one of them may be back under another name.
         let missing: BTreeMap<Digest, String> = self
             .0
             .iter()
-            .filter(|(name, pin)| !offered.contains(name.as_str()) && pin.is_recognisable())
+            .filter(|(name, pin)| {
+                kind == PinKind::Tool && !offered.contains(name.as_str()) && pin.is_recognisable()
+            })
             .map(|(name, pin)| (pin.body, name.clone()))
             .collect();
         for (name, raw) in listing {
             match self.0.get(name) {
                 Some(pin) if pin.raw.get() == raw.get() => {}
-                Some(pin) => judged.quarantined.extend(changed(name, pin, raw)),
+                Some(pin) => judged.quarantined.extend(changed(kind, name, pin, raw)),
                 None => {
-                    let pin = Pin::of(raw, now);
-                    match (missing.get(&pin.body), first_use) {
-                        (Some(approved), FirstUse::Trusted | FirstUse::NeedsApproval) => {
+                    let pin = Pin::of(kind, raw, now);
+                    match missing.get(&pin.body) {
+                        Some(approved) => {
                             judged.hidden.insert(name.to_owned());
                             judged.quarantined.push(Quarantined {
+                                kind,
                                 tool: approved.clone(),
                                 renamed_to: Some(name.to_owned()),
+                                is_new: false,
                                 differences: Vec::new(),
                                 suspicions: suspicions(&Value::from(name)),
                             });
                         }
-                        (None, FirstUse::Trusted) => {
-                            self.0.insert(name.to_owned(), pin);
-                            judged.fresh.push(name.to_owned());
+                        // Nothing that was approved is forgotten to make room.
+                        None if self.0.len() >= most => {
+                            judged.beyond.insert((kind, name.to_owned()));
                         }
-                        (None, FirstUse::NeedsApproval) => judged.quarantined.push(unapproved(name, raw)),
+                        None => match first_sight {
+                            FirstSight::IsApproval => {
+                                self.0.insert(name.to_owned(), pin);
+                                judged.fresh.push((kind, name.to_owned()));
+                            }
+                            FirstSight::IsHeld => judged.quarantined.push(unapproved(kind, name, raw)),
+                        },
                     }
                 }
             }
         }
-        if self.0.len() > Self::MOST {
-            self.0.retain(|name, _| offered.contains(name.as_str()));
-        }
-        judged
     }
 
-    /// A person approves what `tool` says now, in the server's own bytes. Answers whether that was news.
-    pub fn approve(&mut self, now: Wall, tool: &str, now_named: &str, raw: &RawValue) -> bool {
-        let mut pin = Pin::of(raw, now);
+    fn approve(&mut self, now: Wall, kind: PinKind, tool: &str, now_named: &str, raw: &RawValue) -> bool {
+        let mut pin = Pin::of(kind, raw, now);
         // The last approval counts, also by a clock that is behind the one of an earlier approval.
         let earlier = [tool, now_named].iter().filter_map(|name| self.0.get(*name)?.approved).max();
         pin.approved = Some(earlier.map_or(0, |earlier| earlier.saturating_add(1)).max(millis(now)));
@@ -223,7 +368,7 @@ impl Pins {
         before.is_none_or(|before| before.digest != pin.digest)
     }
 
-    /// The pin of a tool.
+    /// The pin of an item.
     pub fn get(&self, tool: &str) -> Option<&Pin> {
         self.0.get(tool)
     }
@@ -233,7 +378,7 @@ impl Pins {
         self.0.iter().map(|(name, pin)| (name.as_str(), pin))
     }
 
-    /// How many tools are pinned.
+    /// How many items are pinned.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -244,40 +389,37 @@ impl Pins {
     }
 }
 
-/// What changed about a pinned tool, if it means something.
-fn changed(name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
-    let Some(now) = pinned_members(raw) else { return Some(ambiguous(name)) };
+/// What changed about a pinned item, if it means something.
+fn changed(kind: PinKind, name: &str, pin: &Pin, raw: &RawValue) -> Option<Quarantined> {
+    let change = |differences, suspicions| Quarantined {
+        kind,
+        tool: name.to_owned(),
+        renamed_to: None,
+        is_new: false,
+        differences,
+        suspicions,
+    };
+    let Some(now) = pinned_members(kind, raw) else { return Some(change(vec![unreadable()], Vec::new())) };
     if canonical(&now).is_some_and(|form| Digest::of(form.as_bytes()) == pin.digest) {
         return None;
     }
-    let approved = pinned_members(&pin.raw).unwrap_or_default();
-    Some(Quarantined {
-        tool: name.to_owned(),
-        renamed_to: None,
-        differences: differences(&approved, &now),
-        suspicions: suspicions(&now),
-    })
+    let approved = pinned_members(kind, &pin.raw).unwrap_or_default();
+    Some(change(differences(&approved, &now), suspicions(&now)))
 }
 
-/// A tool that waits although nothing is known that it differs from: all of it is new.
-fn unapproved(name: &str, raw: &RawValue) -> Quarantined {
-    let Some(now) = pinned_members(raw) else { return ambiguous(name) };
-    Quarantined {
-        tool: name.to_owned(),
-        renamed_to: None,
-        differences: differences(&Value::Object(serde_json::Map::new()), &now),
-        suspicions: suspicions(&now),
-    }
+/// A new item that was not approved.
+fn unapproved(kind: PinKind, name: &str, raw: &RawValue) -> Quarantined {
+    let (differences, suspicions) = match pinned_members(kind, raw) {
+        Some(now) => (differences(&Value::Object(serde_json::Map::new()), &now), suspicions(&now)),
+        None => (vec![unreadable()], Vec::new()),
+    };
+    Quarantined { kind, tool: name.to_owned(), renamed_to: None, is_new: true, differences, suspicions }
 }
 
-fn ambiguous(name: &str) -> Quarantined {
-    let after = "it cannot be read in one way: a key appears twice, or it is nested too deeply".to_owned();
-    Quarantined {
-        tool: name.to_owned(),
-        renamed_to: None,
-        differences: vec![Difference { path: String::new(), before: None, after: Some(after) }],
-        suspicions: Vec::new(),
-    }
+fn unreadable() -> Difference {
+    let after =
+        Some("it cannot be read in one way: a key appears twice, or it is nested too deeply".to_owned());
+    Difference { path: String::new(), before: None, after }
 }
 
 #[cfg(test)]
@@ -288,9 +430,33 @@ mod tests {
         RawValue::from_string(json.to_owned()).unwrap()
     }
 
-    fn judge(pins: &mut Pins, tools: &[(&str, &str)]) -> Judged {
-        let tools: Vec<_> = tools.iter().map(|(name, json)| (*name, raw(json))).collect();
-        pins.judge(at(1), tools.iter().map(|(name, json)| (*name, &**json)), FirstUse::Trusted)
+    fn judge_kind(
+        pins: &mut Approvals,
+        (mode, most): (Mode, usize),
+        kind: PinKind,
+        items: &[(&str, &str)],
+    ) -> Judged {
+        let items: Vec<_> = items.iter().map(|(name, json)| (*name, raw(json))).collect();
+        let mut judged = Judged::default();
+        let listing = items.iter().map(|(name, json)| (*name, &**json));
+        pins.judge(at(1), kind, listing, (mode, most), &mut judged);
+        judged
+    }
+
+    fn judge(pins: &mut Approvals, tools: &[(&str, &str)]) -> Judged {
+        judge_kind(pins, (Mode::Enforce, 100), PinKind::Tool, tools)
+    }
+
+    fn approve(pins: &mut Approvals, now: Wall, tool: &str, named: &str, json: &str) -> bool {
+        pins.approve(now, PinKind::Tool, tool, named, &raw(json))
+    }
+
+    fn names(fresh: &[(PinKind, String)]) -> Vec<&str> {
+        fresh.iter().map(|(_, name)| name.as_str()).collect()
+    }
+
+    fn get<'p>(pins: &'p Approvals, tool: &str) -> Option<&'p Pin> {
+        pins.of(PinKind::Tool).get(tool)
     }
 
     fn at(millis: u64) -> Wall {
@@ -305,11 +471,11 @@ mod tests {
     /// G02
     #[test]
     fn g02_an_approval_holds_also_by_a_clock_that_is_behind() {
-        let mut pins = Pins::default();
-        pins.approve(at(100), "read", "read", &raw(READ));
-        pins.approve(at(100), "read", "read", &raw(CHANGED));
+        let mut pins = Approvals::default();
+        approve(&mut pins, at(100), "read", "read", READ);
+        approve(&mut pins, at(100), "read", "read", CHANGED);
         let stored = pins.clone();
-        pins.approve(at(50), "read", "read", &raw(READ));
+        approve(&mut pins, at(50), "read", "read", READ);
         // What the store still has of other processes is older, whatever it says.
         pins.adopt(stored);
         assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined, []);
@@ -317,31 +483,15 @@ mod tests {
 
     #[test]
     fn g02_the_first_use_is_trusted_and_what_is_said_the_same_way_again_is_fine() {
-        let mut pins = Pins::default();
-        assert_eq!(judge(&mut pins, &[("read", READ)]).fresh, ["read"]);
+        let mut pins = Approvals::default();
+        assert_eq!(names(&judge(&mut pins, &[("read", READ)]).fresh), ["read"]);
         let again = judge(&mut pins, &[("read", READ)]);
         assert!(again.fresh.is_empty() && again.quarantined.is_empty());
     }
 
     #[test]
-    fn g02_where_approvals_were_lost_a_tool_without_a_pin_waits_until_it_is_approved() {
-        let mut pins = Pins::default();
-        let tool = raw(READ);
-        for _ in 0..2 {
-            let judged = pins.judge(at(1), [("read", &*tool)], FirstUse::NeedsApproval);
-            assert!(judged.fresh.is_empty() && pins.is_empty());
-            let shown: Vec<&str> =
-                judged.quarantined[0].differences.iter().map(|difference| difference.path.as_str()).collect();
-            assert_eq!(shown, ["description", "inputSchema", "name"], "a person sees all of it");
-        }
-        assert!(pins.approve(at(2), "read", "read", &tool));
-        let judged = pins.judge(at(3), [("read", &*tool)], FirstUse::NeedsApproval);
-        assert_eq!(judged.quarantined, []);
-    }
-
-    #[test]
     fn g02_another_order_of_keys_is_no_change_nor_is_an_icon() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let respelled = r#"{ "inputSchema": {"type": "object"}, "icons": [], "description": "Read\u0073", "name":"read" }"#;
         assert_eq!(judge(&mut pins, &[("read", respelled)]).quarantined, []);
@@ -349,23 +499,23 @@ mod tests {
 
     #[test]
     fn g02_a_changed_tool_is_quarantined_with_its_difference_until_it_is_approved() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         for _ in 0..2 {
             let judged = judge(&mut pins, &[("read", CHANGED)]);
             let [quarantined] = judged.quarantined.as_slice() else { panic!("{judged:?}") };
             assert_eq!(quarantined.differences[0].path, "description");
             assert_eq!(quarantined.suspicions[0].what, "it says \"<important>\"");
-            assert_eq!(pins.get("read").unwrap().raw().get(), READ, "the approved form stays");
+            assert_eq!(get(&pins, "read").unwrap().raw().get(), READ, "the approved form stays");
         }
-        assert!(pins.approve(at(9), "read", "read", &raw(CHANGED)));
+        assert!(approve(&mut pins, at(9), "read", "read", CHANGED));
         assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined, []);
         assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined.len(), 1, "the way back is a change too");
     }
 
     #[test]
     fn g02_a_tool_that_was_away_and_comes_back_changed_is_quarantined() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         judge(&mut pins, &[]);
         assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined.len(), 1);
@@ -373,34 +523,35 @@ mod tests {
 
     #[test]
     fn g02_a_renamed_tool_is_recognised_and_hidden_until_it_is_approved() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let judged = judge(&mut pins, &[("fetch", RENAMED)]);
         assert!(judged.fresh.is_empty() && judged.hidden.contains("fetch"));
         assert_eq!(judged.quarantined[0].tool, "read");
         assert_eq!(judged.quarantined[0].renamed_to.as_deref(), Some("fetch"));
-        assert!(pins.approve(at(9), "read", "fetch", &raw(RENAMED)));
+        assert!(approve(&mut pins, at(9), "read", "fetch", RENAMED));
         let judged = judge(&mut pins, &[("fetch", RENAMED)]);
         assert!(judged.quarantined.is_empty() && judged.hidden.is_empty());
-        assert!(pins.get("read").is_none());
+        assert!(get(&pins, "read").is_none());
     }
 
     #[test]
     fn g02_of_two_processes_the_last_approval_counts_and_without_one_the_first_use() {
         let seen = |json: &str, when| {
-            let mut pins = Pins::default();
+            let mut pins = Approvals::default();
             let json = raw(json);
-            pins.judge(at(when), [("read", &*json)], FirstUse::Trusted);
+            let (limits, mut judged) = ((Mode::Enforce, 100), Judged::default());
+            pins.judge(at(when), PinKind::Tool, [("read", &*json)], limits, &mut judged);
             pins
         };
         let (earlier, later) = (seen(READ, 1), seen(CHANGED, 2));
         for (mut mine, theirs) in [(earlier.clone(), later.clone()), (later.clone(), earlier.clone())] {
             mine.adopt(theirs);
-            assert_eq!(mine.get("read").unwrap().raw().get(), READ);
+            assert_eq!(get(&mine, "read").unwrap().raw().get(), READ);
         }
         let mut approved = earlier.clone();
-        approved.approve(at(9), "read", "read", &raw(CHANGED));
-        let pin = approved.get("read").unwrap();
+        approve(&mut approved, at(9), "read", "read", CHANGED);
+        let pin = get(&approved, "read").unwrap();
         assert_eq!((pin.first_seen(), pin.approved()), (at(1), Some(at(9))));
         let mut mine = earlier;
         mine.adopt(approved);
@@ -409,10 +560,10 @@ mod tests {
 
     #[test]
     fn a_tool_that_says_nothing_about_itself_is_not_recognised_under_another_name() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("a", r#"{"name":"a","inputSchema":{"type":"object"}}"#)]);
         let judged = judge(&mut pins, &[("b", r#"{"name":"b","inputSchema":{"type":"object"}}"#)]);
-        assert_eq!((judged.fresh.as_slice(), judged.hidden.len()), (["b".to_owned()].as_slice(), 0));
+        assert_eq!((names(&judged.fresh), judged.hidden.len()), (vec!["b"], 0));
     }
 
     #[test]
@@ -425,10 +576,10 @@ mod tests {
             "}".repeat(200)
         );
         for changed in [twice, &deep] {
-            let mut pins = Pins::default();
+            let mut pins = Approvals::default();
             judge(&mut pins, &[("read", READ)]);
             assert_eq!(judge(&mut pins, &[("read", changed)]).quarantined.len(), 1, "{changed}");
-            assert!(pins.approve(at(9), "read", "read", &raw(changed)));
+            assert!(approve(&mut pins, at(9), "read", "read", changed));
             assert_eq!(judge(&mut pins, &[("read", changed)]).quarantined, []);
             assert_eq!(judge(&mut pins, &[("read", READ)]).quarantined.len(), 1);
         }
@@ -436,18 +587,91 @@ mod tests {
 
     #[test]
     fn a_new_tool_beside_its_likeness_is_new() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
         let judged = judge(&mut pins, &[("read", READ), ("fetch", RENAMED)]);
-        assert_eq!((judged.fresh.as_slice(), judged.quarantined.len()), (["fetch".to_owned()].as_slice(), 0));
+        assert_eq!((names(&judged.fresh), judged.quarantined.len()), (vec!["fetch"], 0));
     }
 
     #[test]
     fn g02_pins_survive_being_written_down() {
-        let mut pins = Pins::default();
+        let mut pins = Approvals::default();
         judge(&mut pins, &[("read", READ)]);
-        let mut again: Pins = serde_json::from_str(&serde_json::to_string(&pins).unwrap()).unwrap();
-        assert_eq!(judge(&mut again, &[("read", READ)]).fresh, Vec::<String>::new());
+        let mut again: Approvals = serde_json::from_str(&serde_json::to_string(&pins).unwrap()).unwrap();
+        assert_eq!(judge(&mut again, &[("read", READ)]).fresh, []);
         assert_eq!(judge(&mut again, &[("read", CHANGED)]).quarantined.len(), 1);
+    }
+
+    fn tool(name: &str) -> String {
+        format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)
+    }
+
+    /// A hundred thousand other tools, and then the changed one, made 0.1 forget what was approved.
+    #[test]
+    fn g02_no_number_of_other_tools_makes_an_approved_one_forgotten() {
+        let (mut pins, limits) = (Approvals::default(), (Mode::Enforce, 20));
+        judge_kind(&mut pins, limits, PinKind::Tool, &[("read", READ)]);
+        for listing in 0..10 {
+            let others: Vec<String> = (0..100).map(|number| format!("other-{listing}-{number}")).collect();
+            let others: Vec<_> = others.iter().map(|name| (name.as_str(), tool(name))).collect();
+            let others: Vec<_> = others.iter().map(|(name, json)| (*name, json.as_str())).collect();
+            let judged = judge_kind(&mut pins, limits, PinKind::Tool, &others);
+            assert_eq!(judged.fresh.len() + judged.beyond.len(), 100, "what is not pinned is not offered");
+            assert!(pins.of(PinKind::Tool).len() <= 20);
+        }
+        let judged = judge_kind(&mut pins, limits, PinKind::Tool, &[("read", CHANGED)]);
+        assert_eq!((judged.quarantined.len(), judged.beyond.len()), (1, 0));
+        let judged = judge_kind(&mut pins, (Mode::Enforce, 1), PinKind::Tool, &[("read", READ)]);
+        assert!(judged.beyond.is_empty(), "what is pinned stays, also beyond a lower bound");
+    }
+
+    #[test]
+    fn g02_where_pins_are_strict_a_new_tool_is_held_until_it_is_approved() {
+        let (mut pins, limits) = (Approvals::default(), (Mode::Strict, 100));
+        for _ in 0..2 {
+            let judged = judge_kind(&mut pins, limits, PinKind::Tool, &[("read", CHANGED)]);
+            let [held] = judged.quarantined.as_slice() else { panic!("{judged:?}") };
+            assert!(held.is_new && judged.fresh.is_empty() && pins.of(PinKind::Tool).is_empty());
+            let said: Vec<_> = held.differences.iter().map(|said| said.path.as_str()).collect();
+            assert_eq!(said, ["description", "inputSchema", "name"]);
+            assert_eq!(held.suspicions.len(), 1);
+        }
+        assert!(approve(&mut pins, at(9), "read", "read", CHANGED));
+        let judged = judge_kind(&mut pins, limits, PinKind::Tool, &[("read", CHANGED)]);
+        assert!(judged.quarantined.is_empty());
+    }
+
+    #[test]
+    fn g02_prompts_templates_and_instructions_are_approved_at_first_sight_in_any_mode() {
+        let items = [
+            (PinKind::Prompt, r#"{"name":"x","description":"one","arguments":[]}"#, "description"),
+            (PinKind::Template, r#"{"uriTemplate":"x","description":"one","icons":[]}"#, "description"),
+            (PinKind::Instructions, r#"{"instructions":"one"}"#, "instructions"),
+        ];
+        for mode in [Mode::Enforce, Mode::Strict] {
+            let mut pins = Approvals::default();
+            for (kind, json, path) in items {
+                assert_eq!(judge_kind(&mut pins, (mode, 9), kind, &[("x", json)]).fresh.len(), 1);
+                let (again, other) = (json.replace("[]", "[ ]"), json.replace("one", "two"));
+                assert_eq!(judge_kind(&mut pins, (mode, 9), kind, &[("x", &again)]).quarantined, []);
+                let judged = judge_kind(&mut pins, (mode, 9), kind, &[("x", &other)]);
+                assert_eq!(
+                    (judged.quarantined[0].kind, &*judged.quarantined[0].differences[0].path),
+                    (kind, path)
+                );
+                assert_eq!(pins.of(kind).get("x").unwrap().raw().get(), json, "the approved text stays");
+                assert!(pins.approve(at(9), kind, "x", "x", &raw(&other)));
+                assert_eq!(judge_kind(&mut pins, (mode, 9), kind, &[("x", &other)]).quarantined, []);
+            }
+        }
+    }
+
+    #[test]
+    fn g02_pins_of_0_1_carry_over() {
+        let mut pins = Approvals::default();
+        judge(&mut pins, &[("read", READ)]);
+        let stored = serde_json::to_vec(pins.of(PinKind::Tool)).unwrap();
+        let mut pins = Approvals::of_0_1(&stored).unwrap();
+        assert_eq!(judge(&mut pins, &[("read", CHANGED)]).quarantined.len(), 1);
     }
 }

@@ -95,12 +95,12 @@ impl<'a> Forms<'a> {
         });
         for base in [&split, &whatwg].into_iter().chain(&again) {
             forms.add_resolved(base);
-            forms.add_resolved(without_tail(base, text));
+            forms.add_resolved(&essence(base, text));
         }
         // Paths by the letter: a server may tell `%2F` from a slash.
-        let cut = without_tail(&split, text).to_owned();
+        let essence = essence(&split, text);
         forms.add(Cow::Owned(split));
-        forms.add(Cow::Owned(cut));
+        forms.add(Cow::Owned(essence));
         forms
     }
 
@@ -251,17 +251,21 @@ fn without_empty_parts(uri: String, text: Text) -> String {
     if fragment.is_empty() { before.to_owned() } else { format!("{before}#{fragment}") }
 }
 
-/// Without a fragment, which most servers do not get or do not look at, and of a file without a query: a file is found
-/// by its path.
-fn without_tail(uri: &str, text: Text) -> &str {
-    if text == Text::Pattern {
-        return uri;
-    }
-    let uri = uri.split_once('#').map_or(uri, |(before, _)| before);
-    match uri.split_once('?') {
-        Some((before, _)) if uri.starts_with("file:") => before,
-        Some(_) | None => uri,
-    }
+/// Without a fragment, which most servers do not get or do not look at. Of a file, its path alone: many servers find it by
+/// that, and look neither at a host nor at a query.
+fn essence(uri: &str, text: Text) -> String {
+    let uri = match text {
+        Text::Uri | Text::Rule => uri.split_once('#').map_or(uri, |(before, _)| before),
+        Text::Pattern => uri,
+    };
+    let Some((_, path)) = uri.strip_prefix("file:").and_then(|rest| split_authority(rest, text)) else {
+        return uri.to_owned();
+    };
+    let path = match text {
+        Text::Uri | Text::Rule => path.split_once('?').map_or(path, |(before, _)| before),
+        Text::Pattern => path,
+    };
+    format!("file://{path}")
 }
 
 /// With `%2e` and the like as the characters that they stand for, once. In a rule, a wildcard that is written as an
@@ -385,6 +389,8 @@ mod tests {
             "file://LOCALHOST/etc/passwd",
             "file://localhost/srv/%2e%2e/etc/passwd",
             "file:///srv/.%09./etc/passwd",
+            "file://elsewhere/etc/passwd",
+            "file://u@elsewhere:80/srv/../etc/passwd",
             "file:///etc/passwd?x",
             "file:///etc/passwd#x",
         ] {

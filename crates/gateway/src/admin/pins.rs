@@ -29,12 +29,15 @@ struct ServerPinsView {
     tools: Vec<PinView>,
 }
 
-/// One pinned tool. Times are milliseconds since the Unix epoch.
+/// One pinned item. Times are milliseconds since the Unix epoch.
 #[derive(JsonSchema, Debug, Serialize)]
 #[schemars(rename = "Pin")]
 struct PinView {
+    /// `tool`, `prompt`, `template` or `instructions`.
+    kind: &'static str,
+    /// Its name, whatever its kind.
     tool: String,
-    /// `approved` or `changed`.
+    /// `approved`, `changed`, or `new` for a tool that waits for approval.
     state: &'static str,
     sha256: String,
     first_seen_ms: u64,
@@ -82,6 +85,7 @@ impl PinView {
     /// `redact` takes the secrets of the server out of what it wrote.
     fn of(pin: PinnedTool, redact: impl Fn(&str) -> String) -> Self {
         let mut view = Self {
+            kind: pin.kind.word(),
             tool: redact(&pin.tool),
             state: "approved",
             sha256: pin.digest,
@@ -92,7 +96,7 @@ impl PinView {
             suspicions: pin.suspicions,
         };
         if let Some(change) = pin.change {
-            view.state = "changed";
+            view.state = if change.is_new { "new" } else { "changed" };
             view.renamed_to = change.renamed_to.as_deref().map(&redact);
             view.differences = change.differences;
             view.suspicions = change.suspicions;

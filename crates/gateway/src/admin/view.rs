@@ -390,7 +390,10 @@ impl From<&Event> for Facts {
             Event::ToolsChanged { tools, .. }
             | Event::ToolsApproved { tools }
             | Event::NamesGaveWay { names: tools }
+            | Event::NewTools { tools, .. }
+            | Event::TextsChanged { items: tools, .. }
             | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
+            Event::TooManyTools { .. } => Self { cause: Some(event.to_string()), ..none },
             Event::MessagesDropped { dropped: lines } | Event::JunkSkipped { lines, sample: _ } => {
                 Self { lines: Some(*lines), ..none }
             }

@@ -30,6 +30,8 @@ struct Server {
 
 #[derive(Debug, Deserialize)]
 struct Pin {
+    #[serde(default)]
+    kind: String,
     tool: String,
     state: String,
     sha256: String,
@@ -39,6 +41,21 @@ struct Pin {
     differences: Vec<Difference>,
     #[serde(default)]
     suspicions: Vec<Suspicion>,
+}
+
+impl Pin {
+    /// A tool by its name, anything else by what it is too.
+    fn label(&self) -> String {
+        match self.kind.as_str() {
+            "" | "tool" => self.tool.clone(),
+            "instructions" => self.kind.clone(),
+            kind => format!("{kind} {}", self.tool),
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.state != "approved"
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -183,19 +200,18 @@ fn list(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for (server, pin) in pins {
         count += 1;
-        changed += usize::from(pin.state == "changed");
+        changed += usize::from(pin.waits());
         let ago = now.saturating_sub(Duration::from_millis(pin.first_seen_ms));
         let look = pin.suspicions.first().map_or(NOTHING, |found| found.what.as_str());
         let state = match &pin.renamed_to {
             Some(name) => format!("renamed to {name}"),
             None => pin.state.clone(),
         };
-        // Without a digest its approval was lost.
-        let pinned = pin.sha256.get(..8).map_or_else(
-            || NOTHING.to_owned(),
-            |digest| format!("{digest}, {} ago", gripfast::text::duration(ago)),
-        );
-        table.row([&server.server, &pin.tool, &state, &pinned, look]);
+        let pinned = match pin.sha256.get(..8) {
+            Some(digest) => format!("{digest}, {} ago", gripfast::text::duration(ago)),
+            None => NOTHING.to_owned(),
+        };
+        table.row([&server.server, &pin.label(), &state, &pinned, look]);
     }
     if count == 0 {
         screen.talk("nothing is pinned yet: tools are pinned when their server is first listed")?;
@@ -212,11 +228,12 @@ fn list(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
 fn differences(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
     let mut any = false;
     for Server { server, tools } in &told.servers {
-        for pin in tools.iter().filter(|pin| pin.state == "changed") {
+        for pin in tools.iter().filter(|pin| pin.waits()) {
             any = true;
             match &pin.renamed_to {
                 Some(name) => screen.line(&format!("{server}/{}: is called `{name}` now", pin.tool))?,
-                None => screen.line(&format!("{server}/{}", pin.tool))?,
+                None if pin.state == "new" => screen.line(&format!("{server}/{}: is new", pin.label()))?,
+                None => screen.line(&format!("{server}/{}", pin.label()))?,
             }
             for Difference { path, before, after } in &pin.differences {
                 screen.line(&format!("  {path}"))?;

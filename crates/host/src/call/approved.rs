@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::host::{Entry, Host};
-use crate::pins::{self, PinnedTool};
+use crate::pins::PinnedTool;
 use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 
 impl Entry {
@@ -14,7 +14,7 @@ impl Entry {
             return Ok(());
         }
         upstream.screen_again();
-        if upstream.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
+        if upstream.pins.holds(tool) { Err(upstream.pins.refusal(&self.name, tool)) } else { Ok(()) }
     }
 
     /// Whether calls of `client` are for an instance of its own.
@@ -42,7 +42,7 @@ impl Host {
         let entry = self.entry(server)?;
         let approved = entry.instances()?.approve(tool);
         if approved.is_empty() {
-            let what = tool.map_or_else(|| "no tool".to_owned(), |tool| format!("no tool `{tool}`"));
+            let what = tool.map_or_else(|| "nothing".to_owned(), |tool| format!("no tool `{tool}`"));
             let text = format!("{what} of upstream `{server}` waits for approval");
             let error = CallError::new(Code::InvalidRequest, server, Fate::NotSent, text);
             return Err(error.hint("`gripfast pins ls` shows what does"));

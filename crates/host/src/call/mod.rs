@@ -168,8 +168,7 @@ impl Host {
         }
         let tool = said.text("name");
         let client = said.redacted_name(caller.says_it_is.as_deref().unwrap_or_default());
-        let caller =
-            LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
+        let caller = LedgerCaller { principal: caller.principal.unwrap_or_default(), client: &client };
         let name = said.redacted_name(tool.as_deref().unwrap_or_default());
         let row = self.ledger().row(&caller, server, &name, said);
         (tool.map(Cow::into_owned), row)

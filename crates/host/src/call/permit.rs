@@ -1,5 +1,5 @@
 //! Whether a request may go: whatever it names must be allowed by the lists of its server and of its client.
-//! Where nobody has a rule, only URIs are looked at: one with control characters or outer spaces goes to no server.
+//! Where there are no rules, only URIs are looked at: one with control characters or outer spaces goes to no server.
 
 use crate::client::Principal;
 use crate::host::{Entry, Host};
@@ -28,6 +28,14 @@ impl Host {
         let is_open = entry.rules.are_open() && audience.is_everybody();
         if is_open && !names_a_uri(method) {
             return Ok(());
+        }
+        if !is_open && !is_of_protocol(method) {
+            let decision = entry.rules.decide_method(&entry.name, &audience, method);
+            if !decision.allowed {
+                let text = format!("method `{method}` of server `{}` is {}", entry.name, decision.reason);
+                let error = CallError::new(Code::Denied, &entry.name, Fate::NotSent, text);
+                return Err(error.hint("name it in `methods` if clients with an `allow` list may use it"));
+            }
         }
         let named = named(entry, method, params).map_err(|error| {
             let text = format!("the parameters of `{method}` cannot be judged: {error}");
@@ -67,6 +75,33 @@ impl Host {
         let hints = entry.hints(kind, name);
         Ok(entry.rules.decide(&self.audience(principal), &subject(server, kind, name, hints)))
     }
+}
+
+/// Whether the protocol says what a method does, so that lists can judge it by what it names.
+fn is_of_protocol(method: &str) -> bool {
+    matches!(
+        method,
+        "completion/complete"
+            | "initialize"
+            | "logging/setLevel"
+            | "ping"
+            | "prompts/get"
+            | "prompts/list"
+            | "resources/list"
+            | "resources/read"
+            | "resources/subscribe"
+            | "resources/templates/list"
+            | "resources/unsubscribe"
+            | "server/discover"
+            | "subscriptions/listen"
+            | "tasks/cancel"
+            | "tasks/get"
+            | "tasks/list"
+            | "tasks/result"
+            | "tasks/update"
+            | "tools/call"
+            | "tools/list"
+    )
 }
 
 fn names_a_uri(method: &str) -> bool {

@@ -181,10 +181,13 @@ pub struct ServerSpec {
     /// may be named by what they say about themselves: `@read_only`, `@destructive`, `@idempotent`.
     pub policy: Policy,
     /// What is done about a tool that says something else than when it was first seen: `enforce` holds it back
-    /// until `gripfast pins approve`, and shows it as it was; `warn` tells of it and uses it; `off` looks at
-    /// nothing. Say `warn` for a server whose descriptions change by themselves, with dates or counts in them.
-    /// Default `enforce`.
+    /// until `gripfast pins approve`, and shows it as it was; `strict` holds new tools back too; `warn` tells of it and
+    /// uses it; `off` looks at nothing. Say `warn` for a server whose descriptions change by themselves, with dates or
+    /// counts in them. Default `enforce`.
     pub pins: PinMode,
+    /// How many tools of it are pinned and offered, and as many prompts and resource templates. Beyond it new ones are
+    /// hidden; those that were approved stay. Default 2000.
+    pub max_tools: u32,
     /// Which of its answers may be given again: `cache = { reads = true, tools = { "search_*" = "60s", "get_*" =
     /// "hinted" }, lists = "0s", stale_lists = "0s" }`. `"hinted"` is for as long as the server says.
     pub cache: CacheSpec,
@@ -215,6 +218,7 @@ impl ServerSpec {
             max_instances: Self::DEFAULT_MAX_INSTANCES,
             policy: Policy::default(),
             pins: PinMode::Enforce,
+            max_tools: Self::DEFAULT_MAX_TOOLS,
             cache: CacheSpec::default(),
             replay: ReplayRules::default(),
             restore: Vec::new(),
@@ -224,6 +228,9 @@ impl ServerSpec {
 
     /// What `max_instances` is unless the config says otherwise.
     pub const DEFAULT_MAX_INSTANCES: u32 = 64;
+
+    /// What `max_tools` is unless the config says otherwise.
+    pub const DEFAULT_MAX_TOOLS: u32 = 2_000;
 
     /// What `max_message` is unless the config says otherwise.
     pub const DEFAULT_MAX_MESSAGE: usize = 16 << 20;

@@ -4,6 +4,7 @@
 //! where it comes from. The menu is made anew when a catalog has changed and somebody asks.
 
 mod freshness;
+mod held;
 mod hidden;
 mod render;
 mod views;
@@ -12,10 +13,12 @@ pub use render::{Rendered, Served};
 
 use crate::host::{Entry, Host};
 use crate::upstream::Origin;
-use gripfast_core::catalog::merge::{Menu, Renamed, Source};
+use gripfast_core::catalog::merge::{Absent, Claim, Menu, Renamed, Source};
 use gripfast_core::event::Event;
+use gripfast_core::supervise::status::State;
 use gripfast_wire::{Era, apps};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -49,6 +52,18 @@ pub(crate) struct Kitchen {
     made: Mutex<Option<(u64, Arc<Served>)>>,
     revisions: AtomicU64,
     views: views::Views,
+    held: held::Held,
+}
+
+/// What all servers offer, as it is merged.
+struct Offered {
+    sources: Vec<Source>,
+    /// The era in which each source has said so.
+    eras: Vec<Era>,
+    absent: Vec<Absent>,
+    /// How many of the sources may hold what they go by: those up to the first server that is still being started for the
+    /// first time. It comes earlier in the config, and may want the same names.
+    settled: usize,
 }
 
 impl Host {
@@ -61,8 +76,10 @@ impl Host {
         {
             return Arc::clone(served);
         }
-        let (sources, eras) = self.sources();
-        let mut served = render::render(Menu::merge(sources), &eras);
+        let Offered { sources, eras, absent, settled } = self.offered();
+        let menu = Menu::merge(sources, &absent);
+        self.hold_names(&menu, settled);
+        let mut served = render::render(menu, &eras);
         let before = match &*made {
             Some((_, before)) if before.reads_like(&served) => {
                 let before = Arc::clone(before);
@@ -77,6 +94,23 @@ impl Host {
         drop(made);
         self.tell_renamed(before.as_ref().map_or(&[], |before| &before.menu.renamed), &served.menu.renamed);
         served
+    }
+
+    /// Reads the names that a server holds, so that no call has to wait for it.
+    pub(crate) fn load_names(&self, server: &str) {
+        self.kitchen().held.of(&*self.store(), server);
+    }
+
+    /// Has servers hold the names that they go by.
+    fn hold_names(&self, menu: &Menu, settled: usize) {
+        let mut by_source: BTreeMap<usize, Vec<&Claim>> = BTreeMap::new();
+        for claim in menu.claims.iter().filter(|claim| claim.source < settled) {
+            by_source.entry(claim.source).or_default().push(claim);
+        }
+        let now = u64::try_from(self.clock().now().wall.since_epoch().as_millis()).unwrap_or(u64::MAX);
+        for (source, claims) in by_source {
+            self.kitchen().held.hold(&*self.store(), &menu.sources[source].server, claims, now);
+        }
     }
 
     /// Tells of each server whose names that had to give way are others than before.
@@ -114,25 +148,32 @@ impl Host {
     }
 
     /// What each server offers, and the era in which it said so.
-    fn sources(&self) -> (Vec<Source>, Vec<Era>) {
-        let (mut sources, mut eras) = (Vec::new(), Vec::new());
+    fn offered(&self) -> Offered {
+        let mut offered =
+            Offered { sources: Vec::new(), eras: Vec::new(), absent: Vec::new(), settled: usize::MAX };
+        let store = self.store();
         for entry in self.entries() {
-            let Ok(upstream) = entry.upstream() else { continue };
+            let server = entry.name.clone();
+            let prefix = entry.prefix.clone().unwrap_or_else(|| entry.name.clone());
+            let held = self.kitchen().held.of(&*store, &entry.name);
+            let Ok(upstream) = entry.upstream() else {
+                offered.absent.push(Absent { server, prefix, held });
+                continue;
+            };
+            if entry.awaits_first_listing() && upstream.state() == State::Starting {
+                offered.settled = offered.settled.min(offered.sources.len());
+            }
             let (catalog, era) = {
                 let listing = upstream.listing.borrow();
                 (Arc::clone(&listing.catalog), listing.era)
             };
-            eras.push(era);
+            offered.eras.push(era);
             let catalog = entry.visible(catalog);
             let linked = catalog.tools.iter().filter_map(|tool| apps::resource_of(&tool.raw));
-            sources.push(Source {
-                server: entry.name.clone(),
-                prefix: entry.prefix.clone().unwrap_or_else(|| entry.name.clone()),
-                linked: linked.map(Cow::into_owned).collect(),
-                catalog,
-            });
+            let linked = linked.map(Cow::into_owned).collect();
+            offered.sources.push(Source { server, prefix, linked, catalog, held });
         }
-        (sources, eras)
+        offered
     }
 }
 

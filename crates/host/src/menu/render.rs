@@ -271,8 +271,9 @@ mod tests {
         };
         let catalog = Catalog { tools: tools.iter().map(item).collect(), ..Catalog::default() };
         let (server, prefix) = ("s".to_owned(), "s".to_owned());
-        let source = Source { server, prefix, catalog: catalog.into(), linked: Vec::new() };
-        render(Menu::merge(vec![source]), &[era])
+        let source =
+            Source { server, prefix, catalog: catalog.into(), linked: Vec::new(), held: Default::default() };
+        render(Menu::merge(vec![source], &[]), &[era])
     }
 
     #[test]

@@ -172,10 +172,16 @@ fn write(server: &str, line: &Line) {
         Event::CatalogFailed { cause } | Event::ReplacementFailed { cause } | Event::SpareLost { cause } => {
             tracing::warn!(server, cause, repeated, "`{server}` {event}{again}");
         }
-        Event::ToolsChanged { tools, .. } | Event::ToolsSuspicious { tools } => {
+        Event::ToolsChanged { tools, .. }
+        | Event::ToolsSuspicious { tools }
+        | Event::NewTools { tools, held: true }
+        | Event::TextsChanged { items: tools, .. } => {
             tracing::warn!(server, ?tools, repeated, "`{server}` {event}{again}")
         }
-        Event::ToolsApproved { tools } => {
+        Event::TooManyTools { hidden, limit } => {
+            tracing::warn!(server, hidden, limit, repeated, "`{server}` {event}{again}")
+        }
+        Event::ToolsApproved { tools } | Event::NewTools { tools, held: false } => {
             tracing::info!(server, ?tools, repeated, "`{server}` {event}{again}")
         }
         Event::MessagesDropped { dropped } => {

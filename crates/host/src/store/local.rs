@@ -108,6 +108,17 @@ impl Store for LocalStore {
         self.queue.push(Task::Put { space: space.to_owned(), key: key.to_owned(), value });
     }
 
+    fn keys(&self, space: &str) -> Vec<String> {
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = reader.prepare_cached("SELECT key FROM entry WHERE space = ?1").and_then(|mut keys| {
+            keys.query_map(params![space], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
+        });
+        found.unwrap_or_else(|error| {
+            tracing::warn!(%error, space, "the state directory could not be read");
+            Vec::new()
+        })
+    }
+
     fn retain(&self, space: &str, keep: Keep) {
         self.queue.push(Task::Retain { space: space.to_owned(), keep });
     }

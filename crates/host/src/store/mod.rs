@@ -13,7 +13,7 @@ pub(crate) use witness::ApprovalWitness;
 use crate::upstream::Verdict;
 use gripfast_core::catalog::Catalog;
 use gripfast_core::isolation::Apart;
-use gripfast_core::policy::pins::Pins;
+use gripfast_core::policy::pins::{Approvals, PinKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +24,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Puts something there. It need not be on disk when this returns; [`Store::flush`] waits for that.
     fn put(&self, space: &str, key: &str, value: Vec<u8>);
+
+    /// The keys in a space, in any order.
+    fn keys(&self, space: &str) -> Vec<String>;
 
     /// Removes everything from a space that is not to be kept. As with [`Store::put`], it need not have
     /// happened when this returns, and happens after what was put before.
@@ -62,6 +65,11 @@ impl Store for MemoryStore {
         entries.insert((space.to_owned(), key.to_owned()), value);
     }
 
+    fn keys(&self, space: &str) -> Vec<String> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.keys().filter(|(in_space, _)| in_space == space).map(|(_, key)| key.clone()).collect()
+    }
+
     fn retain(&self, space: &str, keep: Keep) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|(in_space, key), value| in_space != space || keep(key, value));
@@ -70,12 +78,13 @@ impl Store for MemoryStore {
     fn flush(&self) {}
 }
 
-/// The part of a store that belongs to one upstream. What another target of the same name left there is
-/// not looked at: the key holds a fingerprint of how the server is reached.
+/// The part of a store that belongs to one upstream. What was approved belongs to its name. Everything else belongs to
+/// its name and to the way in which it is reached: the key holds a fingerprint of that.
 #[derive(Clone)]
 pub(crate) struct Shelf {
     store: Arc<dyn Store>,
     witness: ApprovalWitness,
+    server: String,
     key: String,
 }
 
@@ -83,17 +92,82 @@ impl Shelf {
     const CATALOGS: &'static str = "catalog";
     const VERDICTS: &'static str = "verdict";
     const ISOLATION: &'static str = "isolation";
-    const PINS: &'static str = "pins";
+    const APPROVALS: &'static str = "approvals";
+    /// Pins of 0.1, which belonged to a way of reaching the server.
+    const PINS_OF_0_1: &'static str = "pins";
+    /// The ways in which a server was last reached, newest first.
+    const REACHED: &'static str = "reached";
+    /// Ways of which something is kept. Several configs may share a state directory, each with a server of this name.
+    const MOST_WAYS: usize = 4;
     const APART: &'static [u8] = b"per_client";
     const ALL_APART: &'static [u8] = b"every_client";
 
+    /// The shelf of a server. What there is of ways in which it was reached long ago is dropped.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         witness: ApprovalWitness,
         server: &str,
         fingerprint: &str,
     ) -> Self {
-        Self { store, witness, key: format!("{server}@{fingerprint}") }
+        let key = format!("{server}@{fingerprint}");
+        let shelf = Self { store, witness, server: server.to_owned(), key };
+        shelf.carry_over_pins();
+        shelf.drop_old_ways();
+        shelf
+    }
+
+    fn carry_over_pins(&self) {
+        if let (None, Some(pins)) = (self.store.get(Self::APPROVALS, &self.server), self.pins_of_0_1()) {
+            self.keep_pins(&pins);
+        }
+        if !self.keys_of_0_1().is_empty() {
+            let server = self.server.clone();
+            self.store.retain(Self::PINS_OF_0_1, Box::new(move |key, _| server_of(key) != Some(&server)));
+        }
+    }
+
+    fn keys_of_0_1(&self) -> Vec<String> {
+        let mut keys = self.store.keys(Self::PINS_OF_0_1);
+        keys.retain(|key| server_of(key) == Some(&self.server));
+        keys
+    }
+
+    /// The pins that were in force; of a server whose config has changed since, those of all its former configs.
+    fn pins_of_0_1(&self) -> Option<Approvals> {
+        let mut keys = self.keys_of_0_1();
+        if keys.contains(&self.key) {
+            keys = vec![self.key.clone()];
+        }
+        let stored = keys.iter().filter_map(|key| self.store.get(Self::PINS_OF_0_1, key));
+        stored.filter_map(|pins| Approvals::of_0_1(&pins)).reduce(|mut pins, others| {
+            pins.adopt(others);
+            pins
+        })
+    }
+
+    fn drop_old_ways(&self) {
+        let stored = self.store.get(Self::REACHED, &self.server);
+        let before: Option<Vec<String>> = stored.and_then(|stored| serde_json::from_slice(&stored).ok());
+        let mut ways = vec![self.key.clone()];
+        ways.extend(before.iter().flatten().filter(|way| **way != self.key).cloned());
+        let is_full = ways.len() > Self::MOST_WAYS;
+        ways.truncate(Self::MOST_WAYS);
+        if before.as_ref() == Some(&ways) {
+            return;
+        }
+        if let Ok(bytes) = serde_json::to_vec(&ways) {
+            self.store.put(Self::REACHED, &self.server, bytes);
+        }
+        // Before the first of them was written down, nothing was ever dropped.
+        if is_full || before.is_none() {
+            for space in [Self::CATALOGS, Self::VERDICTS, Self::ISOLATION] {
+                let (server, ways) = (self.server.clone(), ways.clone());
+                let keep = move |key: &str, _: &[u8]| {
+                    server_of(key) != Some(&server) || ways.iter().any(|way| way == key)
+                };
+                self.store.retain(space, Box::new(keep));
+            }
+        }
     }
 
     pub(crate) fn is_the_same(&self, other: &Self) -> bool {
@@ -112,27 +186,34 @@ impl Shelf {
         }
     }
 
-    /// What is pinned, by this process and by others.
-    pub(crate) fn pins(&self) -> Option<Pins> {
-        serde_json::from_slice(&self.store.get(Self::PINS, &self.key)?).ok()
+    /// What was approved, by this process and by others.
+    pub(crate) fn pins(&self) -> Option<Approvals> {
+        let kept = || self.store.get(Self::APPROVALS, &self.server);
+        let read = |kept: Vec<u8>| serde_json::from_slice(&kept).ok();
+        // Those of 0.1 are removed after they were carried over, which may happen between these lines.
+        match kept() {
+            Some(kept) => read(kept),
+            None => self.pins_of_0_1().or_else(|| kept().and_then(read)),
+        }
     }
 
-    pub(crate) fn keep_pins(&self, pins: &Pins) {
+    pub(crate) fn keep_pins(&self, pins: &Approvals) {
         if let Ok(bytes) = serde_json::to_vec(pins) {
-            self.store.put(Self::PINS, &self.key, bytes);
+            self.store.put(Self::APPROVALS, &self.server, bytes);
         }
     }
 
     /// Whether more tools were approved than these pins hold: the store has lost some.
-    pub(crate) fn has_lost(&self, pins: &Pins) -> bool {
-        self.witness.tools(&self.key) > pins.len()
+    pub(crate) fn has_lost(&self, pins: &Approvals) -> bool {
+        self.witness.tools(&self.server) > pins.of(PinKind::Tool).len()
     }
 
     /// Has the witness count these pins, as soon as the store has them.
-    pub(crate) fn witness(&self, pins: &Pins) {
-        let (witness, key, tools) = (self.witness.clone(), self.key.clone(), pins.len());
-        if witness.tools(&key) != tools {
-            self.store.then(Box::new(move || witness.note(&key, tools)));
+    pub(crate) fn witness(&self, pins: &Approvals) {
+        let tools = pins.of(PinKind::Tool).len();
+        let (witness, server) = (self.witness.clone(), self.server.clone());
+        if witness.tools(&server) != tools {
+            self.store.then(Box::new(move || witness.note(&server, tools)));
         }
     }
 
@@ -163,4 +244,9 @@ impl Shelf {
             self.store.put(Self::VERDICTS, &self.key, bytes);
         }
     }
+}
+
+/// The server that something belongs to whose key has a fingerprint.
+fn server_of(key: &str) -> Option<&str> {
+    key.rsplit_once('@').map(|(server, _)| server)
 }

@@ -8,7 +8,6 @@ use super::input_waits::InputWait;
 use super::{Live, Origin, Upstream};
 use crate::client::Principal;
 use crate::ledger::OpenRow;
-use crate::pins;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
 use gripfast_core::failure::classify::{doubts_session, without_last_words};
 use gripfast_core::failure::crashes::{Allowed, Crashes};
@@ -237,7 +236,7 @@ impl Upstream {
             // Somebody may have approved it meanwhile, here or elsewhere.
             self.screen_again();
         }
-        if self.pins.holds(tool) { Err(pins::changed(&self.name, tool)) } else { Ok(()) }
+        if self.pins.holds(tool) { Err(self.pins.refusal(&self.name, tool)) } else { Ok(()) }
     }
 
     /// Waits while something is so that a listing ends, or the failure of one.
@@ -322,7 +321,8 @@ impl Upstream {
         let watch = Arc::new(CallWatch::new(self.clock, live, order.listener.clone()));
         let request = self.outgoing(live, order, mark, &watch)?;
         let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
-        let under_way = live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
+        let under_way =
+            live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
         let waits = || self.waits_for_input(ticket, &order.caller);
         let answering =
             self.answered(live, request, under_way, mark, &watch, (now, patience.deadline), waits);

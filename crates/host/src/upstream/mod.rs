@@ -39,7 +39,7 @@ use crate::ledger::Ledger;
 use crate::menu::Bell;
 use crate::observe::{Ends, Observer, Stats};
 use crate::overheard::Earshot;
-use crate::pins::{Approved, PinMode, Pinboard};
+use crate::pins::{Approved, PinRules, Pinboard};
 use crate::store::Shelf;
 use crate::transport::{Dialer, Link, Listening, Route, Secrets, Session, StderrRing, Underway};
 use gripfast_core::cache::Freshness;
@@ -125,7 +125,7 @@ pub(crate) struct Settings {
     pub(crate) protocol: ProtocolChoice,
     pub(crate) max_message: usize,
     /// What is done about tools that change.
-    pub(crate) pins: PinMode,
+    pub(crate) pins: PinRules,
     /// Calls that every new session begins with.
     pub(crate) restore: Vec<RestoreCall>,
     /// The host's own name, by which it recognises itself.

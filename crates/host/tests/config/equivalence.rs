@@ -301,8 +301,10 @@ fn every_key_arrives_where_it_belongs() {
                     ],
                     deny: [],
                 },
+                methods: None,
             },
             pins: Enforce,
+            max_tools: 2000,
             cache: CacheSpec {
                 reads: true,
                 tools: [

@@ -251,6 +251,45 @@ max_instances = 0
 }
 
 #[test]
+fn no_tools_at_all() {
+    let text = r#"[servers.github]
+command = "npx"
+pins = "strickt"
+max_tools = 0
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `strickt` is not one of `enforce`, `strict`, `warn`, `off`
+         --> gripfast.toml:3:8 (servers.github.pins)
+          |
+        3 | pins = "strickt"
+          |        ^^^^^^^^^
+          hint: did you mean `strict`?
+
+        error: `0` is out of range; allowed: 1 to 100000
+         --> gripfast.toml:4:13 (servers.github.max_tools)
+          |
+        4 | max_tools = 0
+          |             ^
+    "#);
+}
+
+#[test]
+fn methods_that_are_no_list() {
+    let text = r#"[servers.github]
+command = "npx"
+methods = "skills/*"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: expected a list, found a string
+         --> gripfast.toml:3:11 (servers.github.methods)
+          |
+        3 | methods = "skills/*"
+          |           ^^^^^^^^^^
+          hint: write ["…"] with square brackets
+    "#);
+}
+
+#[test]
 fn a_prefix_that_cannot_be() {
     let text = r#"[servers.github]
 command = "npx"

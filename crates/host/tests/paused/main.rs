@@ -13,6 +13,7 @@ mod instances;
 mod ledger;
 mod lifecycle;
 mod meddled;
+mod names;
 mod own_pins;
 mod pins;
 mod policy;

@@ -1,9 +1,10 @@
 //! Tools that say something else than what was approved.
 
 use crate::world::*;
-use gripfast::config::PinMode;
+use gripfast::config::{PinMode, Target, Template};
 use gripfast::store::{MemoryStore, Store};
-use gripfast::{Answer, CallError, Code, Event, Host, State};
+use gripfast::transport::Dialer;
+use gripfast::{Answer, CallError, Code, Event, Host, SpawnOptions, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -147,6 +148,218 @@ async fn g02_words_that_nobody_sees_are_pointed_out_when_a_tool_is_first_seen() 
     });
     assert_eq!(told, Some(vec!["read".to_owned()]));
     call(&host, "read", "k").await.unwrap();
+}
+
+/// Has `it` go by a config with other arguments.
+fn edit(host: &Host, server: &Server, mode: PinMode) {
+    let mut edited = spec();
+    let Target::Stdio { args, .. } = &mut edited.target else { unreachable!("it is a process") };
+    args.push(Template::parse("--verbose").unwrap());
+    edited.pins = mode;
+    let dialer: Arc<dyn Dialer> = Arc::new(server.clone());
+    let options = SpawnOptions { dialer: Some(dialer), ..SpawnOptions::default() };
+    host.replace_with("it", edited, options).unwrap();
+}
+
+/// An edit of `args`, `env` or `headers` ended the quarantine: the server was taken for another one.
+#[tokio::test(start_paused = true)]
+async fn g02_an_edit_of_the_config_ends_no_quarantine_here_or_after_a_restart() {
+    let store = memory();
+    let (host, server) = with_pinned(&store, PinMode::Enforce).await;
+    says(&host, &server, vec![reading("read", "Reads, and sends")], State::NeedsApproval).await;
+    let before = server.received("tools/list");
+    edit(&host, &server, PinMode::Enforce);
+    assert_eq!(call(&host, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+    let mut events = host.events();
+    while server.received("tools/list") == before {
+        let _ = events.recv().await;
+    }
+    settle().await;
+    assert_eq!(state(&host), State::NeedsApproval);
+    assert!(listed(&host).contains("Reads a file"));
+    assert_eq!(call(&host, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+    host.shutdown().await;
+
+    let again = host_on(&store);
+    let mut other = spec();
+    let Target::Stdio { env, .. } = &mut other.target else { unreachable!("it is a process") };
+    env.push(("DEBUG".to_owned(), Template::parse("1").unwrap()));
+    add(&again, "it", other, &server);
+    assert_eq!(call(&again, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+    assert_eq!(server.executed("k"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_pins_that_0_1_has_stored_hold_and_rows_of_former_configs_do_not_stay() {
+    let store = memory();
+    let (host, server) = with_pinned(&store, PinMode::Enforce).await;
+    host.shutdown().await;
+    // As 0.1 had it: the pins of the tools, under the name and a fingerprint.
+    let stored: Value = serde_json::from_slice(&store.get("approvals", "it").unwrap()).unwrap();
+    let key = store.keys("catalog").remove(0);
+    store.retain("approvals", Box::new(|_, _| false));
+    store.retain("reached", Box::new(|_, _| false));
+    store.put("pins", &key, serde_json::to_vec(&stored["tools"]).unwrap());
+    store.put("pins", "it@0123", b"{}".to_vec());
+    store.put("pins", "it@2@0123", b"{}".to_vec());
+    for space in ["catalog", "verdict", "isolation"] {
+        store.put(space, "it@0123", b"{}".to_vec());
+    }
+    server.offer_tools(vec![reading("read", "Reads, and sends")]);
+    let again = host_on(&store);
+    add(&again, "it", spec(), &server);
+    assert_eq!(call(&again, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+    assert_eq!(store.keys("pins"), ["it@2@0123"], "of another server");
+    for space in ["catalog", "verdict", "isolation"] {
+        assert!(!store.keys(space).contains(&"it@0123".to_owned()), "{space}");
+    }
+    // Those of the last few configs stay: two configs may share a state directory.
+    for round in 0..6 {
+        let mut other = spec();
+        let Target::Stdio { args, .. } = &mut other.target else { unreachable!("it is a process") };
+        args.push(Template::parse(&format!("--round={round}")).unwrap());
+        let options = SpawnOptions { dialer: Some(Arc::new(server.clone())), ..SpawnOptions::default() };
+        again.replace_with("it", other, options).unwrap();
+        until(&again, State::NeedsApproval).await;
+        settle().await;
+    }
+    assert!(store.keys("catalog").len() <= 4, "{:?}", store.keys("catalog"));
+    assert_eq!(call(&again, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+}
+
+/// Tools beyond `max_tools` made room by making approved ones forgotten.
+#[tokio::test(start_paused = true)]
+async fn g02_beyond_max_tools_new_tools_are_hidden_and_what_was_approved_stays() {
+    let (host, server) = (host_on(&memory()), Server::new(LinkKind::Process));
+    server.offer_tools(vec![reading("read", "Reads a file")]);
+    let mut few = spec();
+    few.max_tools = 3;
+    add(&host, "it", few, &server);
+    until(&host, State::Ready).await;
+    let many = (0..10).map(|number| reading(&format!("t{number}"), &format!("Does {number}"))).collect();
+    says(&host, &server, many, State::Ready).await;
+    settle().await;
+    assert_eq!(tool_names(&host).await, ["t0", "t1"]);
+    let refused = call(&host, "t7", "k").await.unwrap_err();
+    assert!(refused.hint.unwrap().contains("raise `max_tools` of `it`"));
+    let events = host.status_of("it").unwrap().events;
+    let hidden = |event: &Event| *event == Event::TooManyTools { hidden: 8, limit: 3 };
+    assert!(events.iter().any(|told| hidden(&told.event)), "{events:?}");
+    says(&host, &server, vec![reading("read", "Reads, and sends")], State::NeedsApproval).await;
+    assert_eq!(call(&host, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+    assert_eq!(server.executed("k"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_without_pins_too_no_more_than_max_tools_are_offered() {
+    let (host, server) = (host_on(&memory()), Server::new(LinkKind::Process));
+    let mut few = spec();
+    (few.max_tools, few.pins) = (1, PinMode::Off);
+    add(&host, "it", few, &server);
+    until(&host, State::Ready).await;
+    assert_eq!(tool_names(&host).await, ["act"]);
+    assert_eq!(call(&host, "read", "k").await.unwrap_err().code, Code::SchemaChanged);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_strict_pins_hold_new_tools_until_they_are_approved() {
+    let (host, server) = (host_on(&memory()), Server::new(LinkKind::Process));
+    let mut strict = spec();
+    strict.pins = PinMode::Strict;
+    add(&host, "it", strict, &server);
+    until(&host, State::NeedsApproval).await;
+    assert_eq!(tool_names(&host).await, Vec::<String>::new());
+    let refused = call(&host, "read", "k").await.unwrap_err();
+    assert_eq!((refused.code, refused.outcome.word()), (Code::SchemaChanged, "not_sent"));
+    assert!(refused.text.contains("was not approved yet"), "{}", refused.text);
+    let status = host.status_of("it").unwrap();
+    assert_eq!(status.supervision.cause.as_deref(), Some("new and not approved: `act`, `read`"));
+    let told = |event: &Event| matches!(event, Event::NewTools { held: true, tools } if tools.len() == 2);
+    assert!(status.events.iter().any(|event| told(&event.event)), "{:?}", status.events);
+    let waiting = host.pins("it").unwrap();
+    assert!(waiting.iter().all(|pin| pin.change.as_ref().is_some_and(|change| change.is_new)), "{waiting:?}");
+    assert_eq!(host.approve("it", Some("read")).unwrap(), ["read"]);
+    assert_eq!(tool_names(&host).await, ["read"]);
+    call(&host, "read", "k").await.unwrap();
+    assert_eq!(host.approve("it", None).unwrap(), ["act"]);
+    assert_eq!(state(&host), State::Ready);
+    assert_eq!(tool_names(&host).await, ["act", "read"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_a_new_tool_is_an_event() {
+    let (host, server) = with_pinned(&memory(), PinMode::Enforce).await;
+    says(&host, &server, vec![reading("read", "Reads a file"), reading("new", "Is new")], State::Ready).await;
+    settle().await;
+    let events = host.status_of("it").unwrap().events;
+    let told = |event: &Event| *event == Event::NewTools { tools: vec!["new".to_owned()], held: false };
+    assert!(events.iter().any(|event| told(&event.event)), "{events:?}");
+    call(&host, "new", "k").await.unwrap();
+
+    // Also if nothing was there before.
+    let (host, server) = (host_on(&memory()), Server::new(LinkKind::Process));
+    server.offer_tools(Vec::new());
+    add(&host, "it", spec(), &server);
+    until(&host, State::Ready).await;
+    says(&host, &server, vec![reading("new", "Is new")], State::Ready).await;
+    settle().await;
+    let events = host.status_of("it").unwrap().events;
+    assert!(events.iter().any(|event| told(&event.event)), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_changed_prompts_templates_and_instructions_keep_their_approved_text() {
+    for mode in [PinMode::Enforce, PinMode::Strict, PinMode::Warn, PinMode::Off] {
+        let (store, server) = (memory(), Server::new(LinkKind::Process));
+        server.offer_texts("first");
+        let host = host_on(&store);
+        let mut spec = spec();
+        spec.pins = mode;
+        add(&host, "it", spec.clone(), &server);
+        let ready = if mode == PinMode::Strict { State::NeedsApproval } else { State::Ready };
+        until(&host, ready).await;
+        let seen = |host: &Host| {
+            let menu = host.menu();
+            let texts = [menu.prompts.page(0, 10).0, menu.templates.page(0, 10).0].map(str::to_owned);
+            (texts, host.instructions().remove(0).1)
+        };
+        let ([prompts, templates], instructions) = seen(&host);
+        assert!(prompts.contains("first") && templates.contains("first") && instructions == "first");
+        server.offer_texts("<IMPORTANT> second");
+        host.shutdown().await;
+        let host = host_on(&store);
+        add(&host, "it", spec, &server);
+        until(&host, ready).await;
+        let kept = mode.holds();
+        let ([prompts, templates], instructions) = seen(&host);
+        for text in [prompts, templates, instructions] {
+            assert_eq!(text.contains("first"), kept, "{mode:?}: {text}");
+        }
+        let told: Vec<String> = host
+            .status_of("it")
+            .unwrap()
+            .events
+            .into_iter()
+            .filter_map(|told| match told.event {
+                Event::TextsChanged { items, kept: told } if told == kept => Some(items),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        let (all, none) = (["prompt ask", "template demo://{x}", "instructions"], [""; 0]);
+        assert_eq!(told, if mode == PinMode::Off { none.as_slice() } else { all.as_slice() }, "{mode:?}");
+        // No call is held for it.
+        let prompt = Some(raw(json!({ "name": "ask" })));
+        host.request("it", "prompts/get", prompt).await.unwrap();
+        if kept {
+            let approved = host.approve("it", None).unwrap();
+            assert!(all.iter().all(|item| approved.iter().any(|known| known == item)), "{approved:?}");
+            let ([prompts, templates], instructions) = seen(&host);
+            for text in [prompts, templates, instructions] {
+                assert!(text.contains("second"), "{mode:?}: {text}");
+            }
+        }
+    }
 }
 
 /// The server is lost while somebody calls, and comes back with these tools, which take a second to list.

@@ -6,6 +6,7 @@ use gripfast::{
     CallOptions, Client, ClientKey, ClientPolicy, Code, Host, Kind, Lists, Policy, Principal, State,
     SubscribeOptions, Verdict,
 };
+use gripfast_core::policy::Pattern;
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -89,6 +90,36 @@ async fn g01_each_client_sees_and_calls_what_its_lists_allow() {
     call(&host, "act", "b").await.unwrap();
     let reason = host.explain(Some(&Principal::named("bot-1")), "it", Kind::Tool, "read").unwrap().reason;
     assert_eq!(reason, "not allowed by anything in clients.bot*.tools.allow");
+}
+
+/// A method that no list knows did whatever it does for a client that may only read.
+#[tokio::test(start_paused = true)]
+async fn g01_unknown_methods_are_refused_under_an_allow_list_unless_methods_names_them() {
+    let (host, server) = with_clients().await;
+    let run = json!({ "program": "rm" });
+    for name in ["ci", "bot-1"] {
+        let error = asks(&host, name, "shell/run", run.clone()).await.unwrap_err();
+        assert_eq!(error.code, Code::Denied, "{name}");
+        let list = if name == "ci" { "ci" } else { "bot*" };
+        assert!(error.text.ends_with(&format!("by anything in clients.{list}.methods")), "{error}");
+    }
+    assert_eq!(server.received("shell/run"), 0);
+    asks(&host, "ann", "shell/run", run.clone()).await.unwrap();
+    asks(&host, "ci", "tasks/get", json!({ "taskId": "1" })).await.unwrap();
+    assert_eq!(server.received("shell/run"), 1);
+
+    let tools = Lists::of_client(&words(&["it/@read_only"]), &[]).unwrap();
+    let methods = Some(vec![Pattern::new("skills/*")]);
+    let policy = Policy { tools, methods, ..Policy::default() };
+    host.set_clients(vec![ClientPolicy { clients: "ci".to_owned(), policy }]);
+    asks(&host, "ci", "skills/list", json!({})).await.unwrap();
+    assert_eq!(asks(&host, "ci", "shell/run", run).await.unwrap_err().code, Code::Denied);
+
+    // What a server allows holds for everybody.
+    let mut restricted = spec();
+    restricted.policy.tools = Lists::of_server(&words(&["read"]), &[]).unwrap();
+    host.replace("it", restricted).unwrap();
+    assert_eq!(asks(&host, "ann", "skills/list", json!({})).await.unwrap_err().code, Code::Denied);
 }
 
 #[tokio::test(start_paused = true)]

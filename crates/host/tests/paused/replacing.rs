@@ -208,6 +208,10 @@ impl Store for Curious {
         self.kept.put(space, key, value);
     }
 
+    fn keys(&self, space: &str) -> Vec<String> {
+        self.kept.keys(space)
+    }
+
     fn retain(&self, space: &str, keep: Keep) {
         self.kept.retain(space, keep);
     }

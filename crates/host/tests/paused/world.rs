@@ -105,6 +105,8 @@ struct Life {
     refusals: VecDeque<HttpAnswer>,
     session: u64,
     tools: Vec<Value>,
+    /// What its instructions, its prompt `ask` and its resource template `demo://{x}` say; without it, it has none.
+    texts: Option<String>,
     /// How long it takes to list them; `None` if it cannot.
     lists_within: Option<Duration>,
     /// What is wrong with its lists, by their methods.
@@ -159,6 +161,7 @@ impl Server {
             refusals: VecDeque::new(),
             session: 1,
             tools: vec![tool("act", json!({})), tool("read", json!({ "readOnlyHint": true }))],
+            texts: None,
             lists_within: Some(Duration::ZERO),
             list_faults: HashMap::new(),
             lists_good_for: None,
@@ -369,6 +372,11 @@ impl Server {
     /// Offers these tools, whole.
     pub(crate) fn offer_tools(&self, tools: Vec<Value>) {
         self.life(|life| life.tools = tools);
+    }
+
+    /// Has instructions, a prompt and a resource template that say this.
+    pub(crate) fn offer_texts(&self, text: &str) {
+        self.life(|life| life.texts = Some(text.to_owned()));
     }
 
     /// It holds this much memory.
@@ -646,11 +654,13 @@ impl Server {
                 if self.life(|life| life.handshake_hangs) {
                     std::future::pending::<()>().await;
                 }
-                let mut reply = result(
-                    id,
-                    json!({ "protocolVersion": "2025-11-25", "capabilities": offers(),
-                    "serverInfo": { "name": "memory", "version": "1" } }),
-                );
+                let mut initialized = json!({ "protocolVersion": "2025-11-25", "capabilities": offers(),
+                    "serverInfo": { "name": "memory", "version": "1" } });
+                if let Some(text) = self.life(|life| life.texts.clone()) {
+                    initialized["instructions"] = text.into();
+                    initialized["capabilities"]["prompts"] = json!({});
+                }
+                let mut reply = result(id, initialized);
                 reply.session_id = has_sessions.then_some(known_session);
                 Ok(reply)
             }
@@ -669,6 +679,13 @@ impl Server {
                 }
                 None => Ok(error(id, -32603, "the database is starting")),
             },
+            "prompts/list" if let Some(text) = self.life(|life| life.texts.clone()) => {
+                Ok(result(id, json!({ "prompts": [{ "name": "ask", "description": text }] })))
+            }
+            "resources/templates/list" if let Some(text) = self.life(|life| life.texts.clone()) => {
+                let template = json!({ "uriTemplate": "demo://{x}", "name": "x", "description": text });
+                Ok(result(id, json!({ "resourceTemplates": [template] })))
+            }
             "tools/call" => {
                 let key = message["params"]["arguments"]["key"].as_str().unwrap_or("").to_owned();
                 self.life(|life| life.served.insert(key, link));

@@ -6,6 +6,7 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::keys::{CLIENT, LISTS};
 use crate::config::node::{Key, Node, Position, Value};
 use crate::policy::{BadEntry, ClientPolicy, Lists, Policy};
+use gripfast_core::policy::Pattern;
 
 /// The words of a pair of lists, as they are written.
 struct Words {
@@ -30,6 +31,7 @@ pub(super) fn policy_of_server(fields: &mut Fields<'_>, problems: &mut Problems)
         tools: read(words, Lists::of_server, at, problems),
         resources: lists(fields, "resources", Lists::of_server, problems),
         prompts: lists(fields, "prompts", Lists::of_server, problems),
+        methods: methods(fields, problems),
     }
 }
 
@@ -43,11 +45,17 @@ pub(super) fn clients(key: &Key, node: &Node, problems: &mut Problems) -> Vec<Cl
             tools: lists(&mut fields, "tools", Lists::of_client, problems),
             resources: lists(&mut fields, "resources", Lists::of_client, problems),
             prompts: lists(&mut fields, "prompts", Lists::of_client, problems),
+            methods: methods(&mut fields, problems),
         };
         fields.finish(problems);
         clients.push(ClientPolicy { clients: name.name.clone(), policy });
     }
     clients
+}
+
+fn methods(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<Vec<Pattern>> {
+    let words = fields.take("methods")?.words(problems)?;
+    Some(words.into_iter().map(Pattern::new).collect())
 }
 
 fn lists(fields: &mut Fields<'_>, name: &'static str, reading: Reading, problems: &mut Problems) -> Lists {

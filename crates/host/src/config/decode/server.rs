@@ -58,6 +58,8 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     let policy = policy_of_server(&mut fields, problems);
     let mut pins = PinMode::Enforce;
     fields.choice("pins", words::PIN_MODES, &mut pins, problems);
+    let mut max_tools = ServerSpec::DEFAULT_MAX_TOOLS;
+    fields.whole_number("max_tools", &mut max_tools, problems);
     let cache = cache(&mut fields, problems);
     let mut replay = ReplayRules::default();
     if let Some(mut table) = fields.table("replay", problems) {
@@ -87,6 +89,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
         max_instances,
         policy,
         pins,
+        max_tools,
         cache,
         replay,
         restore,

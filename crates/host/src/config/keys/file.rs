@@ -18,8 +18,8 @@ pub(in crate::config) static FILE: Table = Table {
             kind: Kind::Map(&Kind::Table(&SERVER)),
             usual: Usual::Nothing,
             about: "The servers by their names: letters, digits, `_` and `-`, at most 64, without `__` and without `_` \
-                    at the end, because clients see `server__tool`. Their order decides who keeps its name where two \
-                    collide.",
+                    at the end, because clients see `server__tool`. Their order decides who gets a name that two \
+                    want at the first listing; then its holder keeps it.",
         },
         Row {
             name: "clients",

@@ -42,6 +42,14 @@ pub(in crate::config) static CLIENT: Table = Table {
             usual: Usual::Nothing,
             about: "Which prompts.",
         },
+        Row {
+            name: "methods",
+            kind: Kind::Words,
+            usual: Usual::Nothing,
+            about: "Which methods that are not of the protocol may be used, by patterns such as `skills/*`. Without it all \
+                    of them may, unless one of the tables above has an `allow` list: then none may, for no list can see \
+                    what such a method does.",
+        },
     ]],
 };
 

@@ -114,7 +114,7 @@ const OFFER: &[Row] = &[
         kind: Kind::Text,
         usual: Usual::Words("the server's name"),
         about: "What its tools and prompts are prefixed with, before `__`. Empty leaves their names as they are; where \
-                two then collide, the later server gets its prefix back.",
+                two then collide, the one that has the name first keeps it, and the other gets its own name in front.",
     },
     Row {
         name: "tools",
@@ -136,12 +136,29 @@ const OFFER: &[Row] = &[
         about: "Which of its prompts are offered.",
     },
     Row {
+        name: "methods",
+        kind: Kind::Words,
+        usual: Usual::Nothing,
+        about: "Which methods that are not of the protocol may be used, by patterns such as `skills/*`. Without it all of \
+                them may, unless `tools`, `resources` or `prompts` has an `allow` list: then none may, for no list can see \
+                what such a method does.",
+    },
+    Row {
         name: "pins",
         kind: Kind::Choice(|| words::of(PIN_MODES)),
         usual: Usual::Server(|spec| words::for_meaning(PIN_MODES, &spec.pins)),
         about: "What is done about a tool that says something else than when it was first seen: `enforce` holds it back \
-                until `gripfast pins approve`, and shows it as it was; `warn` tells of it and uses it; `off` looks at \
-                nothing. Say `warn` for a server whose descriptions change by themselves, with dates or counts in them.",
+                until `gripfast pins approve`, and shows it as it was; `strict` holds new tools back too; `warn` tells of it \
+                and uses it; `off` looks at nothing. Say `warn` for a server whose descriptions change by themselves, with \
+                dates or counts in them.",
+    },
+    Row {
+        name: "max_tools",
+        kind: Kind::Number(1..=100_000),
+        usual: Usual::Server(|spec| spec.max_tools.to_string()),
+        about: "How many tools of it are pinned and offered, and as many prompts and resource templates. Beyond it new ones \
+                are hidden, with an event; those that were approved stay. Too few, and new tools of a large server are \
+                missing; too many, and a server can fill the context of its clients and the state directory.",
     },
     Row {
         name: "isolation",

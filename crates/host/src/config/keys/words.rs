@@ -35,8 +35,12 @@ pub(in crate::config) const PROTOCOLS: &[(&str, ProtocolChoice)] =
 pub(in crate::config) const ISOLATIONS: &[(&str, Isolation)] =
     &[("auto", Isolation::Auto), ("shared", Isolation::Shared), ("per_client", Isolation::PerClient)];
 
-pub(in crate::config) const PIN_MODES: &[(&str, PinMode)] =
-    &[("enforce", PinMode::Enforce), ("warn", PinMode::Warn), ("off", PinMode::Off)];
+pub(in crate::config) const PIN_MODES: &[(&str, PinMode)] = &[
+    ("enforce", PinMode::Enforce),
+    ("strict", PinMode::Strict),
+    ("warn", PinMode::Warn),
+    ("off", PinMode::Off),
+];
 
 pub(in crate::config) const WHEN_DOWN: &[(&str, WhenDown)] =
     &[("keep", WhenDown::Keep), ("withdraw", WhenDown::Withdraw)];
