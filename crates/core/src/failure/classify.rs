@@ -305,7 +305,7 @@ mod tests {
     use std::time::Duration;
 
     fn greeted(status: u16, body: &str, proxy: Option<&str>) -> Failure {
-        let (body, proxy) = (body.to_owned(), proxy.map(str::to_owned));
+        let (body, proxy) = (body.to_owned(), proxy.map(Into::into));
         let answer = HttpAnswer { status, body, proxy, ..HttpAnswer::default() };
         classify(&Evidence::sent(During::Handshake, Observed::Http(answer)))
     }
@@ -504,7 +504,7 @@ mod tests {
             })
         };
         assert!(matches!(call(forbidden()), Failure::Declined(_)));
-        let wider = Some(r#"Bearer error="insufficient_scope", scope="write""#.to_owned());
+        let wider = Some(r#"Bearer error="insufficient_scope", scope="write""#.into());
         let wider = HttpAnswer { status: 403, challenge: wider, ..HttpAnswer::default() };
         assert!(matches!(call(Observed::Http(wider)), Failure::BeyondScope(_)));
         let handshake = classify(&Evidence::sent(During::Handshake, forbidden()));

@@ -118,7 +118,7 @@ pub struct HttpAnswer {
     /// The `Retry-After` header, if it could be read.
     pub retry_after: Option<Duration>,
     /// The `WWW-Authenticate` header.
-    pub challenge: Option<String>,
+    pub challenge: Option<Box<str>>,
     /// The beginning of the body, as text.
     pub body: String,
     /// The JSON-RPC error in the body, if there is one.
@@ -126,7 +126,7 @@ pub struct HttpAnswer {
     /// Whether the request carried a session.
     pub had_session: bool,
     /// The proxy through which it came, and whose own answer it may be.
-    pub proxy: Option<String>,
+    pub proxy: Option<Box<str>>,
     /// Whether the request was of the modern era, where some codes have one meaning for everybody.
     pub modern: bool,
 }

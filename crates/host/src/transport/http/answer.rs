@@ -179,12 +179,12 @@ pub(in crate::transport) async fn refusal(
     let answer = HttpAnswer {
         status: head.status.as_u16(),
         retry_after: retry_after(&head.headers),
-        challenge: text_of(&head.headers, &WWW_AUTHENTICATE),
+        challenge: text_of(&head.headers, &WWW_AUTHENTICATE).map(Into::into),
         body: String::from_utf8_lossy(&body).chars().take(500).collect(),
         rpc: rpc.clone(),
         had_session: asked == Asked::WithSession,
         modern: asked == Asked::Modern,
-        proxy: head.extensions.get().map(|ForwardedBy(proxy)| proxy.to_string()),
+        proxy: head.extensions.get().map(|ForwardedBy(proxy)| (**proxy).into()),
     };
     let message = rpc.is_some().then_some(body);
     (Evidence::sent(during, Observed::Http(answer)), message)
