@@ -589,11 +589,14 @@ mod tests {
         reloader.reload().await.expect("a good config");
         write("");
         let mut asked = Box::pin(reloader.reload_on_signal());
-        for half in ["", "[serv", "[servers.b]\ncommand = 'b"] {
-            let waits = tokio::time::timeout(Reloader::LOOKS_EVERY / 2, &mut asked).await;
+        // It looks at the beginning and after each second; what is written is there in between.
+        for (pause, half) in [(Reloader::LOOKS_EVERY / 3, "[serv"), (Reloader::LOOKS_EVERY, "[servers.b]")] {
+            let waits = tokio::time::timeout(pause, &mut asked).await;
             assert!(waits.is_err(), "{waits:?}");
             write(half);
         }
+        let waits = tokio::time::timeout(Reloader::LOOKS_EVERY, &mut asked).await;
+        assert!(waits.is_err(), "{waits:?}");
         write(b);
         let taken = asked.await.expect("a good config");
         assert_eq!((taken.added, taken.removed), (list("b"), list("a")));
