@@ -71,6 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Ask::Reload),
         Just(Ask::CauseChanged),
         Just(Ask::Stop),
+        Just(Ask::Leave { within: Duration::from_secs(4) }),
     ];
     let revision = prop_oneof![Just(Revision::Rules), Just(Revision::Link)];
     let probe = prop_oneof![
@@ -135,7 +136,7 @@ impl History {
             Step::Sleep(span) => world.wall += span,
             Step::Ask(ask) => {
                 match ask {
-                    Ask::Stop => self.asked_to_stop = true,
+                    Ask::Stop | Ask::Leave { .. } => self.asked_to_stop = true,
                     Ask::Start => self.asked_to_stop = false,
                     Ask::Reconnect | Ask::Reload | Ask::CauseChanged => {}
                 }

@@ -25,7 +25,6 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +61,6 @@ impl Settings {
 
 /// A gateway that listens and does not serve yet.
 pub struct Server {
-    host: Host,
     listener: TcpListener,
     /// The socket for the commands of its own user.
     #[cfg(unix)]
@@ -105,9 +103,6 @@ pub enum CannotListen {
 }
 
 impl Server {
-    /// After a stop, calls under way have this long.
-    const DRAIN_FOR: Duration = Duration::from_secs(10);
-
     /// Listens in front of `host`.
     ///
     /// # Errors
@@ -164,7 +159,7 @@ impl Server {
             }
             None => gateway.router(),
         };
-        let meter = Arc::new(Meter::new(host.clone(), Arc::clone(&gateway)));
+        let meter = Arc::new(Meter::new(host, Arc::clone(&gateway)));
         let readable = Arc::clone(&admin).router().merge(Arc::clone(&meter).router());
         let router = readable
             .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
@@ -174,7 +169,6 @@ impl Server {
             .layer(guard.clone().layer());
         let front = Front::new(guard, access.clone(), Arc::clone(&gateway), router);
         Ok(Self {
-            host,
             listener,
             #[cfg(unix)]
             control: control_socket(state_dir, bound).await,
@@ -212,14 +206,14 @@ impl Server {
         self.admin.set_typed(typed);
     }
 
-    /// Serves until `stop`, then leaves in order: no new connections, requests under way may finish for a
-    /// while, then all servers are stopped.
+    /// Serves until `stop`, then leaves in order, within `shutdown_timeout`: no new connections, requests under way may
+    /// finish for a while, then all servers are stopped.
     ///
     /// # Errors
     /// The listener breaks.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         // Whoever measures may ask to the very end.
-        let Self { host, listener, connections, tls, gateway, admin, meter: _meter, access, .. } = self;
+        let Self { listener, connections, tls, gateway, admin, meter: _meter, access, .. } = self;
         admin.set_serving();
         let leaving = CancellationToken::new();
         #[cfg(unix)]
@@ -249,12 +243,10 @@ impl Server {
                 admin.set_leaving();
                 gateway.leave();
                 leaving.cancel();
-                tokio::time::timeout(Self::DRAIN_FOR, serving).await.unwrap_or(Ok(()))
+                return gateway.shut_down(serving).await.unwrap_or(Ok(()));
             }
         };
-        gateway.note_sessions().await;
-        host.shutdown().await;
-        gateway.finish_telling().await;
+        gateway.shut_down(std::future::ready(())).await;
         served
     }
 }

@@ -524,8 +524,31 @@ impl Host {
     /// Ends all servers in parallel, each in order (calls in flight may finish for a while, then its link
     /// is closed), waits for logins that are being renewed, and flushes the store. Returns when nothing is left behind.
     pub async fn shutdown(&self) {
+        self.shutdown_calls_within(None).await;
+    }
+
+    /// [`Host::shutdown`] for the end of the program: calls in flight may go on for `calls`, and then end with an error
+    /// that says so.
+    pub async fn shutdown_within(&self, calls: Duration) {
+        self.shutdown_calls_within(Some(calls)).await;
+    }
+
+    /// Calls in flight, by server, of those that have any.
+    pub fn in_flight(&self) -> Vec<(String, u32)> {
+        let of = |entry: &Arc<Entry>| {
+            let upstream = entry.upstream().ok()?;
+            let calls = upstream.with(|machine, now| machine.status(now).in_flight);
+            (calls > 0).then(|| (entry.name.clone(), calls))
+        };
+        self.entries().iter().filter_map(of).collect()
+    }
+
+    async fn shutdown_calls_within(&self, calls: Option<Duration>) {
         let entries =
             std::mem::take(&mut *self.inner.entries.write().unwrap_or_else(PoisonError::into_inner));
+        if let Some(within) = calls {
+            entries.iter().for_each(|entry| entry.leave(within));
+        }
         futures_util::future::join_all(entries.iter().map(|entry| entry.end())).await;
         self.inner.leaving.close();
         self.inner.leaving.wait().await;

@@ -198,7 +198,7 @@ impl Instances {
                 table.end_all();
             }
             Ask::Start => table.seats.start(),
-            Ask::Reconnect | Ask::Reload | Ask::CauseChanged => {
+            Ask::Reconnect | Ask::Reload | Ask::CauseChanged | Ask::Leave { .. } => {
                 for instance in table.instances.values() {
                     instance.upstream.ask(ask);
                 }

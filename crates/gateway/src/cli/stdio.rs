@@ -9,10 +9,6 @@ use super::serve::{Plan, keep_up, telemetry};
 use super::stop::{Failure, Stop};
 use gripfast_gateway::downstream::{Gateway, Seal};
 use std::pin::pin;
-use std::time::Duration;
-
-/// As long as calls under way and the reading of their answers may take together.
-const LEAVES_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
     let plan = Plan::from_config(global, screen)?;
@@ -37,22 +33,26 @@ async fn serve(plan: &Plan) -> Result<Exit, Stop> {
         gateway.tell(telemetry);
     }
     let mut serving = pin!(gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()));
-    let mut served = tokio::select! {
+    let served = tokio::select! {
         served = &mut serving => Some(served),
         () = keep_up(reloader.as_ref(), hangups) => None,
         _ = signals.next() => None,
     };
-    if served.is_none() {
-        gateway.leave();
-        served = tokio::select! {
-            served = &mut serving => Some(served),
-            // Somebody insists, or a client that does not read keeps us from its next message.
-            _ = signals.next() => None,
-            () = tokio::time::sleep(LEAVES_WITHIN) => None,
-        };
-    }
-    host.shutdown().await;
-    gateway.finish_telling().await;
+    let leaving = async {
+        match served {
+            Some(served) => {
+                gateway.shut_down(std::future::ready(())).await;
+                Some(served)
+            }
+            // A client that does not read keeps nobody: it is not waited for any longer than the config says.
+            None => gateway.shut_down(&mut serving).await,
+        }
+    };
+    let served = tokio::select! {
+        served = leaving => served,
+        // Somebody insists. What is left of the children ends with us.
+        _ = signals.next() => None,
+    };
     served.unwrap_or(Ok(())).map_err(broken)?;
     Ok(Exit::Ok)
 }

@@ -40,6 +40,7 @@ mod running;
 mod seal;
 mod session;
 mod sessions;
+mod shutdown;
 mod stdio;
 mod suspended;
 mod tasks;
@@ -85,6 +86,7 @@ pub struct Gateway {
     pub(crate) leaving: CancellationToken,
     pulse: Pulse,
     startup_wait: Duration,
+    shutdown_timeout: Duration,
     settled: OnceCell<()>,
     /// Tells our cursors from those of another process.
     pub(crate) process: u64,
@@ -114,6 +116,7 @@ impl Gateway {
             herald,
             pulse: Pulse::start(),
             startup_wait: terms.startup_wait,
+            shutdown_timeout: terms.shutdown_timeout,
             settled: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),
             telemetry: OnceLock::new(),

@@ -11,6 +11,8 @@ pub struct Terms {
     pub startup_wait: Duration,
     /// How long a legacy session lives without a request or an open stream.
     pub session_idle_timeout: Duration,
+    /// How long everything may take once we are told to stop.
+    pub shutdown_timeout: Duration,
     /// How much clients may have at a time.
     pub limits: ClientLimits,
 }
@@ -20,6 +22,7 @@ impl From<&GatewayConfig> for Terms {
         Self {
             startup_wait: config.startup_wait,
             session_idle_timeout: config.session_idle_timeout,
+            shutdown_timeout: config.shutdown_timeout,
             limits: config.limits,
         }
     }

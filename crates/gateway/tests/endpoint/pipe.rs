@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -321,6 +322,28 @@ async fn once_nobody_reads_what_is_written_it_ends_and_takes_its_servers_along()
     assert!(!within("the end", pipe.process.wait()).await.unwrap().success());
     until("the server is gone", || !is_alive(server)).await;
     drop(pipe.input);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn sigterm_ends_it_although_its_client_reads_nothing() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    pipe.asks(&request("first", "tools/list", &json!({}))).await;
+    let server = pipe.server();
+    // Asks until nothing more is taken: the pipe to us is full, and so is everything behind it.
+    for number in 0.. {
+        let line = format!("{}\n", request(number, "tools/list", &json!({})));
+        let writing = pipe.input.write_all(line.as_bytes());
+        if tokio::time::timeout(Duration::from_secs(1), writing).await.is_err() {
+            break;
+        }
+    }
+    kill_process(Pid::from_raw(pipe.process.id().unwrap().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    let told = Instant::now();
+    within("the end", pipe.process.wait()).await.unwrap();
+    assert!(told.elapsed() < Duration::from_secs(9), "`shutdown_timeout`: {:?}", told.elapsed());
+    until("the server is gone", || !is_alive(server)).await;
 }
 
 #[tokio::test]

@@ -33,6 +33,10 @@ pub struct GatewayConfig {
     /// sessions, which some of them take badly; too long, and sessions of clients that just went away stay
     /// in memory, up to `limits.sessions`. Default 1 h.
     pub session_idle_timeout: Duration,
+    /// How long everything may take from SIGTERM to the end of the process: calls in flight have four ninths of it, the
+    /// servers the rest. Too short, and calls are cut that were about to end; too long, and a supervisor kills the
+    /// process first. Default 9 s.
+    pub shutdown_timeout: Duration,
     /// How much clients may have at a time.
     pub limits: ClientLimits,
     /// What is noted down of tool calls, in the keys `ledger` and `ledger_size`.
@@ -73,6 +77,7 @@ impl Default for GatewayConfig {
             state_dir: None,
             startup_wait: Duration::from_secs(2),
             session_idle_timeout: Duration::from_secs(3600),
+            shutdown_timeout: Duration::from_secs(9),
             limits: ClientLimits::default(),
             ledger: LedgerOptions::default(),
             access: AccessConfig::default(),

@@ -12,7 +12,9 @@ use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::policy::ReplayRules;
 use gripfast_core::supervise::spec::WhenDown;
 use gripfast_core::supervise::status::State;
+use gripfast_core::supervise::upstream::Ask;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One server of the host.
 pub(crate) struct Entry {
@@ -118,6 +120,13 @@ impl Entry {
             kinds.extend(catalog.prompts.iter().any(|prompt| prompt.key == name).then_some(Kind::Prompt));
         }
         if kinds.is_empty() { vec![Kind::Tool, Kind::Prompt] } else { kinds }
+    }
+
+    /// The whole program ends: calls in flight may go on for this long.
+    pub(crate) fn leave(&self, within: Duration) {
+        if let EntryKind::Running(instances) = &self.kind {
+            instances.ask(Ask::Leave { within });
+        }
     }
 
     pub(crate) async fn end(&self) {

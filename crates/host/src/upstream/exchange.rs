@@ -355,7 +355,9 @@ impl Upstream {
                 (true, Some(_)) | (false, None) => {}
             }
             if watch.is_over() {
-                break Observed::Closed("the server was stopped".to_owned());
+                let leaving = self.is_leaving.load(Ordering::Acquire);
+                let why = if leaving { "the gateway is shutting down" } else { "the server was stopped" };
+                break Observed::Closed(why.to_owned());
             }
             // Time that somebody else spends over a question is not the server's.
             let end = deadline + watch.spent_on_questions();
@@ -498,6 +500,10 @@ impl Upstream {
             )
             .hint(hint),
             Reason::Blocked(cause) => CallError::blocked(name, cause, Fate::NotSent),
+            Reason::Stopped if self.is_leaving.load(Ordering::Acquire) => {
+                let text = "the gateway is shutting down; the call was not sent";
+                CallError::new(Code::Stopped, name, Fate::NotSent, text)
+            }
             Reason::Stopped => self.stopped(),
             Reason::Overloaded => CallError::new(
                 Code::Overloaded,

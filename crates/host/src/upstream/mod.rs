@@ -116,6 +116,8 @@ pub(crate) struct Upstream {
     gone: CancellationToken,
     /// Whether it goes because the config has it no more, and not because somebody stopped it.
     removed: AtomicBool,
+    /// The whole program ends, and those whose calls are cut are told so.
+    is_leaving: AtomicBool,
 }
 
 /// What the config says about an upstream, made ready for use.
@@ -305,6 +307,7 @@ impl Upstream {
             turnstile: Notify::new(),
             gone: CancellationToken::new(),
             removed: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
         });
         if let Some(screened) = screened {
             upstream.tell_about_pins(screened.events, screened.cause);
@@ -316,6 +319,9 @@ impl Upstream {
 
     /// Asks for something, as a person would.
     pub(crate) fn ask(&self, ask: Ask) {
+        if matches!(ask, Ask::Leave { .. }) {
+            self.is_leaving.store(true, Ordering::Release);
+        }
         self.tell(Input::Asked(ask));
     }
 

@@ -337,6 +337,20 @@ session_idle_timeout = "0s"
 }
 
 #[test]
+fn a_shutdown_that_takes_no_time() {
+    let text = r#"[gateway]
+shutdown_timeout = "0s"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: 0s is out of range; allowed: 1s to 30d
+         --> gripfast.toml:2:20 (gateway.shutdown_timeout)
+          |
+        2 | shutdown_timeout = "0s"
+          |                    ^^^^
+    "#);
+}
+
+#[test]
 fn limits_that_are_out_of_range_or_unknown() {
     let text = "[gateway.limits]
 sessions = 0

@@ -286,6 +286,26 @@ async fn c04_stopping_answers_those_who_wait_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c03_calls_that_outlast_a_shutdown_are_cut_in_time_and_told_why() {
+    let (host, server) = host_with(LinkKind::Process).await;
+    server.next_acts([Act::Slowly(Duration::from_secs(3)), Act::Hang]);
+    let calls = ["slow", "hung"].map(|key| {
+        let host = host.clone();
+        tokio::spawn(async move { call(&host, "act", key).await })
+    });
+    settle().await;
+    assert_eq!(host.in_flight(), [("it".to_owned(), 2)]);
+    let begun = Instant::now();
+    host.shutdown_within(Duration::from_secs(4)).await;
+    assert_eq!(begun.elapsed().as_secs(), 4);
+    let [slow, hung] = calls;
+    slow.await.unwrap().expect("it had time enough");
+    let error = hung.await.unwrap().unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("outcome_unknown", "unknown"));
+    assert!(error.text.contains("the gateway is shutting down"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn c05_what_was_sent_and_not_answered_is_carried_out_at_most_once() {
     let (host, server) = host_with(LinkKind::Remote).await;
     server.next_acts([Act::DoThenBreak]);

@@ -4,6 +4,7 @@ use super::{Action, Ask, Manner, Upstream};
 use crate::event::ReplaceCause;
 use crate::supervise::link::Link;
 use crate::time::Mono;
+use std::time::Duration;
 
 impl Upstream {
     pub(super) fn on_asked(&mut self, now: Mono, ask: Ask) {
@@ -53,7 +54,8 @@ impl Upstream {
                 | Link::Draining { .. }
                 | Link::Stopped => {}
             },
-            Ask::Stop => self.stop(now),
+            Ask::Stop => self.stop(now, Self::DRAIN_FOR),
+            Ask::Leave { within } => self.stop(now, within),
         }
     }
 
@@ -81,11 +83,13 @@ impl Upstream {
         }
     }
 
-    fn stop(&mut self, now: Mono) {
-        match self.link {
-            Link::Stopped | Link::Draining { .. } => {}
+    fn stop(&mut self, now: Mono, drain_for: Duration) {
+        match &mut self.link {
+            Link::Stopped => {}
+            // Whoever has less time says so later.
+            Link::Draining { until } => *until = (*until).min(now + drain_for),
             Link::Ready(_) | Link::Renewing { .. } if self.in_flight > 0 => {
-                self.link = Link::Draining { until: now + Self::DRAIN_FOR };
+                self.link = Link::Draining { until: now + drain_for };
             }
             Link::Ready(_) | Link::Renewing { .. } => self.finish_drain(),
             Link::Connecting { .. } => {

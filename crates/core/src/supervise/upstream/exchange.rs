@@ -5,6 +5,7 @@ use crate::failure::{Evidence, Failure, Observed};
 use crate::ids::{Epoch, SecondId};
 use crate::supervise::keepalive::Probe;
 use crate::supervise::link::Renewal;
+use std::time::Duration;
 
 /// What kind of thing is at the other end; it decides what counts as a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,8 +178,13 @@ pub enum Ask {
     Reload,
     /// The cause of a block may be gone: the config changed, somebody logged in.
     CauseChanged,
-    /// End it, until somebody says start. Removal and shutdown ask for the same.
+    /// End it, until somebody says start. Removal asks for the same.
     Stop,
+    /// The whole program ends: calls in flight may go on for this long.
+    Leave {
+        /// How long.
+        within: Duration,
+    },
 }
 
 /// What the shell is to do.

@@ -40,10 +40,28 @@ pub(crate) struct Screen {
     in_colour: bool,
 }
 
+/// Standard output, which is left alone as long as there is nothing to write: somebody else may be stuck in writing to it,
+/// for a reader that does not read.
+struct Stdout {
+    out: BufWriter<io::Stdout>,
+    is_written_to: bool,
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.is_written_to = true;
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_written_to) { self.out.flush() } else { Ok(()) }
+    }
+}
+
 impl Screen {
     pub(crate) fn of_this_process() -> Self {
         Self {
-            data: Box::new(BufWriter::new(io::stdout())),
+            data: Box::new(Stdout { out: BufWriter::new(io::stdout()), is_written_to: false }),
             talk: Box::new(anstream::stderr()),
             talk_is_seen: io::stderr().is_terminal(),
             can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),

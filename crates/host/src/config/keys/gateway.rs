@@ -50,6 +50,14 @@ const LISTENING: &[Row] = &[
                 only once misses their tools; too long, and one slow server delays every client.",
     },
     Row {
+        name: "shutdown_timeout",
+        kind: Kind::Duration(Span::at_least(Duration::from_secs(1))),
+        usual: Usual::Gateway(|gateway| show(gateway.shutdown_timeout)),
+        about: "How long everything may take from SIGTERM to the end of the process: calls in flight have four ninths \
+                of it, the servers the rest. A second signal ends at once. Too short, and calls are cut that were about \
+                to end; too long, and a supervisor kills the process first (Docker after 10s, Kubernetes after 30s).",
+    },
+    Row {
         name: "session_idle_timeout",
         kind: Kind::Duration(Span::at_least(Duration::from_secs(1))),
         usual: Usual::Gateway(|gateway| show(gateway.session_idle_timeout)),
