@@ -16,7 +16,9 @@ const VARIABLE: &str = "GRIPFAST_LOG";
 /// wrong by itself, as the demo does.
 fn usual(verb: &Verb) -> &'static str {
     match verb {
-        Verb::Serve(args) if !args.demo => "warn,gripfast::observe=info,gripfast_gateway::reload=info",
+        Verb::Serve(args) if !args.demo => {
+            "warn,gripfast::observe=info,gripfast_gateway::reload=info,gripfast_gateway::downstream::shutdown=info"
+        }
         Verb::Stdio => "warn",
         _ => "warn,gripfast::observe=error",
     }

@@ -501,7 +501,7 @@ impl Upstream {
             .hint(hint),
             Reason::Blocked(cause) => CallError::blocked(name, cause, Fate::NotSent),
             Reason::Stopped if self.is_leaving.load(Ordering::Acquire) => {
-                let text = "the gateway is shutting down; the call was not sent";
+                let text = "the gateway is shutting down and takes no further calls";
                 CallError::new(Code::Stopped, name, Fate::NotSent, text)
             }
             Reason::Stopped => self.stopped(),
