@@ -9,6 +9,7 @@
 pub mod address;
 pub mod cache;
 pub mod catalog;
+pub mod chain;
 pub mod credential;
 pub mod event;
 pub mod failure;

@@ -55,7 +55,7 @@ pub mod transport;
 mod unlisted;
 mod upstream;
 
-pub use audit::{AuditKeeps, AuditOptions, AuditStatus};
+pub use audit::{AuditFile, AuditFinding, AuditKeeps, AuditOptions, AuditStatus, verify_audit};
 pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
 pub use call::{BudgetSpec, BudgetUse, CallOptions, Per, Window};
 pub use client::{Client, Principal};

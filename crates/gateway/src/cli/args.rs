@@ -6,8 +6,8 @@ mod using;
 
 pub(crate) use running::{EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs};
 pub(crate) use trust::{
-    KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb, PolicyTestArgs,
-    PolicyVerb, TokenVerb, TrustArgs,
+    AuditVerb, KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb,
+    PolicyTestArgs, PolicyVerb, TokenVerb, TrustArgs,
 };
 pub(crate) use using::{CallArgs, CallsArgs, ToolsArgs};
 
@@ -131,6 +131,9 @@ pub(crate) enum Verb {
     Policy(PolicyVerb),
     /// Make, list and remove the keys by which clients get in
     Keys(KeysArgs),
+    /// Check that the audit log is as it was written
+    #[command(subcommand)]
+    Audit(AuditVerb),
     /// Replace the admin token of a state directory
     #[command(subcommand)]
     Token(TokenVerb),

@@ -117,6 +117,7 @@ fn wants_config(verb: &Verb) -> bool {
         | Verb::Pins(_)
         | Verb::Policy(_)
         | Verb::Keys(_)
+        | Verb::Audit(_)
         | Verb::Token(_)
         | Verb::Login(_)
         | Verb::Logout(_) => true,

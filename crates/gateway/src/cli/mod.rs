@@ -6,6 +6,7 @@
 mod add;
 mod address;
 mod args;
+mod audit;
 mod call;
 mod calls;
 mod channel;
@@ -91,6 +92,7 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Policy(args) => policy::run(&cli.global, args, screen),
         Verb::Calls(args) => calls::run(&cli.global, args, screen),
         Verb::Keys(args) => keys::run(&cli.global, args, screen),
+        Verb::Audit(verb) => audit::run(&cli.global, verb, screen),
         Verb::Token(verb) => token::run(&cli.global, verb, screen),
         Verb::Login(args) => login::run(&cli.global, args, screen),
         Verb::Logout(args) => login::forget(&cli.global, args, screen),

@@ -42,6 +42,7 @@ fn overview() {
       pins         Show and approve what tools say about themselves
       policy       Ask what the allow and deny lists of the config say
       keys         Make, list and remove the keys by which clients get in
+      audit        Check that the audit log is as it was written
       token        Replace the admin token of a state directory
       login        Let gripfast use a server in your name, by a browser
       logout       Forget the login of a server

@@ -3,6 +3,7 @@
 //! it. What cannot be written is counted and said aloud, and if the operator wants that, nothing is done any more
 //! that cannot be written down.
 
+mod verify;
 mod writer;
 
 use crate::clock::Clock;
@@ -17,6 +18,7 @@ use gripfast_wire::RawValue;
 use serde_json::value::to_raw_value;
 use std::borrow::Cow;
 use std::path::Path;
+pub use verify::{AuditFile, AuditFinding, verify_audit};
 use writer::Writer;
 
 /// What the audit log keeps of a request.

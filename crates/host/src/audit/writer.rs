@@ -6,6 +6,7 @@
 
 use super::{AuditKeeps, AuditStatus};
 use crate::private_files;
+use gripfast_core::chain::Chain;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -243,6 +244,8 @@ struct Files {
     /// The disk is full.
     #[cfg(test)]
     is_full: Arc<std::sync::atomic::AtomicBool>,
+    /// Goes on from file to file.
+    chain: Chain,
 }
 
 impl Files {
@@ -257,6 +260,7 @@ impl Files {
             directory,
             size,
             current: None,
+            chain: Chain::default(),
             #[cfg(test)]
             is_full: Arc::default(),
         }
@@ -291,9 +295,17 @@ impl Files {
             self.current = Some(self.begin(at_ms)?);
         }
         let Some((path, mut file, filled)) = self.current.take() else { return Ok(()) };
-        let written = self.write(&mut file, bytes);
+        // What is not written is in no chain.
+        let (mut chain, mut linked) = (self.chain.clone(), Vec::with_capacity(bytes.len() * 2));
+        for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            chain.append(line, number == 0 && filled == 0, &mut linked);
+        }
+        let written = self.write(&mut file, &linked);
         match &written {
-            Ok(()) => self.current = Some((path, file, filled + bytes.len() as u64)),
+            Ok(()) => {
+                self.chain = chain;
+                self.current = Some((path, file, filled + linked.len() as u64));
+            }
             // What is there of the line is cut off, and the file is used again. One with nothing in it is not left behind.
             Err(_) if filled == 0 => drop(fs::remove_file(path)),
             Err(_) if file.set_len(filled).is_ok() => self.current = Some((path, file, filled)),

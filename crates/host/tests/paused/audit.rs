@@ -2,8 +2,8 @@
 
 use crate::world::*;
 use gripfast::{
-    AuditKeeps, AuditOptions, BudgetSpec, CallOptions, Client, ClientKey, Code, Host, Pattern, Per,
-    Principal, State, ToolRule, Verdict, Window,
+    AuditFinding, AuditKeeps, AuditOptions, BudgetSpec, CallOptions, Client, ClientKey, Code, Host, Pattern,
+    Per, Principal, State, ToolRule, Verdict, Window,
 };
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::{Value, json};
@@ -100,6 +100,26 @@ async fn g05_ledger_and_audit_name_the_principal_and_apart_from_it_what_the_clie
     let noted: Vec<_> =
         rows.iter().map(|row| (row.subject.principal.as_str(), row.subject.client.as_str())).collect();
     assert_eq!(noted, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_a_line_that_is_changed_or_taken_out_of_the_audit_log_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(gripfast::verify_audit(directory.path()).unwrap(), []);
+    let (host, _server) = host(directory.path(), AuditKeeps::Digest, false).await;
+    for _ in 0..3 {
+        calls(&host, "read", json!({})).await.unwrap();
+    }
+    host.shutdown().await;
+    let finding = || gripfast::verify_audit(directory.path()).unwrap().remove(0).finding;
+    assert_eq!(finding(), AuditFinding::Whole { lines: 3 });
+    let path = gripfast::verify_audit(directory.path()).unwrap().remove(0).path;
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("\"ann\"", "\"bob\"", 2)).unwrap();
+    assert_eq!(finding(), AuditFinding::Broken { line: 1 });
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(&path, format!("{}\n{}\n", lines[0], lines[2])).unwrap();
+    assert_eq!(finding(), AuditFinding::Broken { line: 2 });
 }
 
 #[tokio::test(start_paused = true)]

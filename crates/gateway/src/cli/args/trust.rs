@@ -173,6 +173,24 @@ pub(crate) enum KeysVerb {
     },
 }
 
+/// Actions on the audit log.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Compare the audit log with its hash chain
+    #[command(after_help = "\
+Each line of the log holds a digest of itself and of the line before it. A line that was changed, taken out or put in \
+afterwards is named, with exit code 1. Lines that were taken off the end of the newest file cannot be missed, and whoever \
+can write the files can write a new chain: keep a copy elsewhere.
+
+Examples:
+  gripfast audit verify
+  gripfast audit verify -o json | jq '.files[] | select(.finding != \"whole\")'")]
+    Verify {
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
 /// Actions on the admin token.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
