@@ -175,3 +175,16 @@ async fn every_request_asks_for_an_answer_that_is_not_compressed() {
         assert_eq!(heard.header("accept-encoding"), Some("identity"), "{heard:?}");
     }
 }
+
+#[tokio::test]
+async fn d07_an_error_with_a_foreign_id_on_an_event_stream_ends_the_post_it_came_on() {
+    let script = answering(|_| {
+        let error = json!({ "code": -32602, "message": "no such customer" });
+        let event = format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": 987_654, "error": error }));
+        Act::SayAndHold([open_ended("text/event-stream"), event.into_bytes()].concat())
+    })
+    .await;
+    let host = ready_host(spec(&script.url())).await;
+    let answer = call(&host, "act", json!({})).await.unwrap();
+    assert_eq!(answer.result().unwrap_err(), (-32602, "no such customer".to_owned()));
+}

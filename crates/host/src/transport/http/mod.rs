@@ -33,7 +33,7 @@ use gripfast_core::redact;
 use gripfast_core::supervise::upstream::Manner;
 use gripfast_wire::envelope::{self, Message};
 use gripfast_wire::results;
-use gripfast_wire::{Era, Id, RawValue, batch};
+use gripfast_wire::{Era, Id, Outcome, RawValue, batch};
 use headers::{MessageHeaders, SESSION_ID, mirror};
 use http::{HeaderName, HeaderValue, Method, Response};
 use pool::Body;
@@ -235,7 +235,9 @@ impl HttpLink {
                     // Some servers answer with an id that is none, or with their own word for it; the id of
                     // another request is somebody else's answer.
                     let id = response.id.as_ref().and_then(Id::as_u64);
-                    if id.is_none_or(|id| id == request.id) {
+                    let is_error = matches!(response.outcome, Outcome::Error(_));
+                    // An error answers the POST that it came on, whatever id it has.
+                    if is_error || id.is_none_or(|id| id == request.id) {
                         return Ok(Some(message));
                     }
                 }
