@@ -37,10 +37,11 @@ use gripfast_wire::{Era, Id, Outcome, RawValue, batch};
 use headers::{MessageHeaders, SESSION_ID, mirror};
 use http::{HeaderName, HeaderValue, Method, Response};
 use pool::Body;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::FirstStream;
-use tokio::time::Instant;
+use tokio::time::Sleep;
 use url::Url;
 
 /// A link to a Streamable HTTP endpoint.
@@ -208,14 +209,14 @@ impl HttpLink {
     }
 
     async fn next_answer(&self, events: &mut Events, request: &Outgoing) -> Result<Option<Bytes>, Evidence> {
-        let mut damaged: Option<(Instant, Observed)> = None;
+        let mut damaged: Option<(Pin<Box<Sleep>>, Observed)> = None;
         loop {
-            let next = match &damaged {
+            let next = match &mut damaged {
                 None => events.next(request.during).await,
-                Some((until, observed)) => {
-                    let next = tokio::time::timeout_at(*until, events.next(request.during)).await;
-                    next.unwrap_or_else(|_| Err(Evidence::sent(request.during, observed.clone())))
-                }
+                Some((over, observed)) => tokio::select! {
+                    next = events.next(request.during) => next,
+                    () = over.as_mut() => Err(Evidence::sent(request.during, observed.clone())),
+                },
             };
             let event = match (next, damaged.take()) {
                 (Ok(Some(event)), still) => {
@@ -248,7 +249,7 @@ impl HttpLink {
                 Err(_) if damaged.is_none() => {
                     if envelope::damaged_answers(&message).contains(&request.id) {
                         let observed = Observed::Garbled(not_a_response(&message));
-                        damaged = Some((Instant::now() + MENDED_WITHIN, observed));
+                        damaged = Some((Box::pin(tokio::time::sleep(MENDED_WITHIN)), observed));
                     }
                 }
                 Err(_) => {}
