@@ -27,9 +27,6 @@ const TOKEN_PREFIXES: &[&str] = &[
     "eyJ",
 ];
 
-/// Length of the longest authentication scheme before a token.
-const SCHEME: usize = "bearer ".len();
-
 /// Minimum length of a word that counts as a token.
 const SHORTEST_TOKEN: usize = 12;
 
@@ -51,10 +48,7 @@ enum Names {
 }
 
 fn redacted(text: &str, names: Names) -> Cow<'_, str> {
-    // Every failure's text passes here, and most texts have nothing to look at.
-    let mut words = text.as_bytes().split(|byte| !is_word(char::from(*byte)));
-    let has_marks = text.contains(['=', '@', '"', '\'', ':']) || text.contains("--");
-    if !has_marks && words.all(|word| word.len() < SHORTEST_TOKEN) {
+    if !may_hold_secrets(text) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
@@ -74,6 +68,33 @@ fn redacted(text: &str, names: Names) -> Cow<'_, str> {
         rest = &after[next..];
     }
     Cow::Owned(shown)
+}
+
+/// Whether a text has to be looked at closely. Every failure's text passes here, and most hold nothing: this reads it once.
+fn may_hold_secrets(text: &str) -> bool {
+    let (mut length, mut before) = (0, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        if is_word(char::from(byte)) {
+            length += 1;
+            if length == SHORTEST_TOKEN || (byte == b'-' && before == b'-') {
+                return true;
+            }
+        } else {
+            let word = || &text.as_bytes()[at - length..at];
+            match byte {
+                b'=' | b'@' => return true,
+                b':' if before == b'"' || before == b'\'' => return true,
+                b':' if std::str::from_utf8(word()).is_ok_and(announces_secret) => return true,
+                b' ' if word().eq_ignore_ascii_case(b"bearer") || word().eq_ignore_ascii_case(b"basic") => {
+                    return true;
+                }
+                _ => {}
+            }
+            length = 0;
+        }
+        before = byte;
+    }
+    false
 }
 
 /// Masks tokens of well-known services in the name of a tool, a prompt or a client. Names are often long and mixed, so
@@ -157,16 +178,17 @@ fn announced(before: &str, rest: &str) -> usize {
         let name = before.trim_end_matches(' ').trim_end_matches(QUOTES);
         announces_secret(name.rsplit(|letter| !is_word(letter)).next().unwrap_or_default())
     };
-    let end = before
-        .len()
-        .checked_sub(SCHEME)
-        .and_then(|at| before.get(at..))
-        .unwrap_or(before)
-        .to_ascii_lowercase();
+    let ends_with = |scheme: &[u8]| {
+        let at = before.len().checked_sub(scheme.len());
+        at.is_some_and(|at| before.as_bytes()[at..].eq_ignore_ascii_case(scheme))
+    };
+    if !before.ends_with(['=', ':', ' ', '"', '\'']) {
+        return 0;
+    }
     let unquoted = before.trim_end_matches(QUOTES).trim_end_matches(' ');
     // Plain text has colons in other places: `invalid token: expected a string`.
     let mut has_to_look_secret = true;
-    let is_named = if end.ends_with("bearer ") || end.ends_with("basic ") {
+    let is_named = if ends_with(b"bearer ") || ends_with(b"basic ") {
         true
     } else if let Some(name) = unquoted.strip_suffix('=') {
         has_to_look_secret = false;

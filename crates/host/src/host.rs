@@ -117,7 +117,7 @@ impl Host {
         HostBuilder::default()
     }
 
-    /// A random name of this host, which it sends with the handshake over HTTP ([`HOST_ID`]). A gateway in front of the
+    /// A random name of this host, which it sends with the handshake over HTTP (header `gripfast-host-id`). A gateway in front of the
     /// host that receives it has been made a server of itself.
     pub fn id(&self) -> &str {
         &self.inner.id
@@ -354,7 +354,21 @@ impl Host {
         Ok(())
     }
 
-    /// A text that a server wrote, without the secrets that were filled in for the server.
+    /// Waits until the secrets are known that stored catalogs may repeat, for a moment at the most: files may be far away.
+    pub async fn secrets_known(&self) {
+        const WITHIN: Duration = Duration::from_secs(2);
+        let all = async {
+            for entry in self.entries() {
+                if let Ok(upstream) = entry.upstream() {
+                    upstream.secrets_known.cancelled().await;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(WITHIN, all).await;
+    }
+
+    /// A text that a server wrote, without the secrets that were filled in for the server. Shortly after the start they may
+    /// not be known yet: [`Host::secrets_known`].
     ///
     /// # Errors
     /// There is no such server.

@@ -211,7 +211,7 @@ fn session_in_http(answer: &HttpAnswer) -> SessionVerdict {
     let has_code = |rpc: &RpcError| session_forms::CODES.contains(&rpc.code);
     let certain = match (answer.status, &answer.rpc) {
         (401 | 403, _) => return SessionVerdict::Untouched,
-        (400, Some(rpc)) if is_of_another_era(answer.had_session, rpc) => return SessionVerdict::Gone,
+        (400, Some(rpc)) if is_of_another_era(answer, rpc) => return SessionVerdict::Gone,
         (404, None) => true,
         (404, Some(rpc)) => rpc.code == INVALID_REQUEST || has_code(rpc) || says_gone(rpc),
         (400, Some(rpc)) => says_gone(rpc),
@@ -236,17 +236,29 @@ fn doubt_if(doubtful: bool) -> SessionVerdict {
     if doubtful { SessionVerdict::Doubtful } else { SessionVerdict::Untouched }
 }
 
+/// The message of a legacy server that was sent a request before its handshake.
+const UNINITIALIZED: &str = "server not initialized";
+
 /// Whether a server of the other era is speaking: another one has taken the place of the one that we shook
 /// hands with, and a new handshake will tell.
-fn is_of_another_era(had_session: bool, error: &RpcError) -> bool {
+fn is_of_another_era(answer: &HttpAnswer, error: &RpcError) -> bool {
     const INVALID_PARAMS: i64 = -32602;
+    let had_session = answer.had_session;
+    let message = || error.message.to_lowercase();
     match error.code {
         // The modern era has no sessions. These codes are reserved for it; a missing envelope is named by
         // its key.
         -32022..=-32020 => had_session,
         INVALID_PARAMS => had_session && error.message.contains("io.modelcontextprotocol/protocolVersion"),
         // A legacy server that is spoken to in the modern way, in the words of the TypeScript SDK.
-        _ => !had_session && error.message.to_lowercase().contains("unsupported protocol version"),
+        _ if had_session => false,
+        _ if message().contains("unsupported protocol version") => true,
+        // In the modern era there is nothing to initialize, so a legacy server waits for its handshake.
+        _ => {
+            answer.modern
+                && message().ends_with(UNINITIALIZED)
+                && session_forms::message_says_so(&error.message)
+        }
     }
 }
 

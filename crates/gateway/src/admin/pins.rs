@@ -113,6 +113,7 @@ impl PinView {
 }
 
 pub(super) async fn all(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
+    admin.host.secrets_known().await;
     Ok(json(StatusCode::OK, &PinsView::of(&admin.host, None)?))
 }
 
@@ -121,6 +122,7 @@ pub(super) async fn of_server(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(super::routes::unreadable)?;
+    admin.host.secrets_known().await;
     Ok(json(StatusCode::OK, &PinsView::of(&admin.host, Some(&name))?))
 }
 

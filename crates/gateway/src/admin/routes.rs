@@ -121,6 +121,7 @@ pub(super) async fn tools(
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
     let known = admin.host.known_catalog(&name)?;
+    admin.host.secrets_known().await;
     let redact = |text: &str| admin.host.redact(&name, text).unwrap_or_default();
     Ok(json(StatusCode::OK, &ToolsView::of(&name, &known, redact)))
 }

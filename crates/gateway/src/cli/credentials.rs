@@ -8,9 +8,9 @@ use super::address::GatewayUrl;
 use super::exit::Exit;
 use super::gateway::Refusal;
 use super::stop::Failure;
-use gripfast_gateway::admin::TOKEN_FILE;
 #[cfg(unix)]
-use std::fs::File;
+use gripfast::private_files;
+use gripfast_gateway::admin::TOKEN_FILE;
 #[cfg(unix)]
 use std::io::{self, Read};
 #[cfg(unix)]
@@ -228,11 +228,11 @@ fn may_send_key(url: &GatewayUrl, in_clear: Option<&str>) -> bool {
     url.is_named() && (url.is_encrypted() || url.is_loopback() || in_clear == Some(url.authority()))
 }
 
-/// The token of a file that belongs to `owner`: a link to a file of another user is not followed for root.
+/// The token of a file that belongs to `owner`. No symlink is followed.
 #[cfg(unix)]
 fn read_token(path: &Path, owner: u32) -> io::Result<String> {
     use std::os::unix::fs::MetadataExt;
-    let file = File::open(path)?;
+    let file = private_files::open(path, |how| how.read(true))?;
     if file.metadata()?.uid() != owner {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
     }

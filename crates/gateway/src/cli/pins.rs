@@ -186,6 +186,7 @@ fn with_stored<T>(
             let spawned = host.spawn(&entry.name, spec);
             spawned.map_err(|error| Failure::new(Exit::General, error.to_string()))?;
         }
+        host.secrets_known().await;
         let done = work(&host);
         host.shutdown().await;
         done

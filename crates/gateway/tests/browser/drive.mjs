@@ -257,7 +257,8 @@ async function keyboard() {
   await page.getByRole("link", { name: "Skip to the content" }).and(page.locator(":focus")).waitFor();
   await page.keyboard.press("Enter");
   assert.equal(await page.evaluate(() => document.activeElement.id), "page");
-  // The first thing there is: what needs attention, with its page.
+  // The first thing there is, once it is there: what needs attention, with its page.
+  await page.getByRole("link", { name: "broken" }).first().waitFor();
   await page.keyboard.press("Tab");
   await page.getByRole("link", { name: "broken" }).first().and(page.locator(":focus")).waitFor();
   await page.keyboard.press("Enter");

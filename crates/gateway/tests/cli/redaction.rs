@@ -5,8 +5,6 @@ use crate::sandbox::Sandbox;
 use crate::serving::{Serving, until};
 use rustix::process::Signal;
 use serde_json::json;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 
 const PLAIN: &str = "correct-horse-battery";
@@ -59,7 +57,7 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
     let sandbox = sandbox.file("gripfast.toml", &config);
     let serving =
         Serving::of(sandbox.command(&["serve", "--listen", "127.0.0.1:0"]).env("GRIPFAST_LOG", "debug"));
-    let get = |path: &str| get(&serving.url, path);
+    let get = |path: &str| serving.get(path);
     until("the server is ready", || get("/api/v1/status").contains("\"ready\"").then_some(()));
     let client = serving.client();
     let refused = client.call(&format!("parrot__use_{PLAIN}"), json!({ "note": SPECIAL, "password": "x" }));
@@ -93,7 +91,7 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
     let serving = Serving::start(&sandbox, &[]);
     for path in ["/api/v1/upstreams/parrot/tools", "/api/v1/pins"] {
         let answer = until("what is stored is shown without secrets", || {
-            let answer = self::get(&serving.url, path);
+            let answer = serving.get(path);
             (answer.contains("use_***") || answer.contains(PLAIN)).then_some(answer)
         });
         shown.push((path, answer));
@@ -104,15 +102,6 @@ fn g05_a_secret_that_a_server_repeats_is_shown_and_stored_nowhere() {
             assert!(!text.contains(secret), "`{secret}` in {place}: {text}");
         }
     }
-}
-
-fn get(url: &str, path: &str) -> String {
-    let address = url.trim_start_matches("http://");
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(connection, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 /// The text of all files in a folder.

@@ -34,6 +34,16 @@ impl Serving {
         Self { child, url }
     }
 
+    /// Asks for a page, and gives the answer with its head.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let address = self.url.trim_start_matches("http://");
+        let mut connection = TcpStream::connect(address).unwrap();
+        write!(connection, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

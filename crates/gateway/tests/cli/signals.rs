@@ -1,7 +1,10 @@
 //! A signal in the middle of a verb: everything is put away, and the exit code says why.
 
 use crate::sandbox::{ALONE, Sandbox, stdio};
+use crate::serving::{Serving, until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+use std::io::Read;
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -14,6 +17,33 @@ fn an_interrupted_call_leaves_no_server_behind() {
 #[test]
 fn a_terminated_list_leaves_no_server_behind() {
     assert_eq!(code_after(Signal::TERM, &["tools", ALONE, "--wait", "10m"]), Some(143));
+}
+
+/// C03: one deadline from SIGTERM to the end, whatever hangs.
+#[test]
+fn c03_a_hung_call_and_a_frozen_server_do_not_outlast_the_shutdown_timeout() {
+    let sandbox = Sandbox::empty();
+    let pid_file = sandbox.path("pid");
+    let server = stdio("demo", &["--pid-file", pid_file.to_str().unwrap()]);
+    let sandbox = sandbox.file("gripfast.toml", &format!("[gateway]\nshutdown_timeout = \"2s\"\n{server}"));
+    let serving = Serving::start(&sandbox, &[]);
+    let pid = until("the server runs", || {
+        let pid = std::fs::read_to_string(&pid_file).ok()?.parse().ok()?;
+        Pid::from_raw(pid)
+    });
+    let mut call = serving.client().begin("demo__sleep", json!({ "ms": 600_000 }));
+    until("the call is in flight", || {
+        serving.get("/api/v1/status").contains("\"in_flight\":1").then_some(())
+    });
+    kill_process(pid, Signal::STOP).unwrap();
+    let begun = Instant::now();
+    let log = serving.end(Signal::TERM);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {log}", begun.elapsed());
+    let mut answer = String::new();
+    call.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("shutting down"), "{answer}\n{log}");
+    // Where the time is too short to wait for it, the watcher ends it.
+    until("the server is gone", || test_kill_process(pid).is_err().then_some(()));
 }
 
 /// Runs the verb with a server that never gets anywhere, sends the signal once the server runs, and sees that

@@ -87,7 +87,7 @@ fn g02_a_state_file_that_is_lost_or_damaged_releases_no_tool() {
         }),
         ("without its pins", |file| {
             let (store, _) = LocalStore::open(file.parent().unwrap()).unwrap();
-            store.retain("pins", Box::new(|_, _| false));
+            store.retain("approvals", Box::new(|_, _| false));
             store.flush();
         }),
     ];

@@ -114,6 +114,8 @@ pub(crate) struct Upstream {
     turnstile: Notify,
     /// Removal or shutdown: the owner ends for good.
     gone: CancellationToken,
+    /// Cancelled when what a stored catalog may repeat of secrets is known.
+    pub(crate) secrets_known: CancellationToken,
     /// Whether it goes because the config has it no more, and not because somebody stopped it.
     removed: AtomicBool,
     /// The whole program ends, and those whose calls are cut are told so.
@@ -306,6 +308,7 @@ impl Upstream {
             changed: Notify::new(),
             turnstile: Notify::new(),
             gone: CancellationToken::new(),
+            secrets_known: CancellationToken::new(),
             removed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
         });

@@ -111,6 +111,7 @@ pub(super) async fn own(upstream: Arc<Upstream>) {
         let settings = upstream.settings();
         upstream.secrets.filled_in(settings.dialer.secrets().await);
     }
+    upstream.secrets_known.cancel();
     let owner = Owner {
         upstream,
         tasks: JoinSet::new(),

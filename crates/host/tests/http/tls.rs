@@ -204,12 +204,16 @@ async fn g05_a_client_key_that_others_can_write_is_a_config_error_unless_modes_d
     use std::os::unix::fs::PermissionsExt;
     let (server, papers) = (serve(legacy()).await, Papers::new());
     let front = papers.front(server.addr(), Clients::WithCertificate).await;
-    let key = papers.files.path().join("client.key");
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o660)).unwrap();
-    let refusing = host(with_tls(spec(&front.url()), papers.trust_and_show()));
-    let cause = until_state(&refusing, State::ConfigError).await.supervision.cause.unwrap();
-    assert!(cause.contains("client.key` is not safe to use: its group can write it (mode 0660)"), "{cause}");
-    assert!(cause.contains("chmod go-w"), "{cause}");
+    for file in ["client.key", "ca.pem"] {
+        let path = papers.files.path().join(file);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).unwrap();
+        let refusing = host(with_tls(spec(&front.url()), papers.trust_and_show()));
+        let cause = until_state(&refusing, State::ConfigError).await.supervision.cause.unwrap();
+        let why = format!("{file}` is not safe to use: its group can write it (mode 0660)");
+        assert!(cause.contains(&why) && cause.contains("chmod go-w"), "{cause}");
+        let mode = if file == "ca.pem" { 0o660 } else { 0o600 };
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
     assert_eq!(server.initializes(), 0);
     let lax = TlsSpec { strict_modes: StrictModes::Off, ..papers.trust_and_show() };
     let host = ready_host(with_tls(spec(&front.url()), lax)).await;

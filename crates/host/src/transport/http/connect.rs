@@ -152,7 +152,11 @@ fn with_tls<C>(inner: C, config: ClientConfig) -> HttpsConnector<C> {
 fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let extra = match &files.ca_file {
-        Some(path) => read_certificates(path)?,
+        // Who can change it decides which servers are believed.
+        Some(path) => {
+            judged(Path::new(path), "certificate file", files.strict_modes)?;
+            read_certificates(path)?
+        }
         None => Vec::new(),
     };
     let believed = Believed::with(extra, Arc::clone(&provider)).map_err(|error| bad_tls(&error))?;
@@ -173,14 +177,21 @@ fn tls_config(files: &TlsFiles) -> Result<ClientConfig, Observed> {
     }
 }
 
+/// Opens a file, unless another user could have changed it.
+fn judged(path: &Path, what: &str, strict: StrictModes) -> Result<File, Observed> {
+    let unusable = |why: &dyn StdError| Observed::BadConfig(format!("{what} `{}`: {why}", path.display()));
+    let file = File::open(path).map_err(|error| unusable(&error))?;
+    let metadata = file.metadata().map_err(|error| unusable(&error))?;
+    private_files::judge_by(strict, path, &metadata)
+        .map_err(|found| Observed::BadConfig(format!("{what} {found}; {}", found.remedy())))?;
+    Ok(file)
+}
+
 /// A private key, unless another user could have changed it.
 fn read_key(path: &Path, strict: StrictModes) -> Result<PrivateKeyDer<'static>, Observed> {
     let unusable =
         |why: &dyn StdError| Observed::BadConfig(format!("client key `{}`: {why}", path.display()));
-    let file = File::open(path).map_err(|error| unusable(&error))?;
-    let metadata = file.metadata().map_err(|error| unusable(&error))?;
-    private_files::judge_by(strict, path, &metadata)
-        .map_err(|found| Observed::BadConfig(format!("client key {found}; {}", found.remedy())))?;
+    let file = judged(path, "client key", strict)?;
     PrivateKeyDer::from_pem_reader(BufReader::new(file)).map_err(|error| unusable(&error))
 }
 
