@@ -39,10 +39,23 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 
 /// Whether a character can operate a terminal or begin a line, is not seen, or turns the direction of writing.
 pub fn is_unsafe(letter: char) -> bool {
+    // Most letters are ASCII, and every failure's text passes here.
+    if letter.is_ascii() {
+        return letter.is_ascii_control();
+    }
     letter.is_control()
         || matches!(
             letter,
-            '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{e0000}'..='\u{e007f}'
         )
 }
 

@@ -494,6 +494,15 @@ mod tests {
         let legacy = Some((-32000, "Bad Request: Unsupported protocol version: 2026-07-28"));
         assert!(is_expiry(&call(answered(400, legacy, "", false))));
         assert!(!is_expiry(&call(answered(400, legacy, "", true))));
+        for (message, modern, expired) in [
+            ("Bad Request: Server not initialized", true, true),
+            ("Bad Request: Server not initialized", false, false),
+            ("language server not initialized", true, false),
+        ] {
+            let rpc = Some(RpcError { code: -32000, message: message.to_owned() });
+            let answer = HttpAnswer { status: 400, rpc, modern, ..HttpAnswer::default() };
+            assert_eq!(is_expiry(&call(Observed::Http(answer))), expired, "{message}, modern: {modern}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::exit::Exit;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
 use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, OAuthSpec, Reference, Target};
-use gripfast::redact;
+use gripfast::{redact, text};
 use gripfast_gateway::trust_list::{Standing, TrustList};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -170,11 +170,8 @@ fn shown(config: &Config) -> Vec<String> {
             }
         }));
     }
-    // A line break in a name or an argument would begin a line that says something else, and an invisible letter or one that
-    // turns the direction would hide one.
-    let flat =
-        |line: String| line.replace(|letter: char| letter.is_control() || is_invisible(letter), "\u{fffd}");
-    lines.into_iter().map(flat).collect()
+    // A line break would begin a line that says something else, and an invisible letter would hide one.
+    lines.iter().map(|line| text::escaped(line).into_owned()).collect()
 }
 
 /// Whether a variable of this name decides which code a program runs.
@@ -195,11 +192,6 @@ fn loads_code(variable: &str) -> bool {
     ];
     let variable = variable.to_ascii_uppercase();
     NAMES.contains(&variable.as_str()) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
-}
-
-/// Whether a letter has no width, or turns the direction of the text.
-fn is_invisible(letter: char) -> bool {
-    matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The file of the current directory, if it was trusted and says something else now. Whoever asks a running gateway to take
@@ -330,8 +322,8 @@ mod tests {
         assert_eq!(
             shown(&config),
             [
-                "a: npx -y server two\u{fffd}b: https://harmless.example",
-                "a: in the directory /srv/\u{fffd}a",
+                "a: npx -y server two\\nb: https://harmless.example",
+                "a: in the directory /srv/\\u{202e}a",
                 "a: with TOKEN=…",
                 "a: with OTHER=…",
                 "a: with NODE_OPTIONS=--require ./evil.js",

@@ -84,11 +84,7 @@ impl Host {
         tool: &str,
         arguments: Option<Box<RawValue>>,
     ) -> Result<Answer, CallError> {
-        let mut params = Patch::new().set_text("name", tool);
-        if let Some(arguments) = arguments {
-            params = params.set_owned("arguments", arguments);
-        }
-        self.request_with(server, "tools/call", Some(params.to_object()), CallOptions::default()).await
+        self.request_with(server, TOOL_CALL, Some(call_params(tool, arguments)), CallOptions::default()).await
     }
 
     /// [`Host::call`] by an operator: ledger and audit log name [`Principal::ADMIN`].
@@ -101,12 +97,8 @@ impl Host {
         tool: &str,
         arguments: Option<Box<RawValue>>,
     ) -> Result<Answer, CallError> {
-        let mut params = Patch::new().set_text("name", tool);
-        if let Some(arguments) = arguments {
-            params = params.set_owned("arguments", arguments);
-        }
         let options = CallOptions { by_operator: true, ..CallOptions::default() };
-        self.request_with(server, TOOL_CALL, Some(params.to_object()), options).await
+        self.request_with(server, TOOL_CALL, Some(call_params(tool, arguments)), options).await
     }
 
     /// Sends any request, by the server's own names, and waits for its answer.
@@ -299,6 +291,15 @@ impl Host {
             Err(_) => resolved.upstream.stats.failed(),
         }
     }
+}
+
+/// The parameters of `tools/call`.
+fn call_params(tool: &str, arguments: Option<Box<RawValue>>) -> Box<RawValue> {
+    let mut params = Patch::new().set_text("name", tool);
+    if let Some(arguments) = arguments {
+        params = params.set_owned("arguments", arguments);
+    }
+    params.to_object()
 }
 
 /// Who makes a call: the principal, and what the client calls itself.

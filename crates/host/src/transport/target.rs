@@ -136,35 +136,29 @@ impl Filling {
 
     /// Learns what a target will be filled in with. References to programs are left for the link.
     async fn look_ahead(&mut self, target: &Target) {
-        let is_program = |reference: &Reference| matches!(reference, Reference::Command { .. });
-        let known = |template: &&Template| !template.references().any(is_program);
-        for template in target.templates().into_iter().filter(known) {
+        for template in target.templates().into_iter().filter(|template| !runs_program(template)) {
             let _ = self.value(template).await;
         }
-        match target {
+        let pairs = match target {
             Target::Stdio { args, env, .. } => {
-                let args: Vec<Template> = args.iter().filter(|arg| known(arg)).cloned().collect();
+                let args: Vec<Template> = args.iter().filter(|arg| !runs_program(arg)).cloned().collect();
                 let _ = self.arguments(&args).await;
-                for (_, value) in env.iter().filter(|(name, value)| announces_secret(name) && known(&value)) {
-                    if let Ok(value) = self.value(value).await {
-                        self.secrets.learn_words(&value);
-                    }
-                }
+                env
             }
             Target::Url { url, headers, .. } => {
-                if let Some(url) = Some(url).filter(known)
+                if !runs_program(url)
                     && let Ok(url) = self.value(url).await
                     && let Ok(url) = endpoint(&url)
                 {
                     self.learn_url(&url);
                 }
-                for (_, value) in
-                    headers.iter().filter(|(name, value)| announces_secret(name) && known(&value))
-                {
-                    if let Ok(value) = self.value(value).await {
-                        self.secrets.learn_words(&value);
-                    }
-                }
+                headers
+            }
+        };
+        for (_, value) in pairs.iter().filter(|(name, value)| announces_secret(name) && !runs_program(value))
+        {
+            if let Ok(value) = self.value(value).await {
+                self.secrets.learn_words(&value);
             }
         }
     }
@@ -179,6 +173,10 @@ impl Filling {
         secret_arguments(&words).into_iter().flatten().for_each(|part| self.secrets.learn_words(part));
         Ok(filled_in)
     }
+}
+
+fn runs_program(template: &Template) -> bool {
+    template.references().any(|reference| matches!(reference, Reference::Command { .. }))
 }
 
 async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
