@@ -85,7 +85,7 @@ pub use overheard::{Overheard, Overhears};
 pub use pins::{Difference, PinCounts, PinKind, PinMode, PinnedTool, Quarantined, Suspicion};
 pub use policy::{BadEntry, ClientPolicy, Decision, Kind, Lists, Policy, Verdict};
 pub use replace::Replaced;
-pub use status::{OwnInstances, ServerStatus};
+pub use status::{ConnectAttempt, OwnInstances, ServerStatus};
 pub use subscribe::{SubscribeOptions, Subscribed, Subscription};
 pub use unlisted::Wanted;
 pub use upstream::{Answer, Members};

@@ -10,10 +10,38 @@ use crate::transport::Route;
 use gripfast_core::catalog::merge::{Menu, Renamed};
 use gripfast_core::standing::Restored;
 use gripfast_core::supervise::circuit::CircuitView;
-use gripfast_core::supervise::status::{NextAction, State, UpstreamStatus};
+use gripfast_core::supervise::status::{Attempt, NextAction, State, UpstreamStatus};
 use gripfast_wire::Era;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// An attempt to start a server or to connect to it that is running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectAttempt {
+    /// The time since it began.
+    pub elapsed: Duration,
+    /// The time that it has in all.
+    pub limit: Duration,
+    /// The last line that the server has written to stderr since it began.
+    pub last_line: Option<String>,
+    /// The program that may be downloading the server: one of `npx`, `uvx`, `pipx`, `bunx` and `docker`, while the
+    /// server has never been up.
+    pub may_download: Option<&'static str>,
+}
+
+impl ConnectAttempt {
+    /// The attempt in a sentence, for people.
+    pub fn text(&self) -> String {
+        let [elapsed, limit] = [self.elapsed, self.limit].map(gripfast_core::text::duration);
+        let download = self.may_download.map(|runner| format!("; the first run of `{runner}` may download"));
+        let last_line = self.last_line.as_ref().map(|line| format!("; stderr: {line}"));
+        format!(
+            "no handshake yet after {elapsed} of {limit}{}{}",
+            download.unwrap_or_default(),
+            last_line.unwrap_or_default()
+        )
+    }
+}
 
 /// The facts about one server at one moment.
 #[derive(Debug, Clone)]
@@ -22,6 +50,8 @@ pub struct ServerStatus {
     pub name: String,
     /// Its supervision: state, cause, next attempt, circuit, restarts.
     pub supervision: UpstreamStatus,
+    /// The attempt to connect that is running.
+    pub attempt: Option<ConnectAttempt>,
     /// The way it is reached: `stdio`, `http`, `sse`; `auto` until it was reached once, if that has to be found out.
     /// Unknown of a server whose config cannot be used.
     pub transport: Option<&'static str>,
@@ -99,9 +129,20 @@ impl ServerStatus {
         let facts = live.as_ref().map(|live| live.link.facts()).unwrap_or_default();
         let session = live.as_ref().map(|live| &live.session);
         let tools = entry.count_tools();
+        let attempt = supervision.attempt.map(|Attempt { elapsed, limit }| ConnectAttempt {
+            elapsed,
+            limit,
+            last_line: upstream.last_line_of_attempt(),
+            may_download: entry
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.target.package_runner())
+                .filter(|_| !upstream.was_up_before()),
+        });
         Self {
             name: upstream.name.to_string(),
             supervision,
+            attempt,
             transport: Some(
                 live.as_ref()
                     .map(|live| live.route)
@@ -146,8 +187,10 @@ impl ServerStatus {
         let next_action = (state == State::ConfigError).then_some(NextAction::Configure);
         Self {
             name: entry.name.clone(),
+            attempt: None,
             supervision: UpstreamStatus {
                 state,
+                attempt: None,
                 for_how_long: Duration::ZERO,
                 cause,
                 next_attempt: None,

@@ -15,7 +15,7 @@ pub(super) enum Link {
     /// Dialing or spawning, and the handshake.
     /// `blocked` while the cause of a block is merely being re-checked: nobody should hope yet.
     /// `parked` while a parked upstream merely tries itself, for the same reason.
-    Connecting { epoch: Epoch, give_up_at: Mono, blocked: Option<BlockCause>, parked: bool },
+    Connecting { epoch: Epoch, since: Mono, give_up_at: Mono, blocked: Option<BlockCause>, parked: bool },
     /// Usable.
     Ready(Ready),
     /// The link is fine; its session or credential is being replaced, which is that `of` the epoch before.

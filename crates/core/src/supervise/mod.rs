@@ -3,6 +3,7 @@
 
 pub mod backoff;
 pub mod circuit;
+pub mod connect_limit;
 pub mod keepalive;
 mod link;
 pub mod restarts;

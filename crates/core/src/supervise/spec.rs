@@ -122,8 +122,10 @@ impl Default for RestartSpec {
 /// How long anything may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeoutSpec {
-    /// Dialing or spawning, with the handshake.
+    /// The first attempt to connect or start, with the handshake.
     pub connect: Duration,
+    /// The longest attempt: each attempt that ran out of time is followed by one of twice its length, up to this.
+    pub connect_max: Duration,
     /// One call, with all its waits and attempts. The absolute cap: progress does not extend it.
     pub call: Duration,
     /// Silence between two progress notifications of one call; counts from the first one.
@@ -136,6 +138,7 @@ impl Default for TimeoutSpec {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(30),
+            connect_max: Duration::from_secs(300),
             call: Duration::from_secs(300),
             progress: Duration::from_secs(60),
             reconnect_wait: Duration::from_secs(15),

@@ -75,6 +75,8 @@ pub struct UpstreamStatus {
     pub cause: Option<String>,
     /// When it next tries by itself to get better; `None` while there is nothing to get better.
     pub next_attempt: Option<Duration>,
+    /// The attempt to connect that is running.
+    pub attempt: Option<Attempt>,
     /// When the machine next wakes by itself; `None` only while it waits to be wanted.
     pub next_wake: Option<Duration>,
     /// The one thing a person could do about it.
@@ -99,6 +101,15 @@ pub struct UpstreamStatus {
     pub outdated: bool,
     /// The second child that would take over, where one is wanted.
     pub spare: Option<SpareState>,
+}
+
+/// An attempt to connect that is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// The time since it began.
+    pub elapsed: Duration,
+    /// The time that it has in all.
+    pub limit: Duration,
 }
 
 /// How far the second child is.

@@ -611,6 +611,43 @@ fn a_dial_that_never_ends_is_given_up() {
 }
 
 #[test]
+fn c03_a_server_that_needs_forty_seconds_is_up_at_the_second_attempt() {
+    for kind in BOTH {
+        let mut world = World::new(kind, SupervisionSpec::default());
+        world.ask(Ask::Start);
+        world.pass(30 * SEC);
+        assert_eq!(world.dials(), 2, "the first attempt has ended, the second one has begun");
+        let attempt = world.status().attempt.unwrap();
+        assert_eq!((attempt.elapsed, attempt.limit), (Duration::ZERO, 60 * SEC));
+        world.pass(40 * SEC);
+        assert_eq!((world.dials(), world.status().attempt.unwrap().elapsed), (2, 40 * SEC));
+        world.come_up();
+        assert_eq!((world.state(), world.status().attempt), (State::Ready, None));
+        world.link_down(killed());
+        assert_eq!(world.status().attempt.unwrap().limit, 80 * SEC, "its last start is remembered");
+    }
+}
+
+#[test]
+fn c03_parking_cuts_no_attempt_and_parked_probes_keep_the_grown_limit() {
+    let mut world = World::new(LinkKind::Process, SupervisionSpec::default());
+    world.ask(Ask::Start);
+    // 30 s, 60 s, 120 s; the fourth attempt goes on beyond the restart window of five minutes.
+    world.pass(215 * SEC);
+    assert_eq!((world.dials(), world.status().attempt.unwrap().limit), (4, 240 * SEC));
+    world.pass(200 * SEC);
+    assert_eq!((world.dials(), world.state()), (4, State::Starting));
+    world.pass(60 * SEC);
+    assert_eq!((world.dials(), world.state()), (4, State::Parked));
+    world.pass(75 * SEC);
+    assert_eq!((world.dials(), world.state()), (5, State::Parked));
+    assert_eq!(world.status().attempt.unwrap().limit, 300 * SEC);
+    world.pass(200 * SEC);
+    world.come_up();
+    assert_eq!((world.dials(), world.state()), (5, State::Ready));
+}
+
+#[test]
 fn f03_reading_the_status_of_a_silent_remote_server_has_it_probed_once_in_ten_seconds() {
     let probes =
         |world: &World| world.actions.iter().filter(|action| matches!(action, Action::Probe { .. })).count();

@@ -62,7 +62,8 @@ function row(upstream, shown) {
   const { name, calls, errors } = upstream;
   return h("tr", { "data-key": name },
     h("th", { scope: "row" }, h("a", { href: `#/server/${encodeURIComponent(name)}` }, name)),
-    h("td", {}, state(upstream)),
+    h("td", {}, state(upstream),
+      upstream.state === "starting" && upstream.attempt && h("div", { class: "quiet" }, upstream.attempt.text)),
     h("td", { class: "wide" }, ribbon(name, past(name).states, shown)),
     h("td", {}, upstream.transport ?? "–"),
     h("td", { class: "number" }, String(upstream.tools)),

@@ -58,6 +58,7 @@ function page(name, now, detail, { tools, log, pins }) {
   return [
     h("h1", {}, name, " ", state(now)),
     now.cause && h("p", { class: "cause" }, now.cause),
+    now.attempt && h("p", { class: "quiet" }, now.attempt.text),
     now.hint && h("p", { class: "quiet" }, now.hint),
     actionButtons(now),
     h("section", { "aria-labelledby": "past" }, h("h2", { id: "past" }, capital(shown.words)),

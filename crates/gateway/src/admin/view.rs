@@ -8,8 +8,8 @@ use crate::reload::Reloader;
 use crate::tls::Tls;
 use gripfast::transport::StderrLines;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, Event, NextAction, Restored, ServerStatus, SpareState, State,
-    UpstreamEvent,
+    AuditStatus, BudgetUse, CacheCounts, ConnectAttempt, Event, NextAction, Restored, ServerStatus,
+    SpareState, State, UpstreamEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -151,6 +151,8 @@ pub(super) struct UpstreamView {
     circuit: &'static str,
     cause: Option<String>,
     next_attempt_ms: Option<u64>,
+    /// The attempt to connect that is running.
+    attempt: Option<AttemptView>,
     transport: Option<&'static str>,
     era: Option<&'static str>,
     protocol_version: Option<String>,
@@ -195,6 +197,32 @@ pub(super) struct UpstreamView {
     cache_misses: u64,
     /// Tools and prompts that go by another name, for an earlier server has theirs.
     renamed: Vec<RenamedView>,
+}
+
+/// An attempt to start a server or to connect to it that is running.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Attempt")]
+struct AttemptView {
+    elapsed_ms: u64,
+    limit_ms: u64,
+    /// The last line that the server has written to stderr since the attempt began.
+    last_line: Option<String>,
+    /// The program that may be downloading the server.
+    may_download: Option<&'static str>,
+    /// The attempt in a sentence.
+    text: String,
+}
+
+impl From<&ConnectAttempt> for AttemptView {
+    fn from(attempt: &ConnectAttempt) -> Self {
+        Self {
+            elapsed_ms: millis(attempt.elapsed),
+            limit_ms: millis(attempt.limit),
+            last_line: attempt.last_line.clone(),
+            may_download: attempt.may_download,
+            text: attempt.text(),
+        }
+    }
 }
 
 /// A name that had to give way.
@@ -287,6 +315,7 @@ impl From<&ServerStatus> for UpstreamView {
             circuit: supervision.circuit.word(),
             cause: supervision.cause.clone(),
             next_attempt_ms: supervision.next_attempt.map(millis),
+            attempt: status.attempt.as_ref().map(Into::into),
             transport: status.transport,
             era: status.era,
             protocol_version: status.protocol_version.clone(),

@@ -152,3 +152,37 @@ async fn d08_a_child_that_ignores_the_probe_is_spoken_to_in_the_legacy_era_by_an
     assert_eq!(stage.lines("starts").len(), 1, "the same child is asked in the other way");
     stage.echo("demo", "slow friend").await;
 }
+
+#[tokio::test]
+async fn c03_a_slow_server_is_shown_with_its_last_line_and_comes_up_at_a_longer_attempt() {
+    let stage = Stage::new();
+    let starts = stage.file("starts");
+    let gate = stage.file("gate");
+    // The first start never answers; later ones answer when the gate is opened.
+    let mut spec = stage.shell(&format!(
+        "echo x >> {starts}; echo 'installing packages' >&2; \
+         [ $(wc -l < {starts}) -ge 2 ] || exec tail -f /dev/null; \
+         cat {gate} > /dev/null; exec \"$GRIPFAST\" demo-server"
+    ));
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    spec.supervision.timeouts.connect = millis(500);
+    stage.host.spawn("demo", spec).unwrap();
+    let first = stage.until("demo", |status| status.attempt.is_some()).await.attempt.unwrap();
+    assert_eq!(first.may_download, None);
+    let later = stage
+        .until("demo", |status| {
+            status.attempt.as_ref().is_some_and(|attempt| {
+                attempt.limit > millis(500) && attempt.last_line.as_deref() == Some("installing packages")
+            })
+        })
+        .await;
+    assert_eq!(later.supervision.state, State::Starting);
+    let text = later.attempt.unwrap().text();
+    assert!(
+        text.starts_with("no handshake yet after ") && text.ends_with("; stderr: installing packages"),
+        "{text}"
+    );
+    tokio::task::spawn_blocking(move || std::fs::write(gate, "open")).await.unwrap().unwrap();
+    stage.ready("demo").await;
+    assert_eq!(stage.status("demo").attempt, None);
+}

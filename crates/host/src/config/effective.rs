@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(find(&settings, "gateway.listen"), ("127.0.0.1:7331", None));
         assert_eq!(find(&settings, "servers.a.args"), ("[-y, x]", Some(5)));
         assert_eq!(find(&settings, "servers.a.timeouts.call"), ("30s", Some(6)));
-        assert_eq!(find(&settings, "servers.a.timeouts.connect"), ("30s", None));
+        assert_eq!(find(&settings, "servers.a.timeouts.connect"), ("5m", None), "`npx` may download");
         let mut paths: Vec<_> = settings.iter().map(|setting| &setting.path).collect();
         paths.sort_unstable();
         assert!(paths.is_sorted_by(|one, next| one < next), "none comes twice: {paths:?}");

@@ -213,11 +213,11 @@ impl ServerSpec {
     #[must_use]
     pub fn new(target: Target) -> Self {
         Self {
-            target,
             protocol: ProtocolChoice::Auto,
             oauth: None,
             disabled: false,
-            supervision: SupervisionSpec::default(),
+            supervision: default_supervision(Some(&target)),
+            target,
             prefix: None,
             isolation: Isolation::Auto,
             max_instances: Self::DEFAULT_MAX_INSTANCES,
@@ -273,7 +273,33 @@ pub enum Target {
     },
 }
 
+/// The supervision of a server whose config says nothing about it. A package runner may have to download a package
+/// at its first start, so its first attempt has all the time that any attempt may have.
+pub(super) fn default_supervision(target: Option<&Target>) -> SupervisionSpec {
+    let mut spec = SupervisionSpec::default();
+    if target.is_some_and(|target| target.package_runner().is_some()) {
+        spec.timeouts.connect = spec.timeouts.connect_max;
+    }
+    spec
+}
+
 impl Target {
+    /// Programs that may download what they run.
+    const PACKAGE_RUNNERS: [&str; 5] = ["npx", "uvx", "pipx", "bunx", "docker"];
+
+    /// The program that starts the server, if it is one that may download the server first.
+    #[must_use]
+    pub fn package_runner(&self) -> Option<&'static str> {
+        match self {
+            Self::Stdio { command, .. } => {
+                let file = command.source().rsplit(['/', '\\']).next().unwrap_or_default();
+                let name = file.strip_suffix(".cmd").or_else(|| file.strip_suffix(".exe")).unwrap_or(file);
+                Self::PACKAGE_RUNNERS.into_iter().find(|runner| *runner == name)
+            }
+            Self::Url { .. } => None,
+        }
+    }
+
     /// Every text that may refer to the environment, for those who want to know before connecting.
     #[must_use]
     pub fn templates(&self) -> Vec<&Template> {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// The way and the era in which a server was last spoken to.
@@ -29,6 +30,19 @@ pub(crate) struct Verdict {
     /// Whether it tells of changed resources: asked about also while it is away, or not started yet.
     #[serde(default)]
     pub(crate) follows: bool,
+    /// The duration of its last start in whole steps of [`Verdict::START_STEP`]: of a quick one nothing.
+    #[serde(default)]
+    pub(crate) start_steps: u32,
+}
+
+impl Verdict {
+    /// Coarse, so that a start that took a second more than the last one is no news for the disk.
+    const START_STEP: Duration = Duration::from_secs(10);
+
+    /// The duration of its last start, rounded up; zero if it was quick.
+    pub(crate) fn last_start(&self) -> Duration {
+        Self::START_STEP * self.start_steps
+    }
 }
 
 /// [`Route`] as it is stored.
@@ -171,7 +185,8 @@ impl Upstream {
     async fn try_each(&self, epoch: Epoch, opening: &Opening) -> Result<Dialed, Failure> {
         let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let shy = self.ended_over_probe.load(Ordering::Relaxed);
-        let gently = shy.then_some(Verdict { route: WireRoute::Stdio, modern: false, follows: false });
+        let gently =
+            shy.then_some(Verdict { route: WireRoute::Stdio, modern: false, follows: false, start_steps: 0 });
         let first = remembered.or(gently);
         let settings = self.settings();
         let mut plan = VecDeque::from(plan(&settings.dialer.routes(), settings.protocol, first));
@@ -202,6 +217,7 @@ impl Upstream {
                             route: step.route.into(),
                             modern: step.era == Era::Modern,
                             follows: server.capabilities.resources_subscribe,
+                            start_steps: remembered.map_or(0, |last| last.start_steps),
                         },
                     );
                     let (session, server) = (Arc::new(session), Arc::new(server));
@@ -329,6 +345,7 @@ impl Upstream {
     }
 
     async fn open(&self, settings: &Settings, route: Route, opening: &Opening) -> Result<Opened, Evidence> {
+        self.attempt_line.store(self.stderr.from(u64::MAX).first, Ordering::Relaxed);
         let (to, inbox) = Inbox::new();
         let underway = Arc::clone(to.underway());
         let surroundings = Surroundings {
@@ -354,6 +371,17 @@ impl Upstream {
         if *remembered != Some(verdict) {
             *remembered = Some(verdict);
             settings.shelf.keep_verdict(verdict);
+        }
+    }
+
+    /// Remembers how long the start took that has just succeeded, also for the next run of the gateway.
+    pub(super) fn remember_start(&self) {
+        let took = self.with(|machine, _| machine.last_start());
+        let remembered = *self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verdict) = remembered {
+            let steps = took.div_duration_f64(Verdict::START_STEP).floor() as u32;
+            let start_steps = if steps == 0 { 0 } else { steps.saturating_add(1) };
+            self.remember(&self.settings(), Verdict { start_steps, ..verdict });
         }
     }
 
@@ -461,14 +489,16 @@ mod tests {
 
     #[test]
     fn d08_what_worked_last_time_is_tried_first_and_the_rest_stays() {
-        let remembered = Verdict { route: WireRoute::LegacySse, modern: false, follows: false };
+        let remembered =
+            Verdict { route: WireRoute::LegacySse, modern: false, follows: false, start_steps: 0 };
         let plan = plan(&HTTP_THEN_SSE, ProtocolChoice::Auto, Some(remembered));
         assert_eq!(steps(plan), [(Route::LegacySse, false), (Route::Http, true), (Route::Http, false)]);
     }
 
     #[test]
     fn d08_the_operators_choice_leaves_the_other_era_out_whatever_is_remembered() {
-        let remembered = Some(Verdict { route: WireRoute::Stdio, modern: true, follows: false });
+        let remembered =
+            Some(Verdict { route: WireRoute::Stdio, modern: true, follows: false, start_steps: 0 });
         assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Legacy, remembered)), [(Route::Stdio, false)]);
         assert_eq!(steps(plan(&[Route::Stdio], ProtocolChoice::Modern, None)), [(Route::Stdio, true)]);
     }

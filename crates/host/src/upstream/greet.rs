@@ -50,7 +50,7 @@ impl Upstream {
             ProtocolChoice::Legacy | ProtocolChoice::Modern => asking.await,
             ProtocolChoice::Auto => {
                 // The legacy handshake must have its time too. A server that is known to be modern is only slow.
-                let half = self.settings().supervision.timeouts.connect / 2;
+                let half = self.with(|machine, _| machine.connect_limit()) / 2;
                 let within = if self.is_known_modern() { half } else { PROBE_WITHIN.min(half) };
                 match tokio::time::timeout(within, asking).await {
                     Ok(answer) => answer,

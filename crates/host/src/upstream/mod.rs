@@ -104,6 +104,8 @@ pub(crate) struct Upstream {
     has_crashes: AtomicBool,
     /// Calls that wait for a person.
     input_waits: InputWaits,
+    /// The number of the first stderr line of the present attempt to connect.
+    attempt_line: AtomicU64,
     /// Wakes the owner: there is something to do, or its timer is set too late.
     nudge: Notify,
     /// When the owner's timer will fire, in microseconds of the monotonic clock.
@@ -264,8 +266,12 @@ impl Upstream {
             earshot,
         } = parts;
         let seed = crate::clock::unique_number();
-        let machine = Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
+        let mut machine =
+            Machine::new(settings.supervision.clone(), settings.dialer.kind(), seed, clock.now());
         let verdict = settings.shelf.verdict();
+        if let Some(verdict) = &verdict {
+            machine.remember_start(verdict.last_start());
+        }
         let stored = match role {
             Role::Base { .. } => settings.shelf.catalog(),
             // What is offered is the business of the base instance.
@@ -303,6 +309,7 @@ impl Upstream {
             crashes: Mutex::default(),
             has_crashes: AtomicBool::new(false),
             input_waits: InputWaits::default(),
+            attempt_line: AtomicU64::new(0),
             nudge: Notify::new(),
             armed: AtomicU64::new(0),
             changed: Notify::new(),
@@ -318,6 +325,17 @@ impl Upstream {
         upstream.ask(Ask::Start);
         let owner = tokio::spawn(owner::own(Arc::clone(&upstream)));
         (upstream, owner)
+    }
+
+    /// The last line that the server has written to stderr during the present attempt to connect.
+    pub(crate) fn last_line_of_attempt(&self) -> Option<String> {
+        let lines = self.stderr.from(self.attempt_line.load(Ordering::Relaxed)).lines;
+        lines.into_iter().rfind(|line| !line.trim().is_empty()).map(|line| self.secrets.mask(&line))
+    }
+
+    /// Whether the server was ever up, in this run of the gateway or in one before.
+    pub(crate) fn was_up_before(&self) -> bool {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Asks for something, as a person would.

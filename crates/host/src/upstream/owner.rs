@@ -339,6 +339,7 @@ impl Owner {
         let probe = live.first_probe();
         self.install(live);
         self.upstream.tell(Input::LinkUp { epoch, probe });
+        self.upstream.remember_start();
         for incoming in heard {
             self.upstream.heard(epoch, incoming);
         }

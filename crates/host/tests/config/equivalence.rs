@@ -43,7 +43,7 @@ keepalive_timeout = "31s"
 when_down = "withdraw"
 circuit = { threshold = 4, cooldown = "61s" }
 restart = { max = 6, window = "6m", backoff_min = "200ms", backoff_max = "31s", parked_probe = "61s" }
-timeouts = { connect = "31s", call = "301s", progress = "61s", reconnect_wait = "16s" }
+timeouts = { connect = "31s", connect_max = "302s", call = "301s", progress = "61s", reconnect_wait = "16s" }
 max_in_flight = 65
 max_waiting = 7
 recycle = { max_lifetime = "12h" }
@@ -90,7 +90,7 @@ const IN_JSON: &str = r#"{
       "when_down": "withdraw",
       "circuit": { "threshold": 4, "cooldown": "61s" },
       "restart": { "max": 6, "window": "6m", "backoff_min": "200ms", "backoff_max": "31s", "parked_probe": "61s" },
-      "timeouts": { "connect": "31s", "call": "301s", "progress": "61s", "reconnect_wait": "16s" },
+      "timeouts": { "connect": "31s", "connect_max": "302s", "call": "301s", "progress": "61s", "reconnect_wait": "16s" },
       "max_in_flight": 65,
       "max_waiting": 7,
       "recycle": { "max_lifetime": "12h" },
@@ -141,7 +141,7 @@ mcp_servers:
     when_down: withdraw
     circuit: { threshold: 4, cooldown: 61s }
     restart: { max: 6, window: 6m, backoff_min: 200ms, backoff_max: 31s, parked_probe: 61s }
-    timeouts: { connect: 31s, call: 301s, progress: 61s, reconnect_wait: 16s }
+    timeouts: { connect: 31s, connect_max: 302s, call: 301s, progress: 61s, reconnect_wait: 16s }
     max_in_flight: 65
     max_waiting: 7
     recycle: { max_lifetime: 12h }
@@ -261,6 +261,7 @@ fn every_key_arrives_where_it_belongs() {
                 },
                 timeouts: TimeoutSpec {
                     connect: 31s,
+                    connect_max: 302s,
                     call: 301s,
                     progress: 61s,
                     reconnect_wait: 16s,
@@ -389,6 +390,28 @@ enabled = true
     assert_eq!(silent.supervision.when_down, WhenDown::Keep);
     assert_eq!(parse(TOML, "").gateway, GatewayConfig::default());
     assert_eq!(GatewayConfig::default().listen.to_string(), "127.0.0.1:7331");
+}
+
+#[test]
+fn c03_package_runners_begin_with_connect_max_and_others_with_connect() {
+    let limits = |keys: &str| {
+        let timeouts = only_server(TOML, &format!("[servers.a]\n{keys}\n")).supervision.timeouts;
+        (timeouts.connect.as_secs(), timeouts.connect_max.as_secs())
+    };
+    for runner in ["npx", "uvx", "pipx", "bunx", "docker", "/usr/local/bin/uvx", "npx.cmd"] {
+        assert_eq!(limits(&format!("command = \"{runner}\"")), (300, 300), "{runner}");
+    }
+    for other in ["command = \"npxx\"", "command = \"node\"", "url = \"https://h.example/npx\""] {
+        assert_eq!(limits(other), (30, 300), "{other}");
+    }
+    let with = |command: &str, timeouts: &str| {
+        limits(&format!("command = \"{command}\"\ntimeouts = {{ {timeouts} }}"))
+    };
+    assert_eq!(with("npx", "connect = \"10s\""), (10, 300), "the operator's own limit wins");
+    assert_eq!(with("npx", "connect_max = \"9m\""), (540, 540));
+    assert_eq!(with("node", "connect_max = \"9m\""), (30, 540));
+    assert_eq!(with("node", "connect_max = \"20s\""), (20, 20));
+    assert_eq!(with("node", "connect = \"10m\""), (600, 600));
 }
 
 #[test]

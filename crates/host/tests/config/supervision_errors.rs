@@ -172,6 +172,21 @@ restart = { backoff_min = "1m", backoff_max = "30s" }
 }
 
 #[test]
+fn a_first_attempt_that_is_longer_than_the_longest_one() {
+    let text = r#"[servers.github]
+command = "npx"
+timeouts = { connect = "2m", connect_max = "1m" }
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `connect` (2m) is longer than `connect_max` (1m)
+         --> gripfast.toml:3:12 (servers.github.timeouts)
+          |
+        3 | timeouts = { connect = "2m", connect_max = "1m" }
+          |            ^
+    "#);
+}
+
+#[test]
 fn a_backoff_above_the_default_maximum() {
     let text = r#"[servers.github]
 command = "npx"

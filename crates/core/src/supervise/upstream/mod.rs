@@ -37,6 +37,7 @@ pub use revise::Revision;
 pub use second::Role;
 
 use super::circuit::Circuit;
+use super::connect_limit::ConnectLimit;
 use super::keepalive::{CallsBefore, Keepalive, Probe};
 use super::link::{CatalogState, Link, Ready};
 use super::restarts::RestartBudget;
@@ -69,6 +70,7 @@ pub struct Upstream {
     retired: Vec<Retired>,
     circuit: Circuit,
     budget: RestartBudget,
+    connect_limit: ConnectLimit,
     outage: Option<Outage>,
     /// Since when it was away, until its catalog is listed again.
     away_since: Option<Mono>,
@@ -130,6 +132,7 @@ impl Upstream {
         Self {
             circuit: Circuit::new(spec.circuit),
             budget: RestartBudget::new(&spec.restart),
+            connect_limit: ConnectLimit::default(),
             spec,
             kind,
             link: Link::Dormant,
@@ -207,11 +210,12 @@ impl Upstream {
         self.tend_retired(now);
         match &self.link {
             Link::Dormant | Link::Stopped => {}
-            Link::Connecting { give_up_at, .. } => {
+            Link::Connecting { since, give_up_at, .. } => {
                 if *give_up_at <= now {
-                    let waited = Failure::TimedOut(self.spec.timeouts.connect);
+                    let limit = *give_up_at - *since;
+                    self.connect_limit.timed_out(limit);
                     self.actions.push_back(Action::HangUp(Manner::AtOnce));
-                    self.away(now, waited);
+                    self.away(now, Failure::TimedOut(limit));
                 }
             }
             Link::Ready(_) => self.tend(now),
@@ -329,6 +333,31 @@ impl Upstream {
         }
     }
 
+    /// The time that the present attempt to connect has in all, or that the next one will have.
+    pub fn connect_limit(&self) -> Duration {
+        match &self.link {
+            Link::Connecting { since, give_up_at, .. } => *give_up_at - *since,
+            Link::Dormant
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => self.connect_limit.next(&self.spec.timeouts),
+        }
+    }
+
+    /// The duration of the last successful start; zero if there was none.
+    pub fn last_start(&self) -> Duration {
+        self.connect_limit.last_start()
+    }
+
+    /// An earlier run of the gateway saw a start that took this long.
+    pub fn remember_start(&mut self, took: Duration) {
+        self.connect_limit.started(took);
+    }
+
     /// Whether the dial or renewal of this epoch is still wanted.
     pub fn awaits(&self, wanted: Epoch) -> bool {
         match &self.link {
@@ -345,7 +374,10 @@ impl Upstream {
 
     fn on_link_up(&mut self, now: Mono, epoch: Epoch, probe: Probe) {
         // Anything else is a dial that was given up: the shell drops what it made.
-        if matches!(&self.link, Link::Connecting { epoch: dialed, .. } if *dialed == epoch) {
+        if let Link::Connecting { epoch: dialed, since, .. } = self.link
+            && dialed == epoch
+        {
+            self.connect_limit.started(now - since);
             self.begin_link();
             self.become_ready(now, epoch, probe, CatalogState::FirstListing { again: false });
         }

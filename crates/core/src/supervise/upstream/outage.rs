@@ -230,8 +230,9 @@ impl Upstream {
 
     pub(super) fn dial(&mut self, now: Mono) {
         self.epoch = self.epoch.next();
-        let give_up_at = now + self.spec.timeouts.connect;
-        self.link = Link::Connecting { epoch: self.epoch, give_up_at, blocked: None, parked: false };
+        let give_up_at = now + self.connect_limit.next(&self.spec.timeouts);
+        self.link =
+            Link::Connecting { epoch: self.epoch, since: now, give_up_at, blocked: None, parked: false };
         let action = match self.take_spare() {
             Some(id) => Action::UseSpare { id, epoch: self.epoch },
             None => Action::Dial { epoch: self.epoch },

@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::failure::BlockCause;
 use crate::supervise::circuit::{CircuitView, Passage};
 use crate::supervise::link::{CatalogState, Link, Ready};
-use crate::supervise::status::{NextAction, State, UpstreamStatus};
+use crate::supervise::status::{Attempt, NextAction, State, UpstreamStatus};
 use crate::time::{Mono, Now};
 
 impl Upstream {
@@ -32,8 +32,22 @@ impl Upstream {
             },
             Link::Dormant | Link::Draining { .. } | Link::Stopped => None,
         };
+        let attempt = match &self.link {
+            Link::Connecting { since, give_up_at, .. } => {
+                Some(Attempt { elapsed: now - *since, limit: *give_up_at - *since })
+            }
+            Link::Dormant
+            | Link::Ready(_)
+            | Link::Renewing { .. }
+            | Link::Waiting { .. }
+            | Link::Parked { .. }
+            | Link::Blocked { .. }
+            | Link::Draining { .. }
+            | Link::Stopped => None,
+        };
         UpstreamStatus {
             state,
+            attempt,
             for_how_long: now - self.shown_since,
             cause: self.shown_cause(state),
             next_attempt: next_attempt.map(|at| now.until(at)),

@@ -162,7 +162,8 @@ impl Upstream {
             && give_up_at <= now
         {
             self.actions.push_back(Action::DropSecond);
-            self.second_failed(now, role, &Failure::TimedOut(self.spec.timeouts.connect));
+            let limit = self.connect_limit.next(&self.spec.timeouts);
+            self.second_failed(now, role, &Failure::TimedOut(limit));
         }
         let none_there = matches!(self.second.state, Second::None);
         if none_there && self.outdated_due().is_some_and(|at| at <= now) {
@@ -335,10 +336,11 @@ impl Upstream {
         let id = self.second.last_id.next();
         self.second.last_id = id;
         // A replacement is listed too, for which the same limit holds once more.
+        let limit = self.connect_limit.next(&self.spec.timeouts);
         let give_up_at = now
             + match role {
-                Role::Spare => self.spec.timeouts.connect,
-                Role::Replacement => self.spec.timeouts.connect * 2,
+                Role::Spare => limit,
+                Role::Replacement => limit * 2,
             };
         self.second.state = Second::Making { id, role, give_up_at };
         self.actions.push_back(Action::DialSecond { id, role });

@@ -39,6 +39,7 @@ fn facts(upstream: &Upstream) -> Vec<(&'static str, String)> {
     let known = |label, fact: &Option<String>| Some((label, fact.clone()?));
     [
         known("cause", &upstream.cause),
+        known("attempt", &upstream.attempt.as_ref().map(|attempt| attempt.text.clone())),
         upstream.next().map(|(next, when)| match next {
             Next::Attempt => ("next attempt", when),
             Next::Trial => ("next trial", when),

@@ -56,6 +56,7 @@ pub(crate) struct Upstream {
     pub(super) circuit: String,
     pub(super) cause: Option<String>,
     pub(super) next_attempt_ms: Option<u64>,
+    pub(super) attempt: Option<Attempt>,
     pub(super) transport: Option<String>,
     pub(super) era: Option<String>,
     pub(super) protocol_version: Option<String>,
@@ -103,6 +104,13 @@ pub(crate) struct Upstream {
     pub(super) instance_cause: Option<String>,
     #[serde(default)]
     pub(super) renamed: Vec<Renamed>,
+}
+
+/// An attempt to connect that is running.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Attempt {
+    /// The attempt in a sentence.
+    pub(super) text: String,
 }
 
 /// A name that had to give way to an earlier server's.

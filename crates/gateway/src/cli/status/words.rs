@@ -108,7 +108,12 @@ impl Upstream {
             "needs_approval" => format!("run: gripfast pins diff {name}"),
             "stopped" => format!("run: gripfast start {name}"),
             "idle" => "starts on first use".to_owned(),
-            _ => self.cause.clone().or_else(|| self.renamed_shown()).unwrap_or_default(),
+            _ => {
+                // A server that was up before has a cause, which says more than the time of an attempt.
+                let starting = self.attempt.as_ref().filter(|_| self.state == "starting");
+                let attempt = starting.map(|attempt| attempt.text.clone());
+                attempt.or_else(|| self.cause.clone()).or_else(|| self.renamed_shown()).unwrap_or_default()
+            }
         }
     }
 

@@ -49,7 +49,7 @@ fn spec(mut fields: Fields<'_>, key: &Key, problems: &mut Problems) -> Option<Se
     fields.choice("protocol", words::PROTOCOLS, &mut protocol, problems);
     let oauth = oauth(&mut fields, problems);
     let disabled = disabled(&mut fields, problems);
-    let supervision = supervision(&mut fields, problems);
+    let supervision = supervision(&mut fields, target.as_ref(), problems);
     let prefix = prefix(&mut fields, problems);
     let mut isolation = Isolation::Auto;
     fields.choice("isolation", words::ISOLATIONS, &mut isolation, problems);

@@ -5,13 +5,18 @@ use super::fields::{Fields, Problems};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::keys::words::WHEN_DOWN;
 use crate::config::node::Value;
+use crate::config::spec::{Target, default_supervision};
 use crate::config::units;
 use gripfast_core::supervise::spec::{KeepaliveSpec, SupervisionSpec};
 use std::time::Duration;
 
 /// Takes all supervision keys out of a server's table.
-pub(super) fn supervision(fields: &mut Fields<'_>, problems: &mut Problems) -> SupervisionSpec {
-    let mut spec = SupervisionSpec::default();
+pub(super) fn supervision(
+    fields: &mut Fields<'_>,
+    target: Option<&Target>,
+    problems: &mut Problems,
+) -> SupervisionSpec {
+    let mut spec = default_supervision(target);
     fields.flag("lazy", &mut spec.lazy, problems);
     fields.duration("idle_timeout", &mut spec.idle_timeout, problems);
     keepalive(fields, &mut spec.keepalive, problems);
@@ -34,8 +39,22 @@ pub(super) fn supervision(fields: &mut Fields<'_>, problems: &mut Problems) -> S
         circuit.finish(problems);
     }
     restart(fields, &mut spec, problems);
+    let (path, at) = fields.place("timeouts");
     if let Some(mut timeouts) = fields.table("timeouts", problems) {
-        timeouts.duration("connect", &mut spec.timeouts.connect, problems);
+        let is_runner = target.is_some_and(|target| target.package_runner().is_some());
+        let connect = timeouts.some_duration("connect", problems);
+        let connect_max = timeouts.some_duration("connect_max", problems);
+        if let (Some(first), Some(most)) = (connect, connect_max)
+            && first > most
+        {
+            let [first, most] = [first, most].map(units::show);
+            let message = format!("`connect` ({first}) is longer than `connect_max` ({most})");
+            problems.error(Diagnostic::error(path, at, message));
+        }
+        // Whichever is given alone moves the other one along where it would contradict it.
+        let most = connect_max.unwrap_or(spec.timeouts.connect_max.max(connect.unwrap_or_default()));
+        let usual = if is_runner { most } else { spec.timeouts.connect.min(most) };
+        (spec.timeouts.connect, spec.timeouts.connect_max) = (connect.unwrap_or(usual), most);
         timeouts.duration("call", &mut spec.timeouts.call, problems);
         timeouts.duration("progress", &mut spec.timeouts.progress, problems);
         timeouts.duration("reconnect_wait", &mut spec.timeouts.reconnect_wait, problems);

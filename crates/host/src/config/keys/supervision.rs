@@ -191,8 +191,16 @@ static TIMEOUTS: Table = Table {
             name: "connect",
             kind: Kind::Duration(INSTANT),
             usual: Usual::Server(|spec| show(spec.supervision.timeouts.connect)),
-            about: "Dialing or starting, with the handshake. Raise it for servers that install themselves when they are \
-                    started.",
+            about: "The first attempt to connect to the server or to start it, with the handshake. With `npx`, `uvx`, `pipx`, \
+                    `bunx` and `docker`, which may download the server first, the default is `connect_max`.",
+        },
+        Row {
+            name: "connect_max",
+            kind: Kind::Duration(INSTANT),
+            usual: Usual::Server(|spec| show(spec.supervision.timeouts.connect_max)),
+            about: "The longest attempt. After an attempt that ran out of time the next one gets twice its time, up to this, so \
+                    a server that is slow to start comes up. Too short, and a slow server is stopped before it is ready; \
+                    too long, and a server that hangs at start is noticed late.",
         },
         Row {
             name: "call",
