@@ -12,6 +12,7 @@ use gripfast::config::{
     SettingFrom, Severity, Target, UrlTransport,
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
+use gripfast::transport::Environment;
 use gripfast_gateway::tls::{self, BadCertificate};
 use serde::Serialize;
 use std::error::Error;
@@ -311,5 +312,44 @@ fn outside(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> 
             rendered,
         }
     };
-    surroundings::missing(spec, &ProcessEnvironment).into_iter().map(warn).collect()
+    let missing = surroundings::missing(spec, &ProcessEnvironment).into_iter().map(warn);
+    missing.chain(dropped(path, entry, spec)).chain(proxy_passwords(path, entry, spec)).collect()
+}
+
+/// Variables that the server does not get and looks as if it needed.
+fn dropped(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Option<Finding> {
+    let (message, hint) = surroundings::dropped(&entry.name, &spec.target)?;
+    Some(Finding {
+        server: Some(entry.name.clone()),
+        ..Finding::laid_out(path, "warning", "inherit_env", entry.at, &message, &hint)
+    })
+}
+
+/// Proxies with a password that the server gets.
+fn proxy_passwords(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> {
+    let Target::Stdio { network_env: true, env, .. } = &spec.target else { return Vec::new() };
+    let found = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut names: Vec<String> = found
+        .filter(|(name, value)| Environment::names_proxy(name) && holds_password(value))
+        .map(|(name, _)| name)
+        .filter(|name| env.iter().all(|(own, _)| own != name))
+        .collect();
+    names.sort_unstable();
+    let finding = |name: String| {
+        let message = format!("server `{}` gets `{name}`, whose URL holds a password", entry.name);
+        let hint = "`network_env = false` keeps proxy and certificate variables from this server";
+        Finding {
+            server: Some(entry.name.clone()),
+            ..Finding::laid_out(path, "warning", "network_env", entry.at, &message, hint)
+        }
+    };
+    names.into_iter().map(finding).collect()
+}
+
+/// Whether a proxy URL has a password in it. The scheme may be missing.
+fn holds_password(proxy: &str) -> bool {
+    let rest = proxy.split_once("://").map_or(proxy, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }

@@ -42,6 +42,7 @@ impl Demo {
                 args: args.iter().map(|arg| template(arg)).collect::<Result<_, _>>()?,
                 env: Vec::new(),
                 inherit_env: Vec::new(),
+                network_env: true,
                 cwd: None,
             };
             host.spawn(name, ServerSpec::new(target)).map_err(|error| cannot(&error))

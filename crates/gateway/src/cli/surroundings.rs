@@ -31,10 +31,26 @@ pub(crate) fn missing(spec: &ServerSpec, lookup: &dyn Lookup) -> Vec<Missing> {
     all
 }
 
+/// The variables of this environment that a server does not get and looks as if it needed: what is amiss, and what to
+/// write.
+pub(crate) fn dropped(name: &str, target: &Target) -> Option<(String, String)> {
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let names = gripfast::config::dropped_variables(name, target, set);
+    let (first, _) = names.split_first()?;
+    let list = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let (verb, quoted) = if names.len() == 1 {
+        ("is", format!("\"{first}\""))
+    } else {
+        ("are", names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", "))
+    };
+    let message = format!("server `{name}` may need {list}, which {verb} set here and not passed to it");
+    Some((message, format!("`inherit_env = [{quoted}]` passes what it needs")))
+}
+
 /// The templates of a target with the keys they stand under.
 fn keyed(target: &Target) -> Vec<(String, &Template)> {
     match target {
-        Target::Stdio { command, args, env, cwd, inherit_env: _ } => {
+        Target::Stdio { command, args, env, cwd, inherit_env: _, network_env: _ } => {
             let args = args.iter().enumerate().map(|(at, arg)| (format!("args[{at}]"), arg));
             let env = env.iter().map(|(name, value)| (format!("env.{name}"), value));
             let cwd = cwd.iter().map(|cwd| ("cwd".to_owned(), cwd));

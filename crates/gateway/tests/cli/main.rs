@@ -14,6 +14,7 @@ mod doctor;
 mod edit;
 #[cfg(unix)]
 mod elsewhere;
+mod environment;
 mod help;
 mod import;
 #[cfg(unix)]

@@ -215,6 +215,7 @@ pub(crate) fn stdio(command: &PeerCommand) -> Target {
         args: command.args.iter().map(|arg| template(arg)).collect(),
         env: command.env.iter().map(|(name, value)| (name.clone(), template(value))).collect(),
         inherit_env: Vec::new(),
+        network_env: true,
         cwd: None,
     }
 }

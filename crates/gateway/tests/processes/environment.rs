@@ -21,7 +21,10 @@ fn g06_a_child_sees_the_usual_variables_and_those_of_its_config_and_no_others() 
         let of_config = [MARK, "GRIPFAST", "GRIPFAST_LEASH"];
         let strange = names.iter().filter(|name| {
             let prefixed = name.starts_with("LC_") || name.starts_with("XDG_");
-            !prefixed && !usual.contains(&name.as_str()) && !of_config.contains(&name.as_str())
+            !prefixed
+                && !is_network(name)
+                && !usual.contains(&name.as_str())
+                && !of_config.contains(&name.as_str())
         });
         assert_eq!(strange.collect::<Vec<_>>(), Vec::<&String>::new());
         for expected in ["PATH", MARK] {
@@ -38,6 +41,14 @@ fn g06_a_child_sees_a_variable_of_ours_that_its_config_asks_for() {
         stage.spawn_ready("asking", inheriting(stage.demo(&[]))).await;
         assert!(variables(&stage, "asking").await.iter().any(|name| name == SECRET));
     });
+}
+
+/// Whether a variable says how to reach the network.
+fn is_network(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"].contains(&upper.as_str())
+        || ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"]
+            .contains(&name)
 }
 
 fn inheriting(mut spec: ServerSpec) -> ServerSpec {

@@ -62,6 +62,7 @@ impl Stage {
             args: args.iter().map(|arg| literal(arg)).collect(),
             env: env.map(|(name, value)| (name.to_owned(), literal(value))).into(),
             inherit_env: Vec::new(),
+            network_env: true,
             cwd: None,
         })
     }

@@ -8,7 +8,9 @@
 
 mod access;
 mod decode;
+mod defaults;
 mod diagnostic;
+mod dropped;
 mod effective;
 mod formats;
 mod keys;
@@ -27,6 +29,7 @@ mod units;
 pub(crate) use access::is_loopback;
 pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};
 pub use diagnostic::{Diagnostic, Severity};
+pub use dropped::dropped_variables;
 pub use effective::{Setting, SettingFrom};
 pub use keys::{manual, schema};
 pub use load::{ConfigError, ConfigFile, ConfigOrigin, ConfigText, Places};
@@ -89,7 +92,7 @@ impl Config {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let format = Format::of(path, text);
         let root = match format.parse(text) {
-            Ok(root) => root,
+            Ok(root) => root.map(|root| defaults::applied(root, decode::roots(format))),
             Err(error) => {
                 let mut diagnostic = Diagnostic::error("", error.at, error.message);
                 diagnostic.hint = error.hint;

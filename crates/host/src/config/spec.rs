@@ -255,6 +255,9 @@ pub enum Target {
         /// Variables to hand on from gripfast's own environment, besides the harmless few that every child
         /// gets.
         inherit_env: Vec<String>,
+        /// Whether it gets the variables that say how to reach the network from here: the certificate authorities
+        /// and proxies of gripfast's own environment.
+        network_env: bool,
         /// The directory to start in. Default: gripfast's own.
         cwd: Option<Template>,
     },
@@ -305,7 +308,7 @@ impl Target {
     pub fn templates(&self) -> Vec<&Template> {
         let mut all = Vec::new();
         match self {
-            Self::Stdio { command, args, env, cwd, inherit_env: _ } => {
+            Self::Stdio { command, args, env, cwd, inherit_env: _, network_env: _ } => {
                 all.push(command);
                 all.extend(args);
                 all.extend(env.iter().map(|(_, value)| value));

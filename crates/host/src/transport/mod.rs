@@ -21,7 +21,7 @@ pub use gripfast_core::supervise::upstream::{LinkKind, Manner};
 pub use gripfast_wire::{Era, ProtocolVersion};
 pub(crate) use http::{Ask as HttpAsk, HttpClient, get, not_a_response, read_whole, retry_after, send};
 pub use inbox::{Inbox, Incoming, Surroundings};
-pub use process::Environment;
+pub use process::{Environment, NetworkVariables};
 pub use secrets::Secrets;
 pub use stderr::{StderrLines, StderrRing};
 pub(crate) use target::{TargetDialer, TlsFiles, expand};

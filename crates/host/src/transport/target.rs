@@ -3,7 +3,7 @@
 
 use super::http::{HttpClient, HttpLink};
 use super::inbox::Surroundings;
-use super::process::{Environment, ProcessTree, Program, why_not_started};
+use super::process::{Environment, NetworkVariables, ProcessTree, Program, why_not_started};
 use super::sse::LegacySseLink;
 use super::stdio::StdioLink;
 use super::{BoxFuture, Dialer, Link, Renewed, Route};
@@ -180,7 +180,7 @@ fn runs_program(template: &Template) -> bool {
 }
 
 async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<dyn Link>, Observed> {
-    let Target::Stdio { command, args, env, inherit_env, cwd } = target else {
+    let Target::Stdio { command, args, env, inherit_env, network_env, cwd } = target else {
         return Err(Observed::BadConfig("not a command".to_owned()));
     };
     let mut filling = Filling::default();
@@ -188,7 +188,11 @@ async fn start_child(target: &Target, surroundings: Surroundings) -> Result<Arc<
     let args = filling.arguments(args).await?;
     let ours = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let mut environment = Environment::filtered(ours, inherit_env);
+    let network = if *network_env { NetworkVariables::Pass } else { NetworkVariables::Drop };
+    let mut environment = Environment::filtered(ours, inherit_env, network);
+    for proxy in environment.proxies().filter_map(|proxy| Url::parse(proxy).ok()) {
+        filling.learn_url(&proxy);
+    }
     for (name, value) in env {
         environment.set(name, &filling.value(value).await?);
     }

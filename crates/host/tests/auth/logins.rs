@@ -107,8 +107,14 @@ async fn there_is_nothing_to_log_in_to_where_the_config_says_what_to_show() {
         headers.push(("Authorization".to_owned(), Template::parse("Bearer ${env:TOKEN}").unwrap()));
     }
     let command = Template::parse("server").unwrap();
-    let child =
-        Target::Stdio { command, args: Vec::new(), env: Vec::new(), inherit_env: Vec::new(), cwd: None };
+    let child = Target::Stdio {
+        command,
+        args: Vec::new(),
+        env: Vec::new(),
+        inherit_env: Vec::new(),
+        network_env: true,
+        cwd: None,
+    };
     for spec in [shown, ServerSpec::new(child)] {
         let begun = Login::begin(NAME, &spec, &stage.logins(), "http://127.0.0.1:1/callback").await;
         assert!(matches!(begun.err(), Some(LoginError::NotNeeded(_))));

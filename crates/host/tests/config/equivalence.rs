@@ -489,3 +489,52 @@ mcp_servers:
     assert_eq!(specs[0].target, specs[1].target);
     assert_eq!([specs[0].supervision.lazy, specs[1].supervision.lazy], [false, true]);
 }
+
+#[test]
+fn defaults_are_the_keys_of_every_server_and_a_servers_own_key_wins() {
+    let both = r#"
+[defaults]
+lazy = true
+timeouts = { call = "40s", progress = "20s" }
+env = { A = "all", B = "all" }
+ca_file = "/etc/company.pem"
+disabled = true
+
+[servers.local]
+command = "x"
+timeouts = { call = "10s" }
+env = { B = "own" }
+enabled = true
+
+[servers.remote]
+url = "https://h.example/mcp"
+lazy = false
+"#;
+    let written_out = r#"
+[servers.local]
+command = "x"
+lazy = true
+timeouts = { call = "10s", progress = "20s" }
+env = { B = "own", A = "all" }
+enabled = true
+
+[servers.remote]
+url = "https://h.example/mcp"
+lazy = false
+timeouts = { call = "40s", progress = "20s" }
+ca_file = "/etc/company.pem"
+disabled = true
+"#;
+    let specs = |text| parse(TOML, text).servers.into_iter().map(|server| server.spec).collect::<Vec<_>>();
+    assert_eq!(specs(both), specs(written_out));
+    let jsonc = r#"{ "defaults": { "lazy": true }, "mcpServers": { "a": { "command": "x" } } }"#;
+    assert!(only_server("mcp.json", jsonc).supervision.lazy);
+}
+
+#[test]
+fn a_setting_that_comes_from_defaults_is_shown_with_its_place() {
+    let config = parse(TOML, "[defaults]\nlazy = true\n[servers.a]\ncommand = \"x\"\n");
+    let lazy = config.settings().into_iter().find(|setting| setting.path == "servers.a.lazy").unwrap();
+    assert_eq!(lazy.value, "true");
+    assert!(matches!(lazy.from, SettingFrom::File(at) if at.line == 2), "{lazy:?}");
+}

@@ -29,7 +29,7 @@ fn an_unknown_key_that_resembles_nothing() {
           |
         1 | colour = "red"
           | ^^^^^^
-          hint: known here: gateway, servers, clients, budgets
+          hint: known here: gateway, defaults, servers, clients, budgets
     "#);
 }
 

@@ -313,3 +313,37 @@ recycle = { max_rss = "10KiB" }
           |                       ^^^^^^^
     "#);
 }
+
+#[test]
+fn mistakes_in_defaults_are_reported_once_however_many_servers_there_are() {
+    let text = r#"[defaults]
+url = "https://h.example"
+lazzy = true
+max_in_flight = 0
+[servers.a]
+command = "x"
+[servers.b]
+command = "y"
+"#;
+    assert_snapshot!(report(TOML, text), @r#"
+        error: `url` cannot be the same for all servers
+         --> gripfast.toml:2:1 (defaults.url)
+          |
+        2 | url = "https://h.example"
+          | ^^^
+          hint: write it in the table of each server
+
+        error: unknown key `lazzy`
+         --> gripfast.toml:3:1 (defaults.lazzy)
+          |
+        3 | lazzy = true
+          | ^^^^^
+          hint: did you mean `lazy`?
+
+        error: `0` is out of range; allowed: 1 to 65536
+         --> gripfast.toml:4:17 (defaults.max_in_flight)
+          |
+        4 | max_in_flight = 0
+          |                 ^
+    "#);
+}

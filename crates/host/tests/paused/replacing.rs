@@ -166,6 +166,7 @@ async fn what_a_changed_server_offers_is_known_at_the_next_start_also_if_it_is_t
             args: Vec::new(),
             env: Vec::new(),
             inherit_env: Vec::new(),
+            network_env: true,
             cwd: None,
         };
         ServerSpec::new(target)

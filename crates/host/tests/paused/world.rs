@@ -887,8 +887,14 @@ fn error(id: u64, code: i64, text: &str) -> Reply {
 /// A spec with short words for what tests change. Its target is never dialed.
 pub(crate) fn spec() -> ServerSpec {
     let command = Template::parse("in-memory").unwrap();
-    let target =
-        Target::Stdio { command, args: Vec::new(), env: Vec::new(), inherit_env: Vec::new(), cwd: None };
+    let target = Target::Stdio {
+        command,
+        args: Vec::new(),
+        env: Vec::new(),
+        inherit_env: Vec::new(),
+        network_env: true,
+        cwd: None,
+    };
     ServerSpec::new(target)
 }
 

@@ -13,6 +13,7 @@ mod server;
 mod supervision;
 mod target;
 
+use super::defaults;
 use super::diagnostic::{Diagnostic, quoted};
 use super::formats::Format;
 use super::keys::{self, words};
@@ -36,6 +37,14 @@ pub(super) enum Origin {
 
 /// Keys that hold the servers. In TOML only the first and the last: the middle one would be nobody's file.
 const ROOTS: &[&str] = &["servers", "mcpServers", "mcp_servers"];
+
+/// The keys that may hold the servers in a format.
+pub(super) fn roots(format: Format) -> &'static [&'static str] {
+    match format {
+        Format::Toml => &["servers", "mcp_servers"],
+        Format::Jsonc | Format::Yaml => ROOTS,
+    }
+}
 
 /// Where other clients keep their servers, for a better answer than "unknown key".
 const ROOTS_OF_OTHERS: &[(&str, &str)] = &[
@@ -82,6 +91,9 @@ impl<'n> File<'n> {
         }
 
         let gateway = gateway_node.map(|(key, node)| gateway(Field::top(key, node), &mut problems));
+        if let Some((key, node)) = self.get(defaults::NAME) {
+            check_defaults(key, node, origin, &mut problems);
+        }
         let clients = self.get("clients").map(|(key, node)| policy::clients(key, node, &mut problems));
         let budgets = self.get("budgets").map(|(key, node)| budget::budgets(key, node, &mut problems));
         let mut servers =
@@ -126,10 +138,7 @@ impl<'n> File<'n> {
     }
 
     fn roots(&self) -> &'static [&'static str] {
-        match self.format {
-            Format::Toml => &["servers", "mcp_servers"],
-            Format::Jsonc | Format::Yaml => ROOTS,
-        }
+        roots(self.format)
     }
 
     fn root(&self, problems: &mut Problems) -> Option<&'n (Key, Node)> {
@@ -275,6 +284,40 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     }
     fields.finish(problems);
     gateway
+}
+
+/// Reports what is wrong in `[defaults]` once, and not for every server.
+fn check_defaults(key: &Key, node: &Node, origin: Origin, problems: &mut Problems) {
+    let Value::Table(entries) = &node.value else {
+        problems.error(Field::top(key, node).expected("a table with keys for all servers"));
+        return;
+    };
+    for (own, _) in entries.iter().filter(|(own, _)| !keys::may_be_default(&own.name)) {
+        let path = format!("{}.{}", key.name, own.name);
+        let message = format!("`{}` cannot be the same for all servers", own.name);
+        match origin {
+            // In YAML it may be an anchor for parts of servers.
+            Origin::Foreign | Origin::Hermes => {
+                problems.warning(Diagnostic::warning(path, own.at, format!("ignored: {message}")));
+            }
+            Origin::Native if keys::SERVER.row(&own.name).is_some() => {
+                let error = Diagnostic::error(path, own.at, message);
+                problems.error(error.with_hint("write it in the table of each server"));
+            }
+            Origin::Native => problems.error(fields::unknown(own, &key.name, defaults::names())),
+        }
+    }
+    let mut found: Vec<Diagnostic> = Vec::new();
+    for sample in defaults::samples(entries, node.at) {
+        let entry = server::entry(key, &sample, "", Origin::Native, &mut Vec::new());
+        for mut error in entry.spec.err().into_iter().flatten() {
+            error.path = error.path.trim_start_matches('.').to_owned();
+            if !found.contains(&error) {
+                found.push(error);
+            }
+        }
+    }
+    problems.errors.extend(found);
 }
 
 fn servers(key: &Key, node: &Node, origin: Origin, problems: &mut Problems) -> Vec<ServerEntry> {

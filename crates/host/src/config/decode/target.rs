@@ -96,6 +96,7 @@ struct Process<'n> {
     args: Option<Field<'n>>,
     env: Option<Field<'n>>,
     inherit_env: Option<Field<'n>>,
+    network_env: Option<Field<'n>>,
     cwd: Option<Field<'n>>,
 }
 
@@ -105,12 +106,13 @@ impl<'n> Process<'n> {
             args: fields.take("args"),
             env: fields.take_or_alias("env", &["environment", "envs"], problems),
             inherit_env: fields.take_or_alias("inherit_env", &["env_keys", "env_vars"], problems),
+            network_env: fields.take("network_env"),
             cwd: fields.take("cwd"),
         }
     }
 
     fn misplaced(self, needs: &str, problems: &mut Problems) {
-        [self.args, self.env, self.inherit_env, self.cwd]
+        [self.args, self.env, self.inherit_env, self.network_env, self.cwd]
             .into_iter()
             .flatten()
             .for_each(|field| misplaced(&field, needs, problems));
@@ -147,9 +149,10 @@ impl<'n> Process<'n> {
         }
         let env = self.env.map(|field| variables(&field, problems)).unwrap_or_default();
         let inherit_env = self.inherit_env.map(|field| inherited(&field, problems)).unwrap_or_default();
+        let network_env = self.network_env.and_then(|field| field.flag(problems)).unwrap_or(true);
         let cwd = self.cwd.and_then(|field| field.filled_template(problems));
         let args = with_secrets(args);
-        Some(Target::Stdio { command: command?, args, env, inherit_env, cwd })
+        Some(Target::Stdio { command: command?, args, env, inherit_env, network_env, cwd })
     }
 }
 

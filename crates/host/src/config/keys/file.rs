@@ -14,6 +14,14 @@ pub(in crate::config) static FILE: Table = Table {
                     start on.",
         },
         Row {
+            name: "defaults",
+            kind: Kind::ServerKeys,
+            usual: Usual::Nothing,
+            about: "Keys for all servers. A server's own key wins; tables such as `timeouts` and `env` are merged key by \
+                    key. Keys that belong to one server are not allowed here: `command`, `args`, `cwd`, `url`, `transport`, \
+                    `headers`, `redirects`, `client_cert`, `client_key`, `oauth`, `prefix`, `restore`.",
+        },
+        Row {
             name: "servers",
             kind: Kind::Map(&Kind::Table(&SERVER)),
             usual: Usual::Nothing,

@@ -89,8 +89,31 @@ pub(super) enum Kind {
     Table(&'static Table),
     /// A list of such tables.
     Tables(&'static Table),
+    /// A table with those keys of a server that may be the same for all.
+    ServerKeys,
     /// A table with keys of the user's own.
     Map(&'static Self),
+}
+
+/// Keys of a server that are its own: what it is, what it is shown as a credential, what it is called.
+const OWN: &[&str] = &[
+    "command",
+    "args",
+    "cwd",
+    "url",
+    "transport",
+    "headers",
+    "redirects",
+    "client_cert",
+    "client_key",
+    "oauth",
+    "prefix",
+    "restore",
+];
+
+/// Whether a key of a server may stand in `[defaults]`.
+pub(super) fn may_be_default(name: &str) -> bool {
+    SERVER.row(name).is_some() && !OWN.contains(&name)
 }
 
 /// What holds when nobody says anything.

@@ -80,6 +80,7 @@ impl Kind {
             Self::Anything => "anything".to_owned(),
             Self::Table(_) => format!("a table: [`{path}`](#{})", anchor(path)),
             Self::Tables(_) => format!("a list of tables: [`{path}[]`](#{})", anchor(path)),
+            Self::ServerKeys => "keys of [`servers.NAME`](#serversname)".to_owned(),
             Self::Map(Self::Table(_)) => {
                 let path = format!("{path}.NAME");
                 format!("tables: [`{path}`](#{})", anchor(&path))
@@ -103,6 +104,7 @@ impl Kind {
             | Self::Anything
             | Self::Table(_)
             | Self::Tables(_)
+            | Self::ServerKeys
             | Self::Map(_) => format!("\"{written}\""),
         }
     }

@@ -1,7 +1,7 @@
 //! The tables as a JSON Schema, for editors that complete and check while somebody types. It says what the decoder
 //! says, as far as a schema can: that two keys exclude each other it knows only where it matters most.
 
-use super::{FILE, Kind, Row, Table, Usual};
+use super::{FILE, Kind, Row, SERVER, Table, Usual, may_be_default};
 use crate::config::spec::{GatewayConfig, ServerSpec, Target};
 use crate::config::template::Template;
 use serde_json::{Map, Value, json};
@@ -75,6 +75,11 @@ fn value(kind: &Kind) -> Value {
         Kind::Templates => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Anything => json!({}),
         Kind::Table(inner) => table(inner),
+        Kind::ServerKeys => {
+            let rows = SERVER.rows().filter(|row| may_be_default(row.name));
+            let known: Map<String, Value> = rows.map(|row| (row.name.to_owned(), property(row))).collect();
+            json!({ "type": "object", "properties": known, "additionalProperties": false })
+        }
         Kind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
         Kind::Map(inner) => json!({ "type": "object", "additionalProperties": value(inner) }),
     }
@@ -98,6 +103,7 @@ impl Kind {
             | Self::Template
             | Self::Table(_)
             | Self::Tables(_)
+            | Self::ServerKeys
             | Self::Map(_) => json!(written),
         }
     }
@@ -122,6 +128,7 @@ fn any_server() -> ServerSpec {
         args: Vec::new(),
         env: Vec::new(),
         inherit_env: Vec::new(),
+        network_env: true,
         cwd: None,
     })
 }

@@ -24,14 +24,23 @@ const PROCESS: &[Row] = &[
         name: "env",
         kind: Kind::Map(&Kind::Template),
         usual: Usual::Nothing,
-        about: "Variables to set for it. Of gripfast's own environment it sees only the harmless few, such as `PATH` \
-                and `HOME`.",
+        about: "Variables to set for it. Of gripfast's own environment it gets `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, \
+                `TERM`, `SHELL`, `TMPDIR`, `LC_*`, `XDG_*` and those of `network_env`, and no others.",
     },
     Row {
         name: "inherit_env",
         kind: Kind::Words,
         usual: Usual::Nothing,
-        about: "Variables of gripfast's own environment to hand on besides.",
+        about: "More variables of gripfast's own environment to pass to it.",
+    },
+    Row {
+        name: "network_env",
+        kind: Kind::Flag,
+        usual: Usual::Is("true"),
+        about: "Whether it gets the certificate authorities and proxies of gripfast's own environment: `SSL_CERT_FILE`, \
+                `SSL_CERT_DIR`, `NODE_EXTRA_CA_CERTS`, `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`, `HTTP_PROXY`, `HTTPS_PROXY`, \
+                `ALL_PROXY`, `NO_PROXY` and the proxies in lower case. Say `false` for a server that must not see a proxy \
+                password. Without them a server behind a company's proxy cannot reach anything.",
     },
     Row {
         name: "cwd",

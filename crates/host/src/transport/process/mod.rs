@@ -14,7 +14,7 @@ mod os;
 mod os;
 mod program;
 
-pub use environment::Environment;
+pub use environment::{Environment, NetworkVariables};
 pub(crate) use program::Program;
 
 use gripfast_core::failure::Observed;
