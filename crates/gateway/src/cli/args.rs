@@ -44,7 +44,7 @@ stdout is data, stderr is talk. Exit codes:
   1  general, or usage    4  unreachable, or no answer
   2  config invalid       5  the tool or its server reported an error
 
-$GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr; $NO_COLOR is honoured. $GRIPFAST_CA \
+$GRIPFAST_LOG (error, warn, info, debug, trace) says how much is logged to stderr, $GRIPFAST_LOG_FORMAT (text, json) in which format; $NO_COLOR is honoured. $GRIPFAST_CA \
 names a file with certificates to believe, for gateways that speak https.
 
 Commands reach a gateway of this machine through a socket in its state directory, and send its admin token nowhere \

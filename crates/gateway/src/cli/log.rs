@@ -1,20 +1,33 @@
-//! Where logs go: to stderr, as many as `GRIPFAST_LOG` asks for.
+//! Log lines on stderr: which ones (`GRIPFAST_LOG`), and in which format (`GRIPFAST_LOG_FORMAT`, `gateway.log_format`).
 
 use super::args::Verb;
-use super::render::Screen;
-use gripfast::text::escaped;
+use super::exit::Exit;
+use super::stop::Failure;
+use gripfast::config::LogFormat;
+use gripfast::text::{escaped, is_unsafe};
+use serde_json::{Map, Value};
+use std::fmt::{self, Debug, Write};
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 const VARIABLE: &str = "GRIPFAST_LOG";
+const FORMAT_VARIABLE: &str = "GRIPFAST_LOG_FORMAT";
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is logged unless somebody says otherwise. The state changes of servers are the news of a gateway; a client
-/// that has started us by itself shows stderr as complaints; and a verb that ends with its answer tells what is
-/// wrong by itself, as the demo does.
-fn usual(verb: &Verb) -> &'static str {
+/// Whether log lines are JSON objects. The config may say so after logging has begun.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// What is logged unless `GRIPFAST_LOG` says otherwise. The state changes of servers are the news of a gateway; a client
+/// that has started us by itself shows stderr as complaints; and a verb that ends with its answer reports errors
+/// itself, as the demo does.
+fn default_filter(verb: &Verb) -> &'static str {
     match verb {
         Verb::Serve(args) if !args.demo => {
             "warn,gripfast::observe=info,gripfast_gateway::reload=info,gripfast_gateway::downstream::shutdown=info"
@@ -24,41 +37,225 @@ fn usual(verb: &Verb) -> &'static str {
     }
 }
 
-/// The fields of a log line, on one line: what servers, clients and files say in them is escaped, so that nobody writes
-/// lines of their own into the log.
-fn escaped_fields() -> impl for<'w> FormatFields<'w> + 'static {
-    debug_fn(|writer, field, value| {
-        let text = format!("{value:?}");
-        match field.name() {
-            "message" => write!(writer, "{}", escaped(&text)),
-            name => write!(writer, "{name}={}", escaped(&text)),
-        }
-    })
-    .delimited(" ")
-}
-
-/// Begins logging. A filter that makes no sense is said aloud and done without: logs are not worth failing for.
-pub(crate) fn start(verb: &Verb, screen: &mut Screen) {
-    let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
-    let filter = match EnvFilter::try_new(wanted.as_deref().unwrap_or(usual(verb))) {
-        Ok(filter) => filter,
-        Err(error) => {
-            let _ = screen.warning(&format!("${VARIABLE} is ignored: {error}"));
-            EnvFilter::new(usual(verb))
-        }
-    };
+/// Begins logging.
+///
+/// # Errors
+/// One of the variables names a level or a format that does not exist.
+pub(crate) fn start(verb: &Verb) -> Result<(), Failure> {
+    let wanted = variable(VARIABLE);
+    if let Some(wanted) = &wanted {
+        check_filter(wanted)?;
+    }
+    let format = format_of_environment()?;
+    // Other verbs have no log: what they say on stderr is for people.
+    if matches!(verb, Verb::Serve(_) | Verb::Stdio) {
+        IS_JSON.store(format == Some(LogFormat::Json), Ordering::Relaxed);
+    }
+    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(default_filter(verb)));
+    let filter =
+        filter.map_err(|error| bad_filter(wanted.as_deref().unwrap_or_default(), &error.to_string()))?;
     // What the SDK says about a login in detail holds the code that the browser brought.
     let filter = filter.add_directive("rmcp=warn".parse().expect("it is a directive"));
     let at_a_terminal = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt()
-        .fmt_fields(escaped_fields())
+    let begun = tracing_subscriber::fmt()
+        .with_ansi(at_a_terminal)
+        .event_format(Lines { at_a_terminal })
         .with_env_filter(filter)
         .with_writer(anstream::stderr)
-        .with_ansi(at_a_terminal)
-        .with_target(false);
-    // Somebody who reads along knows what time it is; a file does not.
-    let begun = if at_a_terminal { log.without_time().try_init() } else { log.try_init() };
+        .try_init();
     debug_assert!(begun.is_ok(), "logging begins once");
+    Ok(())
+}
+
+/// The config has been read. `GRIPFAST_LOG_FORMAT` wins over it.
+pub(crate) fn use_format(format: LogFormat) {
+    if variable(FORMAT_VARIABLE).is_none() {
+        IS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
+    }
+}
+
+/// Whether everything on stderr should be JSON.
+pub(crate) fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+fn format_of_environment() -> Result<Option<LogFormat>, Failure> {
+    let Some(text) = variable(FORMAT_VARIABLE) else { return Ok(None) };
+    let found = LogFormat::ALL.into_iter().find(|format| format.word() == text);
+    found.map(Some).ok_or_else(|| {
+        let text = format!("${FORMAT_VARIABLE}: `{}` is not a log format", escaped(&text));
+        Failure::new(Exit::General, text).with_hint("`text` and `json` are".to_owned())
+    })
+}
+
+/// Refuses what the filter would take for the name of a module: a misspelt level would otherwise log nothing.
+fn check_filter(filter: &str) -> Result<(), Failure> {
+    for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (module, level) = match part.rsplit_once('=') {
+            Some((module, level)) => (Some(module), Some(level)),
+            None if part.contains("::") || part.starts_with("gripfast") => (Some(part), None),
+            None => (None, Some(part)),
+        };
+        let is_level = |level: &str| LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level));
+        if module == Some("") || level.is_some_and(|level| !is_level(level)) {
+            return Err(bad_filter(part, "not a log level"));
+        }
+    }
+    Ok(())
+}
+
+fn bad_filter(part: &str, why: &str) -> Failure {
+    let text = format!("${VARIABLE}: `{}`: {why}", escaped(part));
+    let hint = format!("one of {}, or for one module: `gripfast::observe=debug`", LEVELS.join(", "));
+    Failure::new(Exit::General, text).with_hint(hint)
+}
+
+/// The layout of a log line.
+struct Lines {
+    /// A person who reads along knows the time.
+    at_a_terminal: bool,
+}
+
+/// The fields of an event. What servers, clients and files say in them is escaped when it is written, so that no text from
+/// outside writes a line of its own.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Vec<(&'static str, Value)>,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        match field.name() {
+            "message" => self.message = text,
+            name => self.others.push((name, Value::String(text))),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => value.clone_into(&mut self.message),
+            name => self.others.push((name, Value::String(value.to_owned()))),
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.others.push((field.name(), value.into()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.others.push((field.name(), value.into()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.others.push((field.name(), value.into()));
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        if is_json() {
+            let mut time = String::new();
+            SystemTime.format_time(&mut Writer::new(&mut time))?;
+            return writeln!(writer, "{}", fields.json(time, *metadata.level(), metadata.target()));
+        }
+        if !self.at_a_terminal {
+            SystemTime.format_time(&mut writer)?;
+            writer.write_char(' ')?;
+        }
+        write_level(&mut writer, *metadata.level())?;
+        writeln!(writer, " {}", fields.text(metadata.target()))
+    }
+}
+
+impl Fields {
+    /// The message, and behind it what it does not say.
+    fn text(&self, target: &str) -> String {
+        let mut line = escaped(&self.message).into_owned();
+        // The text of an event of a server says all that its fields do.
+        if target.starts_with("gripfast::observe") {
+            return line;
+        }
+        for (name, value) in &self.others {
+            let text = match value {
+                Value::String(text) => escaped(text).into_owned(),
+                other => other.to_string(),
+            };
+            if !text.is_empty() && !says(&line, &text) {
+                let _ = write!(line, " {name}={text}");
+            }
+        }
+        line
+    }
+
+    /// One JSON object with all fields.
+    fn json(self, time: String, level: Level, target: &str) -> String {
+        let mut object = Map::new();
+        object.insert("timestamp".to_owned(), time.into());
+        object.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());
+        object.insert("target".to_owned(), target.into());
+        object.insert("message".to_owned(), self.message.into());
+        for (name, value) in self.others {
+            object.entry(name).or_insert(value);
+        }
+        let mut line = String::new();
+        for letter in Value::Object(object).to_string().chars() {
+            // What JSON leaves as it is and a terminal obeys.
+            match letter {
+                letter if is_unsafe(letter) => {
+                    let mut units = [0; 2];
+                    for unit in letter.encode_utf16(&mut units) {
+                        let _ = write!(line, "\\u{unit:04x}");
+                    }
+                }
+                letter => line.push(letter),
+            }
+        }
+        line
+    }
+}
+
+/// Whether a text says this word, and not only as a part of another one.
+fn says(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        let part = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
+        !part(before) && !part(after)
+    })
+}
+
+fn write_level(writer: &mut Writer<'_>, level: Level) -> fmt::Result {
+    use clap::builder::styling::AnsiColor;
+    let colour = match level {
+        Level::ERROR => AnsiColor::Red,
+        Level::WARN => AnsiColor::Yellow,
+        Level::INFO => AnsiColor::Green,
+        Level::DEBUG => AnsiColor::Blue,
+        Level::TRACE => AnsiColor::Magenta,
+    };
+    let style = colour.on_default();
+    if writer.has_ansi_escapes() {
+        return write!(writer, "{style}{level:>5}{style:#}");
+    }
+    write!(writer, "{level:>5}")
 }
 
 #[cfg(test)]
@@ -66,25 +263,68 @@ mod tests {
     use super::super::render::Heard;
     use super::*;
 
-    #[test]
-    fn g07_text_from_outside_writes_no_log_line_of_its_own() {
+    fn heard(tell: impl FnOnce()) -> String {
         let heard = Heard::default();
         let log = tracing_subscriber::fmt()
-            .fmt_fields(escaped_fields())
-            .with_writer(std::sync::Mutex::new(heard.clone()))
             .with_ansi(false)
-            .without_time()
-            .with_target(false);
+            .event_format(Lines { at_a_terminal: true })
+            .with_writer(std::sync::Mutex::new(heard.clone()));
+        tracing::subscriber::with_default(log.finish(), tell);
+        heard.text()
+    }
+
+    #[test]
+    fn g07_text_from_outside_writes_no_log_line_of_its_own() {
         let said = "x\nWARN forged\u{1b}[2J\u{9b}";
-        tracing::subscriber::with_default(log.finish(), || {
-            tracing::warn!(cause = %said, name = said, number = 7, "`demo` says {said}");
-        });
-        let text = heard.text();
+        let text = heard(|| tracing::warn!(cause = %said, name = said, number = 7, "`demo` says {said}"));
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().contains(char::is_control), "{text:?}");
         assert!(
             text.contains("`demo` says x\\nWARN forged\\u{1b}[2J") && text.contains("number=7"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_line_says_each_fact_once() {
+        let text =
+            heard(|| tracing::warn!(server = "demo", cause = "", count = 3, lost = 1, "`demo` lost 13 of 3"));
+        assert_eq!(text, " WARN `demo` lost 13 of 3 lost=1\n");
+        let text = heard(
+            || tracing::warn!(target: "gripfast::observe::log", away_ms = 1200, "`demo` is back after 1.2 s"),
+        );
+        assert_eq!(text, " WARN `demo` is back after 1.2 s\n");
+    }
+
+    #[test]
+    fn a_json_line_has_all_fields_and_operates_no_terminal() {
+        let mut fields = Fields { message: "`a` fell\u{9b}".to_owned(), others: Vec::new() };
+        fields.others = vec![("server", "a".into()), ("count", 3.into()), ("message", "forged".into())];
+        let line = fields.json("2026-01-01T00:00:00Z".to_owned(), Level::WARN, "gripfast::observe");
+        assert!(!line.contains(char::is_control), "{line:?}");
+        let object: Value = serde_json::from_str(&line).unwrap();
+        let expected = serde_json::json!({
+            "timestamp": "2026-01-01T00:00:00Z", "level": "warn", "target": "gripfast::observe",
+            "message": "`a` fell\u{9b}", "server": "a", "count": 3,
+        });
+        assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn levels_and_modules_are_told_apart() {
+        for good in [
+            "info",
+            "DEBUG",
+            "off",
+            "warn,gripfast::observe=info",
+            "gripfast",
+            "hyper::client=trace",
+            "h2=warn",
+        ] {
+            assert!(check_filter(good).is_ok(), "{good}");
+        }
+        for bad in ["loud", "verbose", "warn,lod", "gripfast=loud", "=info", "3x"] {
+            assert!(check_filter(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -61,8 +61,9 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(usage) => return told_usage(&usage).into(),
     };
     let mut screen = Screen::of_this_process();
-    log::start(&cli.verb, &mut screen);
-    let done = config_trust::ask(&cli, &mut screen).and_then(|()| done(&cli, &mut screen));
+    let logging = log::start(&cli.verb).map_err(Stop::from);
+    let done =
+        logging.and_then(|()| config_trust::ask(&cli, &mut screen)).and_then(|()| done(&cli, &mut screen));
     let done = done.and_then(|exit| screen.flush().map(|()| exit).map_err(Stop::from));
     done.unwrap_or_else(|stop| stop.tell(form, &mut screen)).into()
 }

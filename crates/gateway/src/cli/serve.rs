@@ -6,6 +6,7 @@ use super::config_trust;
 use super::demo;
 use super::exit::Exit;
 use super::fleet::{Hangups, Signals, runtime};
+use super::log;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
 use clap::Args;
@@ -92,6 +93,7 @@ impl Plan {
 
     pub(crate) fn from_config(global: &Global, screen: &mut Screen) -> Result<Self, Stop> {
         let opened = config::open(global, screen)?;
+        log::use_format(opened.config.gateway.log_format);
         for finding in opened.config.diagnostics() {
             screen.finding(&finding.render())?;
         }

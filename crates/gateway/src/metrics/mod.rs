@@ -1,4 +1,4 @@
-//! `/metrics`: what is counted and measured, as OpenMetrics text. Nothing is counted here: every scrape reads
+//! `/metrics`: what is counted and measured, as Prometheus text or OpenMetrics. Nothing is counted here: every scrape reads
 //! the same facts that status shows, so the two cannot disagree.
 //!
 //! `families` says which metrics there are, `text` writes them, `reference` describes them.
@@ -15,8 +15,8 @@ pub use reference::page;
 use crate::downstream::Gateway;
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use gripfast::Host;
@@ -58,10 +58,12 @@ impl Meter {
     }
 }
 
-async fn scrape(State(meter): State<Arc<Meter>>) -> Response {
-    match text::written(meter.facts()) {
+async fn scrape(State(meter): State<Arc<Meter>>, headers: HeaderMap) -> Response {
+    let format =
+        text::Format::accepted(headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()));
+    match text::written(meter.facts(), format) {
         Ok(text) => {
-            let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+            let kind = HeaderValue::from_static(format.content_type());
             ([(CONTENT_TYPE, kind), (CACHE_CONTROL, HeaderValue::from_static("no-store"))], text)
                 .into_response()
         }

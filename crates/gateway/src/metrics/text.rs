@@ -6,18 +6,82 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::HashMap;
 use std::fmt;
 
 /// One scrape.
 #[derive(Debug)]
 struct Scrape(Facts);
 
-pub(super) fn written(facts: Facts) -> Result<String, fmt::Error> {
+/// The format of a scrape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Prometheus text 0.0.4, which every scraper reads.
+    Prometheus,
+    /// OpenMetrics 1.0.0, for scrapers that ask for it.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The format that these `Accept` headers ask for.
+    pub(super) fn accepted<'h>(headers: impl Iterator<Item = &'h str>) -> Self {
+        const OPEN_METRICS: &str = "application/openmetrics-text";
+        let mut asked = headers.flat_map(|header| header.split(','));
+        let is_asked_for = asked.any(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let is_named = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case(OPEN_METRICS));
+            is_named && !parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)))
+        });
+        if is_asked_for { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+pub(super) fn written(facts: Facts, format: Format) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(facts)));
     let mut written = String::new();
     text::encode(&mut written, &registry)?;
-    Ok(written)
+    Ok(match format {
+        Format::Prometheus => prometheus(&written),
+        Format::OpenMetrics => written,
+    })
+}
+
+/// The same as Prometheus text: there a counter is described under the name that its samples have, an info is a gauge,
+/// and neither units nor an end are written.
+fn prometheus(open_metrics: &str) -> String {
+    let kinds: HashMap<&str, &str> =
+        open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines() {
+        let described = ["# HELP ", "# TYPE "].into_iter().find_map(|start| {
+            let (name, rest) = line.strip_prefix(start)?.split_once(' ')?;
+            Some((start, name, rest))
+        });
+        match described {
+            Some((start, name, rest)) => {
+                let (suffix, kind) = match kinds.get(name) {
+                    Some(&"counter") => ("_total", rest),
+                    Some(&"info") => ("_info", if start == "# TYPE " { "gauge" } else { rest }),
+                    Some(_) | None => ("", rest),
+                };
+                text += &format!("{start}{name}{suffix} {kind}\n");
+            }
+            None if line.starts_with('#') => {}
+            None => {
+                text += line;
+                text.push('\n');
+            }
+        }
+    }
+    text
 }
 
 impl Collector for Scrape {
@@ -68,5 +132,33 @@ fn write_value(kind: Kind, value: &Value, metric: &mut MetricEncoder<'_>) -> fmt
             let count = spread.counts.iter().sum();
             metric.encode_histogram::<NoLabelSet>(spread.sum.as_secs_f64(), count, &buckets, None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_metrics_is_for_scrapers_that_ask_for_it() {
+        let accepted = |header: &str| Format::accepted([header].into_iter());
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
+        assert_eq!(accepted(prometheus), Format::OpenMetrics);
+        for other in
+            ["", "*/*", "text/plain", "application/openmetrics-text;q=0", "text/html,application/xml"]
+        {
+            assert_eq!(accepted(other), Format::Prometheus, "{other}");
+        }
+    }
+
+    #[test]
+    fn prometheus_text_names_counters_as_their_samples_and_has_no_units_and_no_end() {
+        let open_metrics = "# HELP a Calls.\n# TYPE a counter\na_total{s=\"# HELP x\"} 1\n# HELP b_seconds Time.\n\
+                            # TYPE b_seconds gauge\n# UNIT b_seconds seconds\nb_seconds 2\n# HELP c Build.\n\
+                            # TYPE c info\nc_info{v=\"1\"} 1\n# EOF\n";
+        let expected = "# HELP a_total Calls.\n# TYPE a_total counter\na_total{s=\"# HELP x\"} 1\n# HELP b_seconds Time.\n\
+                        # TYPE b_seconds gauge\nb_seconds 2\n# HELP c_info Build.\n# TYPE c_info gauge\nc_info{v=\"1\"} 1\n";
+        assert_eq!(prometheus(open_metrics), expected);
     }
 }

@@ -73,3 +73,25 @@ fn a_gateway_logs_what_becomes_of_its_servers() {
     kill_process(Pid::from_child(&serving), Signal::TERM).unwrap();
     assert_eq!(serving.wait().unwrap().code(), Some(0));
 }
+
+#[cfg(unix)]
+#[test]
+fn with_log_format_json_everything_on_stderr_is_json() {
+    use crate::serving::{Serving, until};
+    use rustix::process::Signal;
+    let warned = "[gateway]\nlog_format = 'json'\n";
+    let sandbox = Sandbox::with(&format!("{warned}{}", stdio("demo", &["--exit-at-start", "always"])));
+    let serving = Serving::start(&sandbox, &["--state-dir", "state"]);
+    until("restarted", || serving.get("/api/v1/status").contains("\"state\":\"parked\"").then_some(()));
+    let log = serving.end(Signal::TERM);
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let parked = lines.iter().find(|line| line["to"] == "parked").unwrap_or_else(|| panic!("{log}"));
+    assert_eq!((&parked["level"], &parked["server"]), (&"warn".into(), &"demo".into()), "{parked}");
+    assert!(
+        parked["timestamp"].is_string() && parked["message"].as_str().unwrap().contains("`demo`"),
+        "{parked}"
+    );
+}

@@ -191,16 +191,18 @@ fn bad_demo_server_words() {
 }
 
 #[test]
-fn bad_log_filter() {
+fn a_log_level_or_format_that_does_not_exist_is_refused() {
     let sandbox = Sandbox::with("");
-    assert_snapshot!(sandbox.run_with(&["check"], &[("GRIPFAST_LOG", "loud=very")]), @r#"
-    exit 0
-    --- stdout
-    ok, 1 warning: 0 servers
+    assert_snapshot!(sandbox.run_with(&["check"], &[("GRIPFAST_LOG", "loud")]), @"
+    exit 1
     --- stderr
-    warning: $GRIPFAST_LOG is ignored: error parsing level filter: expected one of "off", "error", "warn", "info", "debug", "trace", or a number 0-5
-    warning: no servers in this file
-     --> ./gripfast.toml:1:1
-      hint: add a table `[servers.NAME]` with a `command` or a `url`
-    "#);
+    error: $GRIPFAST_LOG: `loud`: not a log level
+      hint: one of off, error, warn, info, debug, trace, or for one module: `gripfast::observe=debug`
+    ");
+    assert_snapshot!(sandbox.run_with(&["check"], &[("GRIPFAST_LOG_FORMAT", "xml")]), @"
+    exit 1
+    --- stderr
+    error: $GRIPFAST_LOG_FORMAT: `xml` is not a log format
+      hint: `text` and `json` are
+    ");
 }

@@ -71,16 +71,17 @@ impl Scene {
 
     /// The lines of one scrape.
     async fn scrape(&self) -> Vec<String> {
-        let (kind, text) = self.get("/metrics").await;
+        let (kind, text) = self.get("/metrics", "application/openmetrics-text;version=1.0.0").await;
         assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
         text.lines().map(str::to_owned).collect()
     }
 
     /// What is there: its type, and its text.
-    async fn get(&self, path: &str) -> (String, String) {
+    async fn get(&self, path: &str, accept: &str) -> (String, String) {
         let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
-        let url = format!("{}{path}", self.base).parse().unwrap();
-        let answer = tokio::time::timeout(PATIENCE, client.get(url)).await.unwrap().unwrap();
+        let request = Request::get(format!("{}{path}", self.base)).header("accept", accept);
+        let asking = client.request(request.body(Empty::new()).unwrap());
+        let answer = tokio::time::timeout(PATIENCE, asking).await.unwrap().unwrap();
         let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (kind, String::from_utf8(body.to_vec()).unwrap())
@@ -125,6 +126,28 @@ async fn f04_calls_are_counted_by_what_became_of_them() {
 }
 
 #[tokio::test]
+async fn f04_a_scraper_that_asks_for_nothing_gets_prometheus_text() {
+    let scene = Scene::with(&demo()).await;
+    scene.host.catalog("demo", PATIENCE).await.unwrap();
+    scene.host.call("demo", "counter", None).await.unwrap();
+    let (kind, text) = scene.get("/metrics", "*/*").await;
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    assert_has(
+        &lines,
+        &[
+            "# TYPE gripfast_upstream_calls_total counter",
+            r#"gripfast_upstream_calls_total{server="demo",outcome="done",code="none"} 1"#,
+            "# TYPE gripfast_upstream_call_duration_seconds histogram",
+        ],
+    );
+    let allowed =
+        |line: &String| !line.starts_with('#') || line.starts_with("# HELP ") || line.starts_with("# TYPE ");
+    assert!(lines.iter().all(allowed), "{text}");
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
 async fn g04_what_the_cache_does_is_counted_in_metrics_and_in_status() {
     let scene = Scene::with(&format!("{}cache = {{ tools = {{ echo = '10m' }} }}\n", demo())).await;
     scene.host.catalog("demo", PATIENCE).await.unwrap();
@@ -140,7 +163,8 @@ async fn g04_what_the_cache_does_is_counted_in_metrics_and_in_status() {
             "gripfast_cache_entries 2",
         ],
     );
-    let status: serde_json::Value = serde_json::from_str(&scene.get("/api/v1/status").await.1).unwrap();
+    let status: serde_json::Value =
+        serde_json::from_str(&scene.get("/api/v1/status", "*/*").await.1).unwrap();
     let cache = |what: &str| status["cache"][what].as_u64().unwrap();
     assert_eq!((cache("hits"), cache("misses"), cache("entries")), (2, 2, 2));
     assert!(cache("bytes") > 0);

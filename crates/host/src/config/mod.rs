@@ -37,8 +37,9 @@ pub use lookup::{Lookup, ProcessEnvironment};
 pub use node::Position;
 pub use restore::{Argument, RestoreCall};
 pub use spec::{
-    CacheLimits, CacheSpec, ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, LoginKey,
-    OAuthSpec, PinMode, ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport, endpoint,
+    CacheLimits, CacheSpec, ClientLimits, EndpointError, GatewayConfig, Grant, Isolation, LogFormat,
+    LoginKey, OAuthSpec, PinMode, ProtocolChoice, ReplayRules, ServerSpec, Target, TlsSpec, UrlTransport,
+    endpoint,
 };
 pub use template::{ExpandError, Expanded, Reference, Template, TemplateError};
 pub use tree::Tree;

@@ -68,6 +68,8 @@ pub struct GatewayConfig {
     pub audit: AuditOptions,
     /// What logins are sealed with before they are kept.
     pub login_key: LoginKey,
+    /// The format of log lines.
+    pub log_format: LogFormat,
 }
 
 impl Default for GatewayConfig {
@@ -84,6 +86,31 @@ impl Default for GatewayConfig {
             cache: CacheLimits::default(),
             audit: AuditOptions::default(),
             login_key: LoginKey::default(),
+            log_format: LogFormat::default(),
+        }
+    }
+}
+
+/// The key `log_format` of the table `gateway`: the format of log lines on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// `text` (the default): one line for people.
+    #[default]
+    Text,
+    /// `json`: one JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    /// All formats.
+    pub const ALL: [Self; 2] = [Self::Text, Self::Json];
+
+    /// The format as it is written in a config.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
         }
     }
 }

@@ -148,6 +148,9 @@ impl Screen {
 
     /// A line for the person.
     pub(crate) fn talk(&mut self, text: &str) -> io::Result<()> {
+        if Self::log_instead("", text) {
+            return Ok(());
+        }
         writeln!(self.talk, "{}", escaped_lines(text))
     }
 
@@ -159,12 +162,27 @@ impl Screen {
         }
     }
 
+    /// With JSON log lines, what is said on stderr beside them is a log line too, so that whoever reads the log
+    /// as JSON can read all of it.
+    fn log_instead(label: &str, text: &str) -> bool {
+        if super::log::is_json() {
+            match label {
+                "error" => tracing::error!("{text}"),
+                "warning" | "hint" => tracing::warn!("{text}"),
+                _ => tracing::info!(target: "gripfast::observe", "{text}"),
+            }
+        }
+        super::log::is_json()
+    }
+
     pub(crate) fn warning(&mut self, text: &str) -> io::Result<()> {
         self.labelled("warning", text)
     }
 
     pub(crate) fn hint(&mut self, text: &str) -> io::Result<()> {
-        write!(self.talk, "  ")?;
+        if !super::log::is_json() {
+            write!(self.talk, "  ")?;
+        }
         self.labelled("hint", text)
     }
 
@@ -174,10 +192,13 @@ impl Screen {
             Some((label, text)) => self.labelled(label, text)?,
             None => self.talk(rendered)?,
         }
-        writeln!(self.talk)
+        if super::log::is_json() { Ok(()) } else { writeln!(self.talk) }
     }
 
     fn labelled(&mut self, label: &str, text: &str) -> io::Result<()> {
+        if Self::log_instead(label, text) {
+            return Ok(());
+        }
         let style = match label {
             "error" => AnsiColor::Red.on_default().bold(),
             "warning" => AnsiColor::Yellow.on_default().bold(),

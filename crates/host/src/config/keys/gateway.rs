@@ -129,6 +129,13 @@ const KEEPING: &[Row] = &[
                 what is missing.",
     },
     Row {
+        name: "log_format",
+        kind: Kind::Choice(|| words::of(&words::log_formats())),
+        usual: Usual::Gateway(|gateway| gateway.log_format.word().to_owned()),
+        about: "The format of log lines on stderr: `text` for people, `json` for log collectors, with one object per line. \
+                `$GRIPFAST_LOG_FORMAT` wins over it, `$GRIPFAST_LOG` decides how much is logged.",
+    },
+    Row {
         name: "login_key",
         kind: Kind::Choice(|| words::of(&words::login_keys())),
         usual: Usual::Gateway(|gateway| gateway.login_key.word().to_owned()),

@@ -2,7 +2,7 @@
 
 use crate::audit::AuditKeeps;
 use crate::config::access::TokenTypes;
-use crate::config::spec::{Grant, Isolation, LoginKey, PinMode, ProtocolChoice};
+use crate::config::spec::{Grant, Isolation, LogFormat, LoginKey, PinMode, ProtocolChoice};
 use crate::ledger::Keeps;
 use gripfast_core::supervise::spec::WhenDown;
 
@@ -62,6 +62,10 @@ pub(in crate::config) fn ledgers() -> [(&'static str, Keeps); 3] {
 
 pub(in crate::config) fn audits() -> [(&'static str, AuditKeeps); 3] {
     [AuditKeeps::Nothing, AuditKeeps::Digest, AuditKeeps::Arguments].map(|keeps| (keeps.word(), keeps))
+}
+
+pub(in crate::config) fn log_formats() -> [(&'static str, LogFormat); 2] {
+    LogFormat::ALL.map(|format| (format.word(), format))
 }
 
 pub(in crate::config) fn login_keys() -> [(&'static str, LoginKey); 2] {
