@@ -93,6 +93,8 @@ pub struct ServerStatus {
     pub events: Vec<UpstreamEvent>,
     /// The last lines it wrote to stderr.
     pub stderr: Vec<String>,
+    /// How many of them came after its last answer. Only these can say why it fails now.
+    pub stderr_since_answer: usize,
 }
 
 /// The instances of a server that belong to one client each, in summary.
@@ -179,6 +181,7 @@ impl ServerStatus {
             event_counts: upstream.observer.counts(),
             events: upstream.observer.recent(),
             stderr: upstream.stderr.last(Self::STDERR_LINES),
+            stderr_since_answer: upstream.stderr.since_answer().min(Self::STDERR_LINES),
         }
     }
 
@@ -229,6 +232,7 @@ impl ServerStatus {
             event_counts: BTreeMap::new(),
             events: Vec::new(),
             stderr: Vec::new(),
+            stderr_since_answer: 0,
         }
     }
 }

@@ -70,7 +70,7 @@ fn lost(evidence: &Evidence, text: String) -> Failure {
 }
 
 /// Stands between how a process ended and what it wrote to stderr before.
-const LAST_WORDS: &str = "; it last said: ";
+const LAST_WORDS: &str = "; stderr: ";
 
 /// The cause of a failure without what the server wrote to stderr, for a client that may not see that.
 pub fn without_last_words(cause: &str) -> &str {
@@ -596,7 +596,7 @@ mod tests {
         assert_eq!(told(None, Some(9), None), "was killed (signal 9)");
         assert_eq!(
             told(Some(1), None, Some("Error: Cannot find module")),
-            "exited with code 1; it last said: Error: Cannot find module"
+            "exited with code 1; stderr: Error: Cannot find module"
         );
     }
 

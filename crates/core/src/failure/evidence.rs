@@ -75,7 +75,7 @@ pub enum Observed {
         code: Option<i32>,
         /// The signal that ended it, if one did.
         signal: Option<i32>,
-        /// The last line it wrote to stderr.
+        /// The line it wrote to stderr that most probably says why.
         last_words: Option<String>,
     },
     /// Nothing came back in time.

@@ -5,6 +5,7 @@
 //! it. [`CallError`] is what a caller gets when nothing helped.
 
 mod call_error;
+pub mod cause_line;
 pub mod classify;
 pub mod crashes;
 mod evidence;

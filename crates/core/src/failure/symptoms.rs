@@ -12,6 +12,8 @@ pub enum Symptom {
     PortTaken,
     /// It may not read, write or run something.
     NotAllowed,
+    /// A file or directory that it wants to use is not there.
+    NoSuchFile,
     /// A credential is missing or wrong.
     Credential,
     /// It cannot find a host by its name.
@@ -91,6 +93,18 @@ pub const SAYINGS: &[Saying] = &[
         "no solution found for the puzzle",
     ),
     saying(
+        "was not found in the package registry",
+        Symptom::NoSuchPackage,
+        "Because no-such was not found in the package registry and you require no-such, we can conclude",
+        "the file was not found in the package",
+    ),
+    saying(
+        "pull access denied",
+        Symptom::NoSuchPackage,
+        "docker: Error response from daemon: pull access denied for mcp/none, repository does not exist",
+        "access to the pull request was denied",
+    ),
+    saying(
         "eaddrinuse",
         Symptom::PortTaken,
         "Error: listen EADDRINUSE: address already in use :::3000",
@@ -113,6 +127,18 @@ pub const SAYINGS: &[Saying] = &[
         Symptom::NotAllowed,
         "Error: EACCES: permission denied, open '/data'",
         "he accesses the data",
+    ),
+    saying(
+        "can't open file ",
+        Symptom::NoSuchFile,
+        "python3: can't open file '/srv/server.py': [Errno 2] No such file or directory",
+        "the file can't open itself",
+    ),
+    saying(
+        "no such file or directory",
+        Symptom::NoSuchFile,
+        "Error: ENOENT: no such file or directory, open '/srv/config.json'",
+        "there is no such file in this directory",
     ),
     saying(
         "invalid api key",
@@ -161,6 +187,24 @@ pub const SAYINGS: &[Saying] = &[
         Symptom::Certificate,
         "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
         "verified the certificate",
+    ),
+    saying(
+        "invalid peer certificate",
+        Symptom::Certificate,
+        "  Caused by: invalid peer certificate: UnknownIssuer",
+        "the certificate of a peer is invalid on Sundays",
+    ),
+    saying(
+        "unable to get local issuer certificate",
+        Symptom::Certificate,
+        "npm error unable to get local issuer certificate",
+        "unable to find a local issuer of certificates",
+    ),
+    saying(
+        "self-signed certificate in certificate chain",
+        Symptom::Certificate,
+        "npm error request failed, reason: self-signed certificate in certificate chain",
+        "made a self-signed certificate",
     ),
     saying(
         "cannot connect to the docker daemon",
@@ -218,33 +262,8 @@ pub fn symptom<'l>(lines: impl DoubleEndedIterator<Item = &'l str>) -> Option<Sy
     lines.rev().find_map(meaning)
 }
 
-/// What runtimes and package managers write after the reason, as it begins and in lower case.
-const AFTERTHOUGHTS: &[&str] = &[
-    "node.js v",
-    "npm error a complete log",
-    "npm error 404 note ",
-    "npm error 404 tarball,",
-    "npm err! a complete log",
-    "note: run with `rust_backtrace",
-    "see 'docker ",
-    "run 'docker ",
-];
-
-/// The line that most probably says why: the last one that is neither a part of what stands above it, such as a frame of a
-/// stack, nor an afterthought. Where there is no other line, the last one.
-pub fn last_words<'l>(lines: impl DoubleEndedIterator<Item = &'l str> + Clone) -> Option<&'l str> {
-    let says_something = |line: &&str| !line.trim().is_empty();
-    let stands_alone = |line: &&str| {
-        let lower = line.to_ascii_lowercase();
-        line.starts_with(|letter: char| !letter.is_whitespace())
-            && line.contains(|letter: char| letter.is_alphanumeric())
-            && lower.trim() != "npm error 404"
-            && !AFTERTHOUGHTS.iter().any(|words| lower.starts_with(words))
-    };
-    lines.clone().rev().find(stands_alone).or_else(|| lines.rev().find(says_something))
-}
-
-fn meaning(line: &str) -> Option<Symptom> {
+/// What one line means.
+pub(super) fn meaning(line: &str) -> Option<Symptom> {
     let line = line.to_ascii_lowercase();
     // A word that is common in the middle of a line counts at its beginning.
     let begins = |saying: &Saying| line.trim_start().starts_with(saying.phrase);
@@ -266,23 +285,6 @@ mod tests {
             assert_eq!(meaning(seen), Some(*means), "{seen}");
             assert_eq!(meaning(look_alike), None, "{look_alike}");
         }
-    }
-
-    #[test]
-    fn the_reason_is_told_from_what_is_written_after_it() {
-        let said = |text: &str| last_words(text.lines()).map(str::to_owned);
-        let node = "node:internal/modules/cjs/loader:1215\n  throw err;\n  ^\n\nError: Cannot find module '/app/index.js'\n    \
-                    at Module._load (node:internal:1:2) {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.1.0";
-        assert_eq!(said(node).as_deref(), Some("Error: Cannot find module '/app/index.js'"));
-        let npm = "npm error code E404\nnpm error 404  'no-such@*' could not be found\nnpm error 404\nnpm error 404 Note that you can \
-                   also install from a\nnpm error 404 tarball, folder, http url, or git url.\nnpm error A complete log of this run";
-        assert_eq!(said(npm).as_deref(), Some("npm error 404  'no-such@*' could not be found"));
-        let rust = "thread 'main' panicked at src/main.rs:2:5:\nno token\nnote: run with `RUST_BACKTRACE=1` environment variable";
-        assert_eq!(said(rust).as_deref(), Some("no token"));
-        let python = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    connect()\nConnectionError: refused";
-        assert_eq!(said(python).as_deref(), Some("ConnectionError: refused"));
-        assert_eq!(said("  all of it\n  is indented\n\n").as_deref(), Some("  is indented"));
-        assert_eq!((said("Node.js v20.1.0").as_deref(), said("\n \n")), (Some("Node.js v20.1.0"), None));
     }
 
     #[test]

@@ -241,6 +241,8 @@ pub(super) struct DetailView {
     upstream: UpstreamView,
     events: Vec<EventView>,
     stderr: Vec<String>,
+    /// How many of the lines of `stderr`, counted from the last one, came after its last answer.
+    stderr_since_answer: usize,
 }
 
 /// Lines that a server wrote to stderr, numbered from zero.
@@ -380,6 +382,7 @@ impl DetailView {
             upstream,
             events: status.events.iter().map(EventView::from).collect(),
             stderr: status.stderr.clone(),
+            stderr_since_answer: status.stderr_since_answer.min(status.stderr.len()),
         }
     }
 }

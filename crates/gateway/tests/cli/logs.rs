@@ -95,7 +95,7 @@ fn the_last_events_in_their_order() {
         --- stdout
         [TIME]  demo  went from idle to starting
         [TIME]  demo  restarts, once within the window
-        [TIME]  demo  went from starting to parked: exited with code 1; it last said: demo server: exiting at start, as told
+        [TIME]  demo  went from starting to parked: exited with code 1; stderr: demo server: exiting at start, as told
         ");
     });
     let json = ask(&sandbox, &running, &["events", "demo", "-o", "json"]);

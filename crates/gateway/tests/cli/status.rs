@@ -105,7 +105,7 @@ fn a_server_that_cannot_start_shows_what_it_said() {
     exit 0
     --- stdout
     ✗ demo is parked for [T]
-      cause: exited with code 7; it last said: demo server: exiting at start, as told
+      cause: exited with code 7; stderr: demo server: exiting at start, as told
       next attempt: in [T]
       do: `gripfast doctor demo` looks into it
       via: stdio
@@ -117,7 +117,7 @@ fn a_server_that_cannot_start_shows_what_it_said() {
     events
       [T]  state_changed  went from idle to starting
       [T]  restarting  restarts, once within the window
-      [T]  state_changed  went from starting to parked: exited with code 7; it last said: demo server: exiting at start, as told
+      [T]  state_changed  went from starting to parked: exited with code 7; stderr: demo server: exiting at start, as told
 
     stderr
       demo server: exiting at start, as told

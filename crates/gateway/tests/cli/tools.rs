@@ -141,7 +141,7 @@ fn a_server_that_exits_at_start() {
     assert_snapshot!(sandbox.run(&["tools", ALONE, "--wait", "300ms"]), @"
     exit 4
     --- stderr
-    error: upstream `demo` has not said yet what it offers: exited with code 7; it last said: demo server: exiting at start, as told
+    error: upstream `demo` has not said yet what it offers: exited with code 7; stderr: demo server: exiting at start, as told
       hint: `--wait 1m` would give it longer
     ");
 }

@@ -36,6 +36,15 @@ struct Waiting {
     damaged: bool,
 }
 
+/// A message that was given to its receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dispatched {
+    /// A result of a request of ours.
+    Result,
+    /// An error, a request or a notification.
+    Other,
+}
+
 /// How long a readable answer may follow an unreadable one.
 pub(super) const MENDED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -62,7 +71,11 @@ impl Pending {
     ///
     /// # Errors
     /// It cannot be read. A call that it seems to answer ends, unless a readable answer follows within a second.
-    pub(super) async fn dispatch(self: &Arc<Self>, bytes: Bytes, inbox: &Inbox) -> Result<(), Malformed> {
+    pub(super) async fn dispatch(
+        self: &Arc<Self>,
+        bytes: Bytes,
+        inbox: &Inbox,
+    ) -> Result<Dispatched, Malformed> {
         let message = match Message::parse(&bytes) {
             Ok(message) => message,
             Err(malformed) => {
@@ -88,6 +101,9 @@ impl Pending {
                         inbox.underway().settled(id);
                     }
                 }
+                if let Outcome::Result(_) = response.outcome {
+                    return Ok(Dispatched::Result);
+                }
             }
             Message::Notification(notification) if notification.method == Progress::METHOD => {
                 let token = notification.params.and_then(Progress::read).and_then(|p| p.token.as_minted());
@@ -99,7 +115,7 @@ impl Pending {
                 inbox.put(Incoming::Message(bytes.clone())).await
             }
         }
-        Ok(())
+        Ok(Dispatched::Other)
     }
 
     /// The answer to `id` came. Answers whether anybody waited for it.

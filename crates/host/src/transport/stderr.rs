@@ -1,7 +1,7 @@
 //! The last lines a child wrote to stderr, bounded in number and length: the reason of a crash is nearly
 //! always among them.
 
-use gripfast_core::failure::symptoms;
+use gripfast_core::failure::cause_line::cause_line;
 use gripfast_core::redact;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,8 @@ struct Kept {
     lines: VecDeque<String>,
     /// How many there were before the first of them.
     gone: u64,
+    /// The number of the first line after the last answer.
+    since_answer: u64,
 }
 
 /// Lines out of a log that goes on, numbered from zero.
@@ -70,13 +72,31 @@ impl StderrRing {
         StderrLines { first, lines: kept.lines.iter().skip(skipped).cloned().collect() }
     }
 
-    /// The line that most probably says why it ended.
+    /// The server has answered with a result: nothing that it wrote before can be why it ends.
+    pub fn answered(&self) {
+        let mut kept = self.kept();
+        kept.since_answer = kept.gone + kept.lines.len() as u64;
+    }
+
+    /// How many of the lines that are kept came after the last answer.
+    pub fn since_answer(&self) -> usize {
+        self.kept().new_lines().count()
+    }
+
+    /// The line since the last answer that most probably says why it ended.
     pub fn last_words(&self) -> Option<String> {
-        symptoms::last_words(self.kept().lines.iter().map(String::as_str)).map(str::to_owned)
+        cause_line(self.kept().new_lines().map(String::as_str)).map(str::to_owned)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn new_lines(&self) -> impl Iterator<Item = &String> {
+        let old = usize::try_from(self.since_answer.saturating_sub(self.gone)).unwrap_or(usize::MAX);
+        self.lines.iter().skip(old)
     }
 }
 
@@ -96,6 +116,20 @@ mod tests {
         assert_eq!(ring.from(99), StderrLines { first: 3, lines: Vec::new() }, "of a later run, or nonsense");
         (0..StderrRing::LINES).for_each(|_| ring.push(b"x"));
         assert_eq!(ring.from(2).first, 3, "one was missed");
+    }
+
+    #[test]
+    fn a_line_from_before_the_last_answer_is_no_cause() {
+        let ring = StderrRing::default();
+        ring.push(b"error: no cache yet");
+        assert_eq!(ring.last_words().as_deref(), Some("error: no cache yet"));
+        ring.answered();
+        assert_eq!((ring.last_words(), ring.last(5).len()), (None, 1), "it is still shown");
+        ["Error: out of disk space", "bye"].iter().for_each(|line| ring.push(line.as_bytes()));
+        assert_eq!(ring.last_words().as_deref(), Some("Error: out of disk space"));
+        assert_eq!(ring.since_answer(), 2);
+        (0..StderrRing::LINES).for_each(|_| ring.push(b"x"));
+        assert_eq!(ring.since_answer(), StderrRing::LINES);
     }
 
     #[test]

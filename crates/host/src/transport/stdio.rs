@@ -4,7 +4,7 @@
 //! child, and at the end tells everybody who waits. None of them owns the child: it goes with the link.
 
 use super::inbox::{Inbox, Incoming, Surroundings};
-use super::pending::{FrameFate, Pending};
+use super::pending::{Dispatched, FrameFate, Pending};
 use super::process::{Exit, ExitWatch, Pipes, ProcessTree};
 use super::{BoxFuture, Link, LinkFacts, Listening, Outgoing, Reply, Secrets, Session, StderrRing, Trouble};
 use bytes::Bytes;
@@ -54,7 +54,7 @@ impl StdioLink {
         let heard = Arc::new(Heard::default());
         let own = Arc::<StderrRing>::default();
         let rings = [stderr, Arc::clone(&own)];
-        let last_words = keep_stderr(pipes.stderr, rings, Arc::clone(&secrets), Arc::clone(&heard));
+        let last_words = keep_stderr(pipes.stderr, rings.clone(), Arc::clone(&secrets), Arc::clone(&heard));
         let child = ChildsEnd {
             exit: tree.exit(),
             writing: tokio::spawn(write_frames(pipes.stdin, queue, tree.exit())),
@@ -62,7 +62,8 @@ impl StdioLink {
             heard: Arc::clone(&heard),
             stderr: own,
         };
-        let reader = Reader { pending: Arc::clone(&pending), inbox, max_message, secrets, junk: 0, heard };
+        let pending_replies = Arc::clone(&pending);
+        let reader = Reader { pending: pending_replies, inbox, max_message, secrets, rings, junk: 0, heard };
         tokio::spawn(live(child, reader, pipes.stdout));
         Self { tree, pending, frames: Mutex::new(Some(frames)) }
     }
@@ -337,6 +338,7 @@ struct Reader {
     inbox: Inbox,
     max_message: usize,
     secrets: Arc<Secrets>,
+    rings: [Arc<StderrRing>; 2],
     junk: u64,
     heard: Arc<Heard>,
 }
@@ -383,8 +385,10 @@ impl Reader {
     }
 
     async fn dispatch(&mut self, bytes: Bytes) {
-        if self.pending.dispatch(bytes.clone(), &self.inbox).await.is_err() {
-            self.skip(&bytes).await;
+        match self.pending.dispatch(bytes.clone(), &self.inbox).await {
+            Ok(Dispatched::Result) => self.rings.iter().for_each(|ring| ring.answered()),
+            Ok(Dispatched::Other) => {}
+            Err(_) => self.skip(&bytes).await,
         }
     }
 
@@ -539,6 +543,27 @@ mod tests {
                 Observed::Exited { code: Some(3), signal: None, last_words: None }
             )
         );
+    }
+
+    #[tokio::test]
+    async fn what_was_written_before_a_result_is_no_cause_and_before_an_error_it_may_be() {
+        let (inbox, _owner) = Inbox::new();
+        let rings = [Arc::<StderrRing>::default(), Arc::default()];
+        let mut reader = Reader {
+            pending: Arc::default(),
+            inbox,
+            max_message: 1 << 20,
+            secrets: Arc::default(),
+            rings: rings.clone(),
+            junk: 0,
+            heard: Arc::default(),
+        };
+        rings.iter().for_each(|ring| ring.push(b"Error: no API key"));
+        let refusal = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}"#;
+        reader.take(Bytes::from_static(refusal)).await;
+        assert!(rings.iter().all(|ring| ring.last_words().as_deref() == Some("Error: no API key")));
+        reader.take(Bytes::from_static(br#"{"jsonrpc":"2.0","id":2,"result":{}}"#)).await;
+        assert!(rings.iter().all(|ring| ring.last_words().is_none()));
     }
 
     #[test]

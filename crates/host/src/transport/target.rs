@@ -108,12 +108,18 @@ struct Filling {
 }
 
 impl Filling {
-    /// Fills in a value. What came from elsewhere is a secret, unless every child gets it anyway.
+    /// Fills in a value. What came from elsewhere is a secret, unless every child gets it anyway or it is the path of a
+    /// file, without which no message about that file could be read.
     async fn value(&mut self, template: &Template) -> Result<String, Observed> {
         let expanded = fill_in(template).await?;
         for (from, value) in expanded.filled_in() {
-            let is_usual = matches!(from, Reference::Variable { name, .. } if Environment::is_usual(name));
-            if !is_usual {
+            let is_harmless = match from {
+                Reference::Variable { name, .. } => {
+                    Environment::is_usual(name) || (!announces_secret(name) && is_path(value))
+                }
+                Reference::File { .. } | Reference::Command { .. } => false,
+            };
+            if !is_harmless {
                 self.secrets.learn(value);
             }
         }
@@ -173,6 +179,13 @@ impl Filling {
         secret_arguments(&words).into_iter().flatten().for_each(|part| self.secrets.learn_words(part));
         Ok(filled_in)
     }
+}
+
+/// Whether a value is the path of something that exists on this machine, or could be made in a directory that does.
+fn is_path(value: &str) -> bool {
+    let path = Path::new(value);
+    let in_directory = || path.parent().is_some_and(|folder| folder.parent().is_some() && folder.is_dir());
+    path.is_absolute() && (path.exists() || in_directory())
 }
 
 fn runs_program(template: &Template) -> bool {
@@ -304,5 +317,25 @@ async fn expand_any(template: Option<&Template>) -> Result<Option<String>, Obser
     match template {
         Some(template) => expand(template).await.map(Some),
         None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_path_that_a_variable_names_is_no_secret_and_other_values_are() {
+        let mut filling = Filling::default();
+        let filled = |text: &str| Template::parse(text).unwrap();
+        // Cargo sets both for tests.
+        let script = filling.value(&filled("${env:CARGO_MANIFEST_DIR}/no-such.py")).await.unwrap();
+        let said = format!("can't open file '{script}'");
+        assert_eq!(filling.secrets.mask(&said), said);
+        let name = filling.value(&filled("${env:CARGO_PKG_NAME}")).await.unwrap();
+        assert_eq!(filling.secrets.mask(&name), "*".repeat(name.len()));
+        for secret in ["/x7Hk2mQ9", "/x7Hk/2mQ9", "x7Hk2mQ9", ""] {
+            assert!(!is_path(secret), "{secret}");
+        }
     }
 }

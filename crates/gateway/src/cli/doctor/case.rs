@@ -307,6 +307,10 @@ impl Case<'_> {
                 "it may not use a file that it wants to use",
                 "look at the rights of the file that it names, or at `cwd`",
             ),
+            Symptom::NoSuchFile => (
+                "a file or directory that it wants to use does not exist",
+                "correct the path that it names, in `args`, `env` or `cwd`",
+            ),
             Symptom::Credential => {
                 ("it misses a credential, or has a wrong one", "set the variable that it names in its `env`")
             }
