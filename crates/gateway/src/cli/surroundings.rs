@@ -1,7 +1,7 @@
 //! What a config refers to outside itself, looked at as it is right now: variables, files, directories,
 //! executables. Nothing is started; what is missing would keep that one server from starting.
 
-use gripfast::config::{ExpandError, Lookup, Reference, ServerSpec, Target, Template, TlsSpec};
+use gripfast::config::{ExpandError, Lookup, Reference, ServerSpec, Target, Template, TlsSpec, command_hint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -133,7 +133,7 @@ fn no_executable(
         Some(place) => {
             format!("its `env` sets a PATH without it: write `command = \"{}\"`", place.display())
         }
-        None => "install it, or correct `command`".to_owned(),
+        None => command_hint(&program).unwrap_or_else(|| "install it, or correct `command`".to_owned()),
     };
     (!found).then(|| Missing { key: "command".to_owned(), message, hint })
 }

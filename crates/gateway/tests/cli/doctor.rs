@@ -167,10 +167,10 @@ fn a_runtime_that_is_not_installed() {
     --- stdout
     ✗ node    command `npx` is not on the PATH
               do: install Node.js, which brings `npx`, or write the full path as `command`
-              | command `npx` was not found on the PATH of its environment
+              | command `npx` was not found on the PATH of its environment; install Node.js, which brings `npx`, or write the full path as `command`
     ✗ python  command `uvx` is not on the PATH
               do: install uv, which brings `uvx`, or write the full path as `command`
-              | command `uvx` was not found on the PATH of its environment
+              | command `uvx` was not found on the PATH of its environment; install uv, which brings `uvx`, or write the full path as `command`
     ");
 }
 

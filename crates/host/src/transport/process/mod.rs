@@ -17,6 +17,7 @@ mod program;
 pub use environment::{Environment, NetworkVariables};
 pub(crate) use program::Program;
 
+use crate::config::command_hint;
 use gripfast_core::failure::Observed;
 use gripfast_core::supervise::upstream::Manner;
 use leash::Leash;
@@ -204,10 +205,11 @@ fn reap(mut child: Child, until_gone: TaskTrackerToken) -> ExitWatch {
 
 /// What a failure to start means.
 pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
+    let hint = || command_hint(program).map(|hint| format!("; {hint}")).unwrap_or_default();
     match error.kind() {
         io::ErrorKind::NotFound => Observed::NoExecutable(match Path::new(program).components().count() {
-            1 => format!("command `{program}` was not found on the PATH of its environment"),
-            _ => format!("command `{program}` was not found"),
+            1 => format!("command `{program}` was not found on the PATH of its environment{}", hint()),
+            _ => format!("command `{program}` was not found{}", hint()),
         }),
         io::ErrorKind::PermissionDenied => {
             Observed::NoExecutable(format!("command `{program}` may not be executed: permission denied"))
