@@ -16,7 +16,7 @@ use super::exit::Exit;
 use super::render::{Screen, plural};
 use super::stop::{Failure, Stop};
 use clap::Args;
-use clients::CLIENTS;
+use clients::{CLIENTS, recognised};
 use gripfast::config::{Config, ConfigError, ProcessEnvironment, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -39,9 +39,14 @@ it.
 Examples:
   gripfast import                        look at what there is
   gripfast import --from cursor --write
+  gripfast import ~/backup/mcp.json      one file, wherever it is
   gripfast import --write")]
 pub(crate) struct ImportArgs {
-    /// Only this client: claude-desktop, claude-code, vscode, cursor, windsurf, zed, codex, gemini, …
+    /// Only this file, in the form of any of these clients
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Only this client, or the client whose form FILE has: claude-desktop, claude-code, vscode, cursor, windsurf, zed, codex, gemini, …
     #[arg(long, value_name = "CLIENT", value_parser = named)]
     from: Option<&'static Client>,
 
@@ -94,14 +99,17 @@ struct ServerReport<'f> {
 pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let editing = Editing::of(global)?;
     let path = &editing.path;
-    let mut document = DocumentMut::new();
-    if args.write {
-        document = parsed(path, editing.before.as_deref().unwrap_or_default())?;
-    }
-    let mut found = look(args.from);
+    let before = editing.before.as_deref().unwrap_or_default();
+    // What is wrong with the config matters once it is written.
+    let known = if args.write { parsed(path, before)? } else { before.parse().unwrap_or_default() };
+    let mut document = if args.write { known.clone() } else { DocumentMut::new() };
+    let mut found = match &args.file {
+        Some(file) => vec![named_file(file, args.from)?],
+        None => look(args.from),
+    };
     // Whatever is wrong with the config or the environment is not the matter here.
     let own = GatewayUrl::meant(global, None).unwrap_or_default();
-    merge(&mut found, &mut document, &own);
+    merge(&mut found, &mut document, &known, &own);
     match args.output.form {
         Form::Json => screen.json(&report(&found))?,
         Form::Text => {
@@ -127,7 +135,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
     }
     if args.write {
         let came_along = found.iter().any(|file| file.of_a_project && file.taken().next().is_some());
-        let path = path.display().to_string();
+        let path = absolute(path);
         let editing = if came_along { editing.unvouched() } else { editing };
         editing.write(&document.to_string(), screen)?;
         screen.talk(&format!("{} added to `{path}`", plural(count, "server")))?;
@@ -138,10 +146,15 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         screen.talk(&format!(
             "nothing was written; `--write` adds {} to `{}`",
             plural(count, "server"),
-            path.display()
+            absolute(path)
         ))?;
     }
     Ok(Exit::Ok)
+}
+
+/// A path as a person finds it from any directory.
+pub(crate) fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 fn parsed(path: &Path, text: &str) -> Result<DocumentMut, Failure> {
@@ -164,19 +177,84 @@ fn look(from: Option<&'static Client>) -> Vec<Found> {
             let Some(path) = place.path(&ProcessEnvironment) else { continue };
             if path.is_file() {
                 let of_a_project = place.is_of_a_project();
-                found.push(Found { client, servers: read(client, &path), path, of_a_project });
+                let servers = tree(&path).and_then(|tree| taken(client, &path, &tree));
+                found.push(Found { client, servers, path, of_a_project });
             }
         }
     }
     found
 }
 
-fn read(client: &'static Client, path: &Path) -> Result<Vec<Server>, String> {
+/// Reads the one file that was named.
+fn named_file(path: &Path, from: Option<&'static Client>) -> Result<Found, Failure> {
+    if !path.is_file() {
+        return Err(Failure::new(Exit::General, format!("there is no file `{}`", path.display())));
+    }
+    let unusable = |why: String| {
+        Failure::new(Exit::ConfigInvalid, format!("`{}` cannot be imported: {why}", path.display()))
+    };
+    let tree = tree(path).map_err(unusable)?;
+    let is_toml = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"));
+    if is_toml && matches!(tree.get("servers"), Some(Tree::Table(_))) {
+        return Err(unusable("it is a config of gripfast".to_owned())
+            .with_hint(format!("`--config {}` uses it as it is", path.display())));
+    }
+    let client = from.unwrap_or_else(|| recognised(path, &tree));
+    let servers = taken(client, path, &tree).map_err(unusable)?;
+    // The user chose it, like a config that `--config` names.
+    Ok(Found { client, path: path.to_owned(), of_a_project: false, servers: Ok(servers) })
+}
+
+fn tree(path: &Path) -> Result<Tree, String> {
     let text = edit::read(path).map_err(|failure| failure.text)?.unwrap_or_default();
-    let tree = Tree::parse(&text, path).map_err(|error| told(&error))?;
-    let servers = servers(client, &tree)?;
-    let taken = servers.into_iter().map(|(name, entry)| take(client, name, entry));
-    Ok(taken.map(|taken| Server { name: taken.name.clone(), taken }).collect())
+    Tree::parse(&text, path).map_err(|error| told(&error))
+}
+
+fn taken(client: &'static Client, path: &Path, tree: &Tree) -> Result<Vec<Server>, String> {
+    let mut servers: Vec<Server> = Vec::new();
+    for Listed { name, entry, project } in servers_of(client, tree)? {
+        let mut taken = take(client, path, name, entry);
+        if let Some(project) = project {
+            if Path::new(project).is_dir() {
+                taken.start_in(project);
+                taken.notes.push(format!("is of the project `{project}`"));
+            } else {
+                taken.table = Err(format!("is of the project `{project}`, which does not exist"));
+            }
+        }
+        if let Some(why) = switched_off(client, tree, name, project) {
+            taken.switch_off(why);
+        }
+        servers.push(Server { name: taken.name.clone(), taken });
+    }
+    Ok(servers)
+}
+
+/// Why a client does not use a server, where a list besides the servers says so.
+fn switched_off(client: &Client, tree: &Tree, name: &str, project: Option<&str>) -> Option<&'static str> {
+    let lists = |list: Option<&Tree>| match list {
+        Some(Tree::List(names)) => Some(names.iter().any(|listed| listed.text() == Some(name))),
+        Some(_) | None => None,
+    };
+    match client.id {
+        "gemini" => {
+            let mcp = tree.get("mcp");
+            let list = |new: &str, old: &str| lists(mcp.and_then(|mcp| mcp.get(new)).or(tree.get(old)));
+            if list("excluded", "excludeMCPServers") == Some(true) {
+                Some("is excluded there (`mcp.excluded`)")
+            } else if list("allowed", "allowMCPServers") == Some(false) {
+                Some("is not allowed there (`mcp.allowed`)")
+            } else {
+                None
+            }
+        }
+        "claude-code" => {
+            let settings = project.and_then(|project| tree.get("projects")?.get(project));
+            (lists(settings.and_then(|settings| settings.get("disabledMcpServers"))) == Some(true))
+                .then_some("is disabled there (`disabledMcpServers`)")
+        }
+        _ => None,
+    }
 }
 
 fn told(error: &ConfigError) -> String {
@@ -190,27 +268,41 @@ fn told(error: &ConfigError) -> String {
     }
 }
 
+/// One server as a file has it.
+struct Listed<'t> {
+    name: &'t str,
+    entry: &'t Tree,
+    /// The directory of the project that it belongs to.
+    project: Option<&'t str>,
+}
+
 /// The servers of a file. Under another client's key they are not silently missed.
-fn servers<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, String> {
+fn servers_of<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<Listed<'t>>, String> {
     let under = |tree: &'t Tree, keys: &[&str]| keys.iter().try_fold(tree, |tree, key| tree.get(key));
-    let listed = |table: &'t Tree| table.entries().iter().map(|(name, entry)| (name.as_str(), entry));
-    let found: Option<Vec<(&str, &Tree)>> = match client.root {
+    let listed = |project: Option<&'t str>, table: &'t Tree| {
+        table.entries().iter().map(move |(name, entry)| Listed { name, entry, project })
+    };
+    let found: Option<Vec<Listed<'_>>> = match client.root {
         Root::Under(keys) => under(tree, keys).map(|table| {
             // opencode's second form is one level deeper.
             let nested =
                 table.get("servers").filter(|nested| client.id == "opencode" && nested.get("type").is_none());
-            listed(nested.unwrap_or(table)).collect()
+            listed(None, nested.unwrap_or(table)).collect()
         }),
         Root::AndProjects(key) => {
-            let here = std::env::current_dir().ok();
-            let project = tree.get("projects").and_then(|projects| projects.get(here.as_deref()?.to_str()?));
-            let tables = [tree.get(key), project.and_then(|project| project.get(key))];
-            let known = tables.iter().any(Option::is_some) || tree.get("projects").is_some();
-            known.then(|| tables.into_iter().flatten().flat_map(listed).collect())
+            let everywhere = tree.get(key);
+            let projects = tree.get("projects");
+            let own = projects.map(Tree::entries).unwrap_or_default().iter();
+            let own =
+                own.filter_map(|(project, settings)| Some((Some(project.as_str()), settings.get(key)?)));
+            let tables = everywhere.map(|table| (None, table)).into_iter().chain(own);
+            let known = everywhere.is_some() || projects.is_some();
+            known.then(|| tables.flat_map(|(project, table)| listed(project, table)).collect())
         }
         Root::List(key) => match tree.get(key) {
             Some(Tree::List(entries)) => {
-                let named = |entry: &'t Tree| Some((entry.get("name")?.text()?, entry));
+                let named =
+                    |entry: &'t Tree| Some(Listed { name: entry.get("name")?.text()?, entry, project: None });
                 Some(entries.iter().filter_map(named).collect())
             }
             Some(_) | None => None,
@@ -226,9 +318,9 @@ fn servers<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<(&'t str, &'t Tree
     }
 }
 
-/// Puts what was taken into the document, each under a name of its own.
-fn merge(found: &mut [Found], document: &mut DocumentMut, own: &GatewayUrl) {
-    let mut placed: Vec<(String, String)> = Vec::new();
+/// Puts what was taken into the document, each under a name of its own that the config does not have yet.
+fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, own: &GatewayUrl) {
+    let mut placed: Vec<(Tree, String)> = known(config);
     for Found { client, servers, .. } in found {
         for Server { taken, name } in servers.iter_mut().flatten() {
             let Ok(table) = &taken.table else { continue };
@@ -236,9 +328,9 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, own: &GatewayUrl) {
                 taken.table = Err("is gripfast itself".to_owned());
                 continue;
             }
-            let text = table.to_string();
-            if let Some((_, other)) = placed.iter().find(|(known, _)| *known == text) {
-                taken.table = Err(format!("is the same as `{other}`"));
+            let said = Tree::parse(&table.to_string(), Config::FILE_NAME.as_ref()).unwrap_or(Tree::Null);
+            if let Some((_, other)) = placed.iter().find(|(known, _)| *known == said) {
+                taken.table = Err(format!("is the same as `{other}`, which is there already"));
                 continue;
             }
             if let Err(cause) = usable(table) {
@@ -247,10 +339,10 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, own: &GatewayUrl) {
             }
             let wanted = usable_name(&taken.name);
             let has = |document: &DocumentMut, name: &str| {
-                document
-                    .get("servers")
-                    .and_then(Item::as_table_like)
-                    .is_some_and(|servers| servers.contains_key(name))
+                [document, config].into_iter().any(|document| {
+                    let servers = document.get("servers").and_then(Item::as_table_like);
+                    servers.is_some_and(|servers| servers.contains_key(name))
+                })
             };
             let mut free = wanted.clone();
             if has(document, &free) {
@@ -265,10 +357,17 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, own: &GatewayUrl) {
                 taken.notes.push(format!("is called `{free}` here"));
             }
             insert(document, &free, table.clone());
-            placed.push((text, free.clone()));
+            placed.push((said, free.clone()));
             *name = free;
         }
     }
+}
+
+/// The servers that the config has already: what was imported before is not imported again under another name.
+fn known(document: &DocumentMut) -> Vec<(Tree, String)> {
+    let tree = Tree::parse(&document.to_string(), Config::FILE_NAME.as_ref()).unwrap_or(Tree::Null);
+    let servers = tree.get("servers").map(Tree::entries).unwrap_or_default().iter();
+    servers.map(|(name, entry)| (entry.clone(), name.clone())).collect()
 }
 
 fn insert(document: &mut DocumentMut, name: &str, table: Table) {

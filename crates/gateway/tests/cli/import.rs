@@ -44,7 +44,7 @@ fn claude_desktop() {
       + files
       + remote
           `mcp-remote` is left out: gripfast reaches the URL itself
-    nothing was written; `--write` adds 2 servers to `gripfast.toml`
+    nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -85,7 +85,7 @@ fn claude_code() {
     Claude Code: ./.mcp.json, which came with this directory
       cannot be used: has servers under `servers`, where Claude Code does not look for them
     values that may be secret are not printed; `--write` puts them into the file
-    nothing was written; `--write` adds 3 servers to `gripfast.toml`
+    nothing was written; `--write` adds 3 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -122,7 +122,7 @@ fn vs_code() {
           `sandboxEnabled` has no counterpart here
       + c
           an editor asked for what it needs; set `API_KEY` instead
-    nothing was written; `--write` adds 2 servers to `gripfast.toml`
+    nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -161,7 +161,7 @@ fn cursor_windsurf_kiro_and_their_like() {
           `auth` is left out: logins are not taken over
       - gripfast is gripfast itself
     Windsurf: [DIR]/home/.codeium/windsurf/mcp_config.json
-      - a is the same as `a`
+      - a is the same as `a`, which is there already
       + b
           is switched off there, and so it is here
     Kiro: [DIR]/home/.kiro/settings/mcp.json
@@ -174,7 +174,7 @@ fn cursor_windsurf_kiro_and_their_like() {
       + a-lmstudio
           is called `a-lmstudio` here
     values that may be secret are not printed; `--write` puts them into the file
-    nothing was written; `--write` adds 4 servers to `gripfast.toml`
+    nothing was written; `--write` adds 4 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -206,7 +206,7 @@ fn zed() {
           is switched off there, and so it is here
       + b
       + old
-    nothing was written; `--write` adds 3 servers to `gripfast.toml`
+    nothing was written; `--write` adds 3 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -246,7 +246,7 @@ required = true
     Codex: [DIR]/home/.codex/config.toml
       + a
       + b
-    nothing was written; `--write` adds 2 servers to `gripfast.toml`
+    nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -281,6 +281,12 @@ fn gemini_copilot_and_opencode() {
     transport = "http"
     tools = { allow = ["x"] }
 
+    [servers.o]
+    command = "sh"
+    args = ["-c", "x"]
+    env = { K = "${env:K}", F = "${file:[DIR]/home/f}" }
+    timeouts = { call = "5s" }
+
     [servers.r]
     url = "https://example.com/r"
     --- stderr
@@ -292,11 +298,178 @@ fn gemini_copilot_and_opencode() {
       + c
       + d
     opencode: [DIR]/home/.config/opencode/opencode.jsonc
-      - o `${file:~/f}` needs an absolute path
+      + o
       + r
           `oauth` is left out: logins are not taken over
-    nothing was written; `--write` adds 5 servers to `gripfast.toml`
+    nothing was written; `--write` adds 6 servers to `[DIR]/gripfast.toml`
     "#);
+}
+
+#[test]
+fn servers_that_gemini_excludes_or_does_not_allow_stay_off() {
+    let excluded = r#"{"mcpServers": {"a": {"command": "sh", "args": ["1"]}, "b": {"command": "sh"}}, "mcp": {"excluded": ["a"]}}"#;
+    assert_snapshot!(import(&[("home/.gemini/settings.json", excluded)], &[]), @r#"
+    exit 0
+    --- stdout
+    [servers.a]
+    command = "sh"
+    args = ["1"]
+    disabled = true
+
+    [servers.b]
+    command = "sh"
+    --- stderr
+    Gemini CLI: [DIR]/home/.gemini/settings.json
+      + a
+          is excluded there (`mcp.excluded`), and so it is disabled here
+      + b
+    nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
+    "#);
+    let allowed = excluded.replace("excluded", "allowed");
+    assert_snapshot!(import(&[("home/.gemini/settings.json", &allowed)], &["-o", "json"]), @r#"
+    exit 0
+    --- stdout
+    {"schema_version":1,"files":[{"client":"gemini","path":"[DIR]/home/.gemini/settings.json","error":null,"servers":[{"name":"a","taken":true,"left_out":null,"notes":[]},{"name":"b","taken":true,"left_out":null,"notes":["is not allowed there (`mcp.allowed`), and so it is disabled here"]}]}]}
+    --- stderr
+    nothing was written; `--write` adds 2 servers to `[DIR]/gripfast.toml`
+    "#);
+}
+
+#[test]
+fn claude_codes_servers_of_every_project_are_offered() {
+    let sandbox = home(&[("shop/x", ""), ("blog/x", "")]);
+    let (shop, blog) = (sandbox.path("shop"), sandbox.path("blog"));
+    let file = format!(
+        r#"{{"projects": {{
+          {shop:?}: {{"mcpServers": {{"db": {{"command": "node", "args": ["./db.js"]}}, "web": {{"type": "http", "url": "https://example.com/mcp"}}}}, "disabledMcpServers": ["web"]}},
+          {blog:?}: {{"mcpServers": {{"db": {{"command": "npx", "args": ["-y", "db"]}}, "web": {{"type": "http", "url": "https://example.com/mcp"}}}}}},
+          "/no/such/project": {{"mcpServers": {{"old": {{"command": "sh"}}}}}},
+          "/empty": {{}}
+        }}}}"#
+    );
+    std::fs::write(sandbox.path("home/.claude.json"), file).unwrap();
+    assert_snapshot!(sandbox.run(&["import"]), @r#"
+    exit 0
+    --- stdout
+    [servers.db]
+    command = "node"
+    args = ["./db.js"]
+    cwd = "[DIR]/shop"
+
+    [servers.web]
+    url = "https://example.com/mcp"
+    transport = "http"
+    disabled = true
+
+    [servers.db-claude-code]
+    command = "npx"
+    args = ["-y", "db"]
+
+    [servers.web-claude-code]
+    url = "https://example.com/mcp"
+    transport = "http"
+    --- stderr
+    Claude Code: [DIR]/home/.claude.json
+      + db
+          is of the project `[DIR]/shop`
+      + web
+          is of the project `[DIR]/shop`
+          is disabled there (`disabledMcpServers`), and so it is disabled here
+      + db-claude-code
+          is of the project `[DIR]/blog`
+          is called `db-claude-code` here
+      + web-claude-code
+          is of the project `[DIR]/blog`
+          is called `web-claude-code` here
+      - old is of the project `/no/such/project`, which does not exist
+    nothing was written; `--write` adds 4 servers to `[DIR]/gripfast.toml`
+    "#);
+}
+
+#[test]
+fn one_file_is_imported_by_its_path_in_whatever_form_it_is() {
+    let cline = r#"{"mcpServers": {"my files": {"command": "npx -y files --root /srv", "timeout": 60}}}"#;
+    let files = [
+        ("copy/cline_mcp_settings.json", cline),
+        ("home/.cursor/mcp.json", "{\"mcpServers\": {\"c\": {\"command\": \"sh\"}}}"),
+    ];
+    assert_snapshot!(import(&files, &["copy/cline_mcp_settings.json"]), @r#"
+    exit 0
+    --- stdout
+    [servers.my-files]
+    command = "npx"
+    args = ["-y", "files", "--root", "/srv"]
+    timeouts = { call = "60s" }
+    --- stderr
+    Cline: copy/cline_mcp_settings.json
+      + my-files
+          its `command` is a whole line, which is split into `command` and `args`
+          is called `my-files` here
+    nothing was written; `--write` adds 1 server to `[DIR]/gripfast.toml`
+    "#);
+    let zed = r#"{"context_servers": {"z": {"command": "sh", "timeout": 5}}}"#;
+    assert_snapshot!(import(&[("a.json", zed)], &["a.json"]), @r#"
+    exit 0
+    --- stdout
+    [servers.z]
+    command = "sh"
+    timeouts = { call = "5s" }
+    --- stderr
+    Zed: a.json
+      + z
+    nothing was written; `--write` adds 1 server to `[DIR]/gripfast.toml`
+    "#);
+    let unknown = r#"{"mcpServers": {"u": {"command": "sh", "timeout": 5}}}"#;
+    assert_snapshot!(import(&[("a.json", unknown)], &["a.json"]), @r#"
+    exit 0
+    --- stdout
+    [servers.u]
+    command = "sh"
+    --- stderr
+    MCP client: a.json
+      + u
+          its `timeout` is left out: its unit is not known
+    nothing was written; `--write` adds 1 server to `[DIR]/gripfast.toml`
+    "#);
+    assert_snapshot!(import(&[("a.json", unknown)], &["a.json", "--from", "zed"]), @"
+    exit 2
+    --- stderr
+    error: `a.json` cannot be imported: has servers under `mcpServers`, where Zed does not look for them
+    ");
+    assert_snapshot!(import(&[("a.toml", "[servers.a]\ncommand = 'sh'\n")], &["a.toml"]), @"
+    exit 2
+    --- stderr
+    error: `a.toml` cannot be imported: it is a config of gripfast
+      hint: `--config a.toml` uses it as it is
+    ");
+    assert_snapshot!(import(&[], &["none.json"]), @"
+    exit 1
+    --- stderr
+    error: there is no file `none.json`
+    ");
+}
+
+#[test]
+fn what_was_imported_before_is_not_imported_again() {
+    let cursor = r#"{"mcpServers": {"a": {"command": "sh", "args": ["x"], "env": {"A": "b"}}}}"#;
+    let sandbox = home(&[("home/.cursor/mcp.json", cursor)]);
+    assert_eq!(sandbox.run(&["import", "--write"]).code, Some(0));
+    let written = std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap();
+    assert_snapshot!(sandbox.run(&["import"]), @"
+    exit 0
+    --- stderr
+    Cursor: [DIR]/home/.cursor/mcp.json
+      - a is the same as `a`, which is there already
+    there is nothing to import
+    ");
+    assert_snapshot!(sandbox.run(&["import", "--write"]), @"
+    exit 0
+    --- stderr
+    Cursor: [DIR]/home/.cursor/mcp.json
+      - a is the same as `a`, which is there already
+    there is nothing to import
+    ");
+    assert_eq!(std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap(), written);
 }
 
 #[test]
@@ -350,7 +523,7 @@ fn goose_hermes_and_continue() {
     Continue: [DIR]/home/.continue/config.yaml
       + My-Server
           is called `My-Server` here
-    nothing was written; `--write` adds 5 servers to `gripfast.toml`
+    nothing was written; `--write` adds 5 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -431,7 +604,7 @@ fn cline_inspector_amp_vibe_and_the_rest() {
       + m
     Mistral Vibe: [DIR]/home/.vibe/config.toml
       + v
-    nothing was written; `--write` adds 9 servers to `gripfast.toml`
+    nothing was written; `--write` adds 9 servers to `[DIR]/gripfast.toml`
     "#);
 }
 
@@ -446,7 +619,7 @@ fn what_is_written_works_and_leaves_the_rest_of_the_config_alone() {
     Cursor: [DIR]/home/.cursor/mcp.json
       + a-cursor
           is called `a-cursor` here
-    1 server added to `./gripfast.toml`
+    1 server added to `[DIR]/gripfast.toml`
     ");
     let written = std::fs::read_to_string(sandbox.path("gripfast.toml")).unwrap();
     assert!(written.starts_with(ours), "{written}");
@@ -500,7 +673,7 @@ fn a_gateway_is_not_put_behind_itself_wherever_it_listens() {
       - hub is gripfast itself
       - gripfast is gripfast itself
       + other
-    1 server added to `./gripfast.toml`
+    1 server added to `[DIR]/gripfast.toml`
     ");
 }
 

@@ -1,6 +1,7 @@
 //! The MCP clients whose configs are known: where they are, where the servers are in them, and how they differ.
 
-use gripfast::config::Lookup;
+use gripfast::config::{Lookup, Tree};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// A client.
@@ -258,6 +259,38 @@ pub(crate) const CLIENTS: &[Client] = &[
     },
 ];
 
+/// A file whose client is not known, with the form that most clients share.
+pub(crate) const UNKNOWN: Client = json("file", "MCP client", &[], Unit::Unknown, Entry::Url);
+
+/// The client whose form a file has: by its path, or else by the key under which its servers are.
+pub(crate) fn recognised(path: &Path, tree: &Tree) -> &'static Client {
+    let file_name = |place: &Place| Path::new(place.rest()).file_name().map(ToOwned::to_owned);
+    let has_file = |client: &Client, wanted: Option<&OsStr>| {
+        client.files.iter().any(|place| file_name(place).as_deref() == wanted)
+    };
+    // `claude_desktop_config.json` is Claude Desktop's wherever it is, and `mcp.json` may be anybody's.
+    let is_telling = CLIENTS.iter().filter(|client| has_file(client, path.file_name())).count() == 1;
+    let is_of = |client: &&Client| {
+        let by_path = client.files.iter().any(|place| path.ends_with(place.rest()));
+        by_path || (is_telling && has_file(client, path.file_name()))
+    };
+    let has_root = |client: &&Client| match client.root {
+        Root::Under(keys) => {
+            matches!(keys.iter().try_fold(tree, |tree, key| tree.get(key)), Some(Tree::Table(_)))
+        }
+        Root::AndProjects(key) => tree.get(key).is_some() || tree.get("projects").is_some(),
+        Root::List(key) => matches!(tree.get(key), Some(Tree::List(_))),
+    };
+    let is_list = |client: &&Client| matches!(client.root, Root::List(_));
+    let known = CLIENTS.iter().find(|client| is_of(client) && has_root(client));
+    let listed = || CLIENTS.iter().find(|client| is_list(client) && has_root(client));
+    let by_key = || {
+        let others = |client: &&Client| client.root != UNKNOWN.root && !is_list(client) && has_root(client);
+        CLIENTS.iter().find(|client| others(client) && client.id != "claude-code")
+    };
+    known.or_else(listed).or_else(by_key).unwrap_or(&UNKNOWN)
+}
+
 /// The client that is typed like this.
 pub(crate) fn named(typed: &str) -> Result<&'static Client, String> {
     let ids = || CLIENTS.iter().map(|client| client.id);
@@ -295,6 +328,14 @@ impl Place {
         })
     }
 
+    /// The end of the path, by which a copy of the file elsewhere is recognised.
+    fn rest(self) -> &'static str {
+        match self {
+            Self::Home(rest) | Self::App(rest) | Self::Dotted(rest) | Self::Project(rest) => rest,
+            Self::Variable(_, _, file) => file,
+        }
+    }
+
     /// Whether the file comes with the current directory. Somebody else may have put it there.
     pub(crate) fn is_of_a_project(self) -> bool {
         matches!(self, Self::Project(_))
@@ -312,5 +353,28 @@ mod tests {
             assert!(!client.files[0].is_of_a_project(), "{}: a project's file is not written to", client.id);
         }
         assert_eq!(named("cursr").unwrap_err(), "did you mean `cursor`?");
+    }
+
+    #[test]
+    fn a_file_is_recognised_by_its_path_or_by_where_its_servers_are() {
+        for (path, text, id) in [
+            ("/x/.claude.json", r#"{"mcpServers": {}}"#, "claude-code"),
+            ("/repo/.mcp.json", r#"{"mcpServers": {}}"#, "claude-code"),
+            ("/x/.gemini/settings.json", r#"{"mcpServers": {}}"#, "gemini"),
+            ("/x/claude_desktop_config.json", r#"{"mcpServers": {}}"#, "claude-desktop"),
+            ("/x/mcp.json", r#"{"mcpServers": {}}"#, "file"),
+            ("/x/config.toml", "[[mcp_servers]]", "vibe"),
+            ("a.json", r#"{"servers": {}}"#, "vscode"),
+            ("a.json", r#"{"context_servers": {}}"#, "zed"),
+            ("a.json", r#"{"mcp": {}}"#, "opencode"),
+            ("a.toml", "[mcp_servers.a]", "codex"),
+            ("a.toml", "[[mcp_servers]]", "vibe"),
+            ("a.yaml", "extensions: {}", "goose"),
+            ("a.yaml", "mcpServers: []", "continue"),
+            ("a.json", "{}", "file"),
+        ] {
+            let tree = Tree::parse(text, path.as_ref()).unwrap();
+            assert_eq!(recognised(path.as_ref(), &tree).id, id, "{path}: {text}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::clients::{Client, Unit};
 use super::words::Words;
-use gripfast::config::Tree;
+use gripfast::config::{Tree, command_line};
+use std::path::Path;
 use toml_edit::{Array, InlineTable, Table, value};
 
 /// A server of another client.
@@ -16,13 +17,13 @@ pub(super) struct Taken {
     pub(super) notes: Vec<String>,
 }
 
-/// Takes one server.
-pub(super) fn take(client: &Client, name: &str, entry: &Tree) -> Taken {
+/// Takes one server of a file.
+pub(super) fn take(client: &Client, file: &Path, name: &str, entry: &Tree) -> Taken {
     let mut reading = Reading {
         client,
         tables: vec![entry],
         used: vec!["name"],
-        words: Words::of(client),
+        words: Words::of(client, file),
         notes: Vec::new(),
     };
     let table = reading.table();
@@ -75,6 +76,37 @@ const HARMLESS: &[&str] = &[
     "source",
     "settings",
 ];
+
+impl Taken {
+    /// Keeps it switched off, as it is there.
+    pub(super) fn switch_off(&mut self, why: &str) {
+        if let Ok(table) = &mut self.table
+            && table.get("disabled").is_none()
+        {
+            table.insert("disabled", value(true));
+            self.notes.push(format!("{why}, and so it is disabled here"));
+        }
+    }
+
+    /// Has a command that refers to files of a project start in its directory.
+    pub(super) fn start_in(&mut self, project: &str) {
+        if let Ok(table) = &mut self.table
+            && table.get("cwd").is_none()
+            && is_relative(table)
+        {
+            table.insert("cwd", value(project));
+        }
+    }
+}
+
+/// Whether a command or its arguments name files from the directory in which it starts.
+fn is_relative(table: &Table) -> bool {
+    let is_path = |word: &str| word == "." || word.starts_with("./") || word.starts_with("../");
+    let command = table.get("command").and_then(toml_edit::Item::as_str);
+    let args = table.get("args").and_then(toml_edit::Item::as_array);
+    let args = args.into_iter().flatten().filter_map(toml_edit::Value::as_str);
+    command.is_some() && command.into_iter().chain(args).any(is_path)
+}
 
 impl<'e> Reading<'e> {
     fn take(&mut self, names: &[&'e str]) -> Option<&'e Tree> {
@@ -161,6 +193,15 @@ impl<'e> Reading<'e> {
         };
         if words.is_empty() {
             return Ok(false);
+        }
+        let whole = match &words[..] {
+            [line] => command_line(line).filter(|_| !Path::new(line).exists()),
+            _ => None,
+        };
+        if let Some((program, arguments)) = whole {
+            let split = std::iter::once(program).chain(arguments).map(str::to_owned).collect();
+            self.note("its `command` is a whole line, which is split into `command` and `args`");
+            words = split;
         }
         if let Some(Tree::List(arguments)) = self.take(&["args"]) {
             words.extend(arguments.iter().filter_map(scalar));
@@ -297,7 +338,7 @@ impl<'e> Reading<'e> {
                 (Unit::Millis, Some(millis)) if self.client.id == "claude-code" && millis < 1000.0 => {
                     self.note("its `timeout` is less than a second, which Claude Code ignores too");
                 }
-                (Unit::Unknown, _) => self.note("its `timeout` is left out: nobody knows what it counts"),
+                (Unit::Unknown, _) => self.note("its `timeout` is left out: its unit is not known"),
                 (unit, _) => put("call", span(time, unit)),
             },
             None => {}

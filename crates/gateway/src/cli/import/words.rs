@@ -3,13 +3,17 @@
 
 use super::clients::Client;
 use super::veil::shown_args;
+use gripfast::config::{Lookup, ProcessEnvironment};
 use gripfast::redact;
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// How one client writes references, and what was noticed on the way.
 #[derive(Debug)]
 pub(super) struct Words {
     dialect: Dialect,
+    /// The directory of the file, from which its relative paths go.
+    directory: PathBuf,
     variables: BTreeSet<String>,
     padded: BTreeSet<String>,
     secrets: BTreeSet<String>,
@@ -27,13 +31,16 @@ enum Dialect {
 }
 
 impl Words {
-    pub(super) fn of(client: &Client) -> Self {
+    pub(super) fn of(client: &Client, file: &Path) -> Self {
         let dialect = match client.id {
             "opencode" => Dialect::Braces,
             "gemini" => Dialect::Shells,
             _ => Dialect::Editors,
         };
-        Self { dialect, variables: BTreeSet::new(), padded: BTreeSet::new(), secrets: BTreeSet::new() }
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let directory = file.parent().map(Path::to_owned).unwrap_or_default();
+        let (variables, padded, secrets) = Default::default();
+        Self { dialect, directory, variables, padded, secrets }
     }
 
     /// A text under a key.
@@ -102,6 +109,8 @@ impl Words {
                 let name = letters.collect::<String>().to_ascii_uppercase();
                 out.push_str(&format!("${{env:{name}}}"));
                 self.variables.insert(name);
+            } else if let Some(path) = body.strip_prefix("file:") {
+                out.push_str(&format!("${{file:{}}}", self.absolute(path).display()));
             } else if body == "userHome" {
                 out.push_str("${env:HOME}");
             } else if body.starts_with("workspaceFolder") || body.starts_with("command:") {
@@ -113,6 +122,15 @@ impl Words {
         }
         out.push_str(rest);
         Ok(out)
+    }
+
+    /// The absolute path of a file that is referred to: from the home directory, or from the file that refers to it.
+    fn absolute(&self, path: &str) -> PathBuf {
+        let home = || ProcessEnvironment.variable(if cfg!(windows) { "USERPROFILE" } else { "HOME" });
+        match path.strip_prefix("~/").and_then(|rest| Some(Path::new(&home()?).join(rest))) {
+            Some(path) => path,
+            None => self.directory.join(path.strip_prefix("./").unwrap_or(path)),
+        }
     }
 }
 
@@ -178,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_an_editor_fills_in_is_a_variable_or_a_reason() {
-        let mut words = Words::of(super::super::clients::named("vscode").unwrap());
+        let mut words = Words::of(super::super::clients::named("vscode").unwrap(), "/x/mcp.json".as_ref());
         assert_eq!(
             words.said("a", "x ${input:api-key} ${userHome}").unwrap(),
             "x ${env:API_KEY} ${env:HOME}"
@@ -189,8 +207,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_referred_to_gets_its_whole_path() {
+        let mut words =
+            Words::of(super::super::clients::named("opencode").unwrap(), "/x/opencode.json".as_ref());
+        let home = std::env::var("HOME").unwrap();
+        assert_eq!(words.said("a", "{file:~/key}").unwrap(), format!("${{file:{home}/key}}"));
+        assert_eq!(
+            words.said("a", "{file:./key} {file:/run/key}").unwrap(),
+            "${file:/x/key} ${file:/run/key}"
+        );
+    }
+
+    #[test]
     fn secrets_are_named_and_not_shown() {
-        let mut words = Words::of(super::super::clients::named("cursor").unwrap());
+        let mut words = Words::of(super::super::clients::named("cursor").unwrap(), "/x/mcp.json".as_ref());
         words.secret("API_TOKEN", "abcdefgh1234").unwrap();
         words.secret("OTHER_TOKEN", "${env:T}").unwrap();
         words.arguments(&["--api-key".to_owned(), "ijklmnop".to_owned()]).unwrap();
