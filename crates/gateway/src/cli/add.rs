@@ -1,13 +1,15 @@
-//! `gripfast add` and `gripfast remove`: one server in the config, everything else in the file as it was.
+//! `gripfast add`, `remove`, `enable` and `disable`: one server in the config, everything else in the file as it was.
 
 use super::args::Global;
 use super::config;
 use super::config_trust::Editing;
 use super::exit::Exit;
+use super::import::absolute;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
+use super::surroundings;
 use clap::Args;
-use gripfast::config::{Config, ConfigError, suggest};
+use gripfast::config::{Config, ConfigError, ProcessEnvironment, suggest};
 use std::path::Path;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
@@ -64,6 +66,24 @@ pub(crate) struct RemoveArgs {
     name: String,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Writes `disabled = true` into the server's table, or takes it out. The server stays in the config; its tools are \
+offered to no client while it is disabled. A gateway that runs with this config takes the change by itself. \
+`gripfast stop NAME` stops a server until the gateway is restarted, without a change of the config.")]
+pub(crate) struct SwitchArgs {
+    /// The name of the server
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// Whether a server is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
 fn pair(typed: &str) -> Result<(String, String), &'static str> {
     match typed.split_once('=') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
@@ -87,32 +107,89 @@ pub(crate) fn add(global: &Global, args: &AddArgs, screen: &mut Screen) -> Resul
     check(path, &text, &args.name, screen)?;
     editing.write(&text, screen)?;
     let made = if before.is_none() { ", which is new" } else { "" };
-    screen.talk(&format!("added `{}` to `{}`{made}", args.name, path.display()))?;
+    screen.talk(&format!("added `{}` to `{}`{made}", args.name, absolute(path)))?;
+    warn_of_missing(&text, &args.name, screen)?;
     Ok(Exit::Ok)
 }
 
 pub(crate) fn remove(global: &Global, args: &RemoveArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    config::find(global.config.as_deref())?;
-    let editing = Editing::of(global)?;
-    let Editing { path, before, .. } = &editing;
-    let Some(before) = before else {
-        return Err(config::unusable(&ConfigError::NotFound { looked_for: vec![path.clone()] }).into());
-    };
-    let mut document = parsed(path, before)?;
+    let (editing, mut document) = existing(global)?;
+    let path = &editing.path;
     let servers = servers(&mut document, path)?;
     if servers.remove(&args.name).is_none() {
-        let text = format!("no server `{}` in `{}`", args.name, path.display());
-        let names = servers.iter().map(|(name, _)| name);
-        let failure = Failure::new(Exit::General, text);
-        return Err(match suggest::nearest(&args.name, names) {
-            Some(near) => failure.with_hint(format!("did you mean `{near}`?")),
-            None => failure,
-        }
-        .into());
+        return Err(no_server(&args.name, servers, path).into());
     }
     editing.write(&document.to_string(), screen)?;
-    screen.talk(&format!("removed `{}` from `{}`", args.name, path.display()))?;
+    screen.talk(&format!("removed `{}` from `{}`", args.name, absolute(path)))?;
     Ok(Exit::Ok)
+}
+
+/// Enables or disables a server in the config.
+pub(crate) fn switch(
+    global: &Global,
+    to: Switch,
+    args: &SwitchArgs,
+    screen: &mut Screen,
+) -> Result<Exit, Stop> {
+    let (editing, mut document) = existing(global)?;
+    let SwitchArgs { name } = args;
+    let path = &editing.path;
+    let servers = servers(&mut document, path)?;
+    let Some(server) = servers.get_mut(name).and_then(Item::as_table_like_mut) else {
+        return Err(no_server(name, servers, path).into());
+    };
+    let is_off = server.get("disabled").and_then(Item::as_bool) == Some(true);
+    let (word, is_so) = match to {
+        Switch::On => ("enabled", !is_off),
+        Switch::Off => ("disabled", is_off),
+    };
+    if is_so {
+        screen.talk(&format!("`{name}` is {word} already in `{}`", absolute(path)))?;
+        return Ok(Exit::Ok);
+    }
+    match to {
+        Switch::On => server.remove("disabled"),
+        Switch::Off => server.insert("disabled", value(true)),
+    };
+    let text = document.to_string();
+    check(path, &text, name, screen)?;
+    editing.write(&text, screen)?;
+    screen.talk(&format!("{word} `{name}` in `{}`", absolute(path)))?;
+    if to == Switch::On {
+        warn_of_missing(&text, name, screen)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The config that there is, to be edited.
+fn existing(global: &Global) -> Result<(Editing, DocumentMut), Failure> {
+    config::find(global.config.as_deref())?;
+    let editing = Editing::of(global)?;
+    let Some(before) = &editing.before else {
+        return Err(config::unusable(&ConfigError::NotFound { looked_for: vec![editing.path] }));
+    };
+    let document = parsed(&editing.path, before)?;
+    Ok((editing, document))
+}
+
+fn no_server(name: &str, servers: &Table, path: &Path) -> Failure {
+    let failure = Failure::new(Exit::General, format!("no server `{name}` in `{}`", path.display()));
+    match suggest::nearest(name, servers.iter().map(|(name, _)| name)) {
+        Some(near) => failure.with_hint(format!("did you mean `{near}`?")),
+        None => failure,
+    }
+}
+
+/// Says what keeps a server from starting as things are right now.
+fn warn_of_missing(text: &str, name: &str, screen: &mut Screen) -> Result<(), Stop> {
+    let config = Config::parse(text, Config::FILE_NAME.as_ref()).unwrap_or_default();
+    let entry = config.servers.iter().find(|entry| entry.name == name);
+    let Some(Ok(spec)) = entry.map(|entry| &entry.spec) else { return Ok(()) };
+    for missing in surroundings::missing(spec, &ProcessEnvironment) {
+        screen.warning(&format!("server `{name}` could not start: {}", missing.message))?;
+        screen.hint(&missing.hint)?;
+    }
+    Ok(())
 }
 
 /// Other formats are other programs' files, or somebody's choice to write it all by hand.

@@ -11,7 +11,7 @@ pub(crate) use trust::{
 };
 pub(crate) use using::{CallArgs, CallsArgs, ToolsArgs};
 
-use super::add::{AddArgs, RemoveArgs};
+use super::add::{AddArgs, RemoveArgs, SwitchArgs};
 use super::address::GatewayUrl;
 use super::completions::CompletionsArgs;
 use super::connect::ConnectArgs;
@@ -117,6 +117,10 @@ pub(crate) enum Verb {
     Add(AddArgs),
     /// Take a server out of the config
     Remove(RemoveArgs),
+    /// Use a server of the config again that was disabled
+    Enable(SwitchArgs),
+    /// Keep a server in the config without using it
+    Disable(SwitchArgs),
     /// List the tools of the servers
     Tools(ToolsArgs),
     /// Call one tool of one server

@@ -208,7 +208,7 @@ pub(crate) fn usable(entry: &ServerEntry) -> Result<&ServerSpec, Failure> {
             name,
             Code::Stopped,
             format!("server `{name}` is disabled in the config"),
-            Some(format!("take `disabled` out of the table of `{name}` to use it")),
+            Some(format!("`gripfast enable {name}` takes `disabled` out of its table")),
         )),
         Ok(spec) => Ok(spec),
         Err(findings) => {

@@ -111,6 +111,8 @@ fn wants_config(verb: &Verb) -> bool {
         | Verb::Connect(_)
         | Verb::Add(_)
         | Verb::Remove(_)
+        | Verb::Enable(_)
+        | Verb::Disable(_)
         | Verb::Tools(_)
         | Verb::Call(_)
         | Verb::Calls(_)

@@ -45,6 +45,7 @@ mod token;
 mod tools;
 mod trust;
 
+use add::Switch;
 use args::{Cli, Form, Verb};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use exit::Exit;
@@ -87,6 +88,8 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Connect(args) => connect::run(&cli.global, args, screen),
         Verb::Add(args) => add::add(&cli.global, args, screen),
         Verb::Remove(args) => add::remove(&cli.global, args, screen),
+        Verb::Enable(args) => add::switch(&cli.global, Switch::On, args, screen),
+        Verb::Disable(args) => add::switch(&cli.global, Switch::Off, args, screen),
         Verb::Tools(args) => tools::run(&cli.global, args, screen),
         Verb::Call(args) => call::run(&cli.global, args, screen),
         Verb::Pins(args) => pins::run(&cli.global, args, screen),

@@ -1,4 +1,4 @@
-//! `gripfast add` and `gripfast remove`: what they write, and what they refuse to write.
+//! `gripfast add`, `remove`, `enable` and `disable`: what they write, and what they refuse to write.
 
 use crate::sandbox::{Ran, Sandbox};
 use insta::assert_snapshot;
@@ -37,7 +37,7 @@ fn a_server_is_added_and_everything_else_stays() {
         "C=d=e",
         "--lazy",
         "--",
-        "npx",
+        "sh",
         "-y",
         "server",
         "--x",
@@ -45,12 +45,14 @@ fn a_server_is_added_and_everything_else_stays() {
     assert_snapshot!(sandbox.run(&words), @"
     exit 0
     --- stderr
-    added `files` to `./gripfast.toml`
+    added `files` to `[DIR]/gripfast.toml`
+    warning: server `files` could not start: environment variable `B` is not set
+      hint: set it for the gripfast process, or write a default: `${env:B:-…}`
     ");
     let added = file(&sandbox).strip_prefix(KEPT).map(str::to_owned).expect("what was there stays as it was");
     assert_snapshot!(added, @r#"
     [servers.files]
-    command = "npx"
+    command = "sh"
     args = ["-y", "server", "--x"]
     env = { A = "${env:B}", C = "d=e" }
     lazy = true
@@ -66,12 +68,78 @@ fn a_server_is_added_and_everything_else_stays() {
 }
 
 #[test]
+fn a_server_is_disabled_and_enabled_and_everything_else_stays() {
+    let kept = KEPT.replace("'old'", "'sh'");
+    let sandbox = Sandbox::with(&kept);
+    assert_snapshot!(sandbox.run(&["disable", "old"]), @"
+    exit 0
+    --- stderr
+    disabled `old` in `[DIR]/gripfast.toml`
+    ");
+    assert_eq!(file(&sandbox), format!("{kept}disabled = true\n"));
+    assert_snapshot!(sandbox.run(&["disable", "old"]), @"
+    exit 0
+    --- stderr
+    `old` is disabled already in `[DIR]/gripfast.toml`
+    ");
+    assert_snapshot!(sandbox.run(&["check"]), @"
+    exit 0
+    --- stdout
+    ok: 1 server (1 disabled)
+    ");
+    assert_snapshot!(sandbox.run(&["enable", "old"]), @"
+    exit 0
+    --- stderr
+    enabled `old` in `[DIR]/gripfast.toml`
+    ");
+    assert_eq!(file(&sandbox), kept);
+    assert_snapshot!(refused(&sandbox, &["enable", "odl"]), @"
+    exit 1
+    --- stderr
+    error: no server `odl` in `./gripfast.toml`
+      hint: did you mean `old`?
+    ");
+    assert_snapshot!(refused(&Sandbox::empty(), &["disable", "old"]), @"
+    exit 2
+    --- stderr
+    error: no config file found; looked for `./gripfast.toml`, `[DIR]/home/.config/gripfast/gripfast.toml`
+      hint: `gripfast import --write` makes one of the servers that other MCP clients have, `gripfast add` begins one; `--config FILE` or $GRIPFAST_CONFIG names another, also the JSON or YAML of another client
+    ");
+}
+
+#[test]
+fn a_command_that_is_not_there_is_told_when_it_is_added_with_the_hint_that_fits() {
+    let sandbox = Sandbox::empty();
+    let add = |name: &str, command: &str| {
+        let ran = sandbox.run_with(&["add", name, "--", command], &[("PATH", "/nowhere")]);
+        assert_eq!(ran.code, Some(0), "{ran}");
+        ran.to_string().lines().skip(3).collect::<Vec<_>>().join("\n")
+    };
+    let told = [
+        add("typo", "npxx"),
+        add("absent", "uvx"),
+        add("line", "npx -y some-server"),
+        add("own", "my-server"),
+    ];
+    assert_snapshot!(told.join("\n"), @r#"
+    warning: server `typo` could not start: command `npxx` is not on the PATH
+      hint: did you mean `npx`?
+    warning: server `absent` could not start: command `uvx` is not on the PATH
+      hint: install uv, which brings `uvx`, or write the full path as `command`
+    warning: server `line` could not start: command `npx -y some-server` is not on the PATH
+      hint: `command` names one program: write `command = "npx"` and the other words into `args`, one string for each
+    warning: server `own` could not start: command `my-server` is not on the PATH
+      hint: install it, or correct `command`
+    "#);
+}
+
+#[test]
 fn the_first_server_makes_the_file() {
     let sandbox = Sandbox::empty();
     assert_snapshot!(sandbox.run(&["add", "a", "--", "sh"]), @"
     exit 0
     --- stderr
-    added `a` to `gripfast.toml`, which is new
+    added `a` to `[DIR]/gripfast.toml`, which is new
     ");
     assert_eq!(file(&sandbox), "[servers.a]\ncommand = \"sh\"\n");
     assert_eq!(sandbox.run(&["check"]).code, Some(0));

@@ -36,6 +36,8 @@ fn overview() {
       connect      Point another MCP client on this machine at gripfast
       add          Add a server to the config
       remove       Take a server out of the config
+      enable       Use a server of the config again that was disabled
+      disable      Keep a server in the config without using it
       tools        List the tools of the servers
       call         Call one tool of one server
       calls        Show what became of tool calls, also of those under way when a gateway died

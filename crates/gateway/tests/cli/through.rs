@@ -63,7 +63,7 @@ fn b08_a_server_that_cannot_be_listed_is_a_row() {
     exit 4
     --- stderr
     error: upstream `off` is disabled in the config
-      hint: take `disabled` out of the table of `off` to use it
+      hint: `gripfast enable off` takes `disabled` out of its table
     ");
 }
 

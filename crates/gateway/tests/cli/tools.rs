@@ -197,7 +197,7 @@ fn a_disabled_server_by_name() {
     exit 4
     --- stderr
     error: server `off` is disabled in the config
-      hint: take `disabled` out of the table of `off` to use it
+      hint: `gripfast enable off` takes `disabled` out of its table
     ");
 }
 

@@ -40,7 +40,7 @@ impl Upstream {
             }
             ("disabled", _) => (
                 format!("upstream `{name}` is disabled in the config"),
-                Some(format!("take `disabled` out of the table of `{name}` to use it")),
+                Some(format!("`gripfast enable {name}` takes `disabled` out of its table")),
             ),
             ("config_error", Some(cause)) => {
                 (format!("upstream `{name}` cannot work as configured: {cause}"), self.hint.clone())
