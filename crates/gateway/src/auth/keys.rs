@@ -114,6 +114,16 @@ pub fn list(directory: &Path) -> io::Result<Vec<Key>> {
     Ok(read(&directory.join(FILE))?.keys.into_iter().map(used).collect())
 }
 
+/// The name of a key that somebody has, if it is one of these.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn name_of(directory: &Path, key: &str) -> io::Result<Option<String>> {
+    let sha256 = digest_of(key);
+    let kept = read(&directory.join(FILE))?;
+    Ok(kept.keys.into_iter().find(|key| key.sha256 == sha256).map(|key| key.name))
+}
+
 impl Key {
     /// Whether it is good at this time.
     pub fn is_good(&self, wall: Duration) -> bool {

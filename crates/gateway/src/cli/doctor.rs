@@ -3,7 +3,7 @@
 //! is looked up, and addresses are tried, from here.
 
 mod case;
-mod reach;
+pub(crate) mod reach;
 
 use super::address::GatewayUrl;
 use super::args::{Form, Global, Meant, Output};

@@ -1,6 +1,12 @@
 //! `gripfast connect`: what is written into other clients' files, what stays, and how it is taken back.
 
+use crate::doctor::answering;
+use crate::running::{ask, scene};
 use crate::sandbox::Sandbox;
+#[cfg(unix)]
+use crate::sandbox::stdio;
+#[cfg(unix)]
+use crate::serving::{Serving, until};
 use insta::assert_snapshot;
 
 /// A home with this file in it.
@@ -12,8 +18,9 @@ fn home(path: &str, text: &str) -> Sandbox {
     sandbox
 }
 
+/// Connects to an address where nothing listens.
 fn connect(sandbox: &Sandbox, words: &[&str]) -> String {
-    sandbox.run(&[&["connect"], words, &["--url", "http://127.0.0.1:7331"]].concat()).to_string()
+    sandbox.run(&[&["connect"], words, &["--url", "http://127.0.0.1:1"]].concat()).to_string()
 }
 
 fn file(sandbox: &Sandbox, path: &str) -> String {
@@ -30,7 +37,9 @@ fn comments_and_formatting_stay_and_a_copy_is_kept() {
     exit 0
     --- stderr
     a copy is in [DIR]/home/.config/zed/settings.json.gripfast-backup
-    Zed is connected: [DIR]/home/.config/zed/settings.json
+    Zed has the entry now: [DIR]/home/.config/zed/settings.json
+    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another
       hint: restart Zed to have it look; `--undo` takes it back
     ");
     assert_snapshot!(file(&sandbox, ZED_AT), @r#"
@@ -40,7 +49,7 @@ fn comments_and_formatting_stay_and_a_copy_is_kept() {
       "context_servers": {
         "a": { "command": "sh" }, // mine
         "gripfast": {
-          "url": "http://127.0.0.1:7331/mcp",
+          "url": "http://127.0.0.1:1/mcp",
         },
       },
     }
@@ -49,7 +58,9 @@ fn comments_and_formatting_stay_and_a_copy_is_kept() {
     assert_snapshot!(connect(&sandbox, &["zed"]), @"
     exit 0
     --- stderr
-    Zed is connected already: [DIR]/home/.config/zed/settings.json
+    Zed has the entry already: [DIR]/home/.config/zed/settings.json
+    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another
     ");
     assert_snapshot!(connect(&sandbox, &["zed", "--undo"]), @"
     exit 0
@@ -86,14 +97,16 @@ fn a_file_that_was_not_there_is_made_and_goes_again() {
     assert_snapshot!(connect(&sandbox, &["cursor"]), @"
     exit 0
     --- stderr
-    Cursor is connected: [DIR]/home/.cursor/mcp.json
+    Cursor has the entry now: [DIR]/home/.cursor/mcp.json
+    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another
       hint: restart Cursor to have it look; `--undo` takes it back
     ");
     assert_snapshot!(file(&sandbox, "home/.cursor/mcp.json"), @r#"
     {
       "mcpServers": {
         "gripfast": {
-          "url": "http://127.0.0.1:7331/mcp"
+          "url": "http://127.0.0.1:1/mcp"
         }
       }
     }
@@ -131,7 +144,7 @@ fn every_client_has_an_entry_in_its_own_words() {
       "mcpServers": {
         "gripfast": {
           "type": "http",
-          "url": "http://127.0.0.1:7331/mcp"
+          "url": "http://127.0.0.1:1/mcp"
         }
       }
     }
@@ -141,7 +154,7 @@ fn every_client_has_an_entry_in_its_own_words() {
       "servers": {
         "gripfast": {
           "type": "http",
-          "url": "http://127.0.0.1:7331/mcp"
+          "url": "http://127.0.0.1:1/mcp"
         }
       }
     }
@@ -150,7 +163,7 @@ fn every_client_has_an_entry_in_its_own_words() {
     {
       "mcpServers": {
         "gripfast": {
-          "serverUrl": "http://127.0.0.1:7331/mcp"
+          "serverUrl": "http://127.0.0.1:1/mcp"
         }
       }
     }
@@ -160,7 +173,7 @@ fn every_client_has_an_entry_in_its_own_words() {
       "mcp": {
         "gripfast": {
           "type": "remote",
-          "url": "http://127.0.0.1:7331/mcp"
+          "url": "http://127.0.0.1:1/mcp"
         }
       }
     }
@@ -170,7 +183,7 @@ fn every_client_has_an_entry_in_its_own_words() {
       "mcpServers": {
         "gripfast": {
           "type": "streamableHttp",
-          "url": "http://127.0.0.1:7331/mcp"
+          "url": "http://127.0.0.1:1/mcp"
         }
       }
     }
@@ -179,14 +192,14 @@ fn every_client_has_an_entry_in_its_own_words() {
     {
       "amp.mcpServers": {
         "gripfast": {
-          "url": "http://127.0.0.1:7331/mcp"
+          "url": "http://127.0.0.1:1/mcp"
         }
       }
     }
 
     codex
     [mcp_servers.gripfast]
-    url = "http://127.0.0.1:7331/mcp"
+    url = "http://127.0.0.1:1/mcp"
 
     claude-desktop
     {
@@ -208,7 +221,7 @@ fn toml_keeps_its_comments() {
     let added = file(&sandbox, "home/.codex/config.toml");
     assert_eq!(
         added.strip_prefix(text),
-        Some("\n[mcp_servers.gripfast]\nurl = \"http://127.0.0.1:7331/mcp\"\n")
+        Some("\n[mcp_servers.gripfast]\nurl = \"http://127.0.0.1:1/mcp\"\n")
     );
     connect(&sandbox, &["codex", "--undo"]);
     assert_eq!(file(&sandbox, "home/.codex/config.toml"), text);
@@ -235,7 +248,7 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
         let told = connect(&sandbox, &[client]);
         assert!(told.starts_with("exit 0"), "{client}: {told}");
         let after = file(&sandbox, path);
-        assert!(connect(&sandbox, &[client]).contains("already"), "{client}");
+        assert!(connect(&sandbox, &[client]).contains("has the entry already"), "{client}");
         assert_eq!(file(&sandbox, &format!("{path}.gripfast-backup")), before);
         // Somebody changes something else meanwhile: only the entry goes.
         std::fs::write(sandbox.path(path), format!("{after}# later\n")).unwrap();
@@ -254,7 +267,7 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
       gripfast:
         name: gripfast
         type: streamable_http
-        uri: "http://127.0.0.1:7331/mcp"
+        uri: "http://127.0.0.1:1/mcp"
         enabled: true
         timeout: 300
 
@@ -264,7 +277,7 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
     model: x
     mcp_servers:
       gripfast:
-        url: "http://127.0.0.1:7331/mcp"
+        url: "http://127.0.0.1:1/mcp"
 
     continue
     name: me
@@ -273,7 +286,7 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
         command: sh
       - name: gripfast
         type: streamable-http
-        url: "http://127.0.0.1:7331/mcp"
+        url: "http://127.0.0.1:1/mcp"
 
     vibe
     # mine
@@ -283,7 +296,7 @@ fn yaml_keeps_its_comments_and_gets_an_entry_in_the_words_of_each_client() {
     [[mcp_servers]]
     name = "gripfast"
     transport = "http"
-    url = "http://127.0.0.1:7331/mcp"
+    url = "http://127.0.0.1:1/mcp"
     "#);
 }
 
@@ -304,7 +317,7 @@ fn yaml_that_cannot_be_changed_safely_is_left_alone() {
       hint: nothing was changed
     "#);
     assert_eq!(file(&sandbox, "home/.config/goose/config.yaml"), before);
-    let connected = "extensions: { gripfast: { uri: 'http://127.0.0.1:7331/mcp' } }\n";
+    let connected = "extensions: { gripfast: { uri: 'http://127.0.0.1:1/mcp' } }\n";
     let sandbox = home("home/.config/goose/config.yaml", connected);
     assert_snapshot!(connect(&sandbox, &["goose", "--undo"]), @"
     exit 1
@@ -336,26 +349,176 @@ fn a_file_that_makes_no_sense_is_left_alone() {
 
 #[test]
 fn what_somebody_added_to_the_entry_stays_when_it_leads_somewhere_else() {
-    let json = "{\n  \"mcpServers\": {\n    \"gripfast\": { \"command\": \"gripfast\", \"url\": \"http://127.0.0.1:1/mcp\", \"headers\": {\"Authorization\": \"Bearer k\"} }\n  }\n}\n";
+    let json = "{\n  \"mcpServers\": {\n    \"gripfast\": { \"command\": \"gripfast\", \"url\": \"http://127.0.0.1:2/mcp\", \"headers\": {\"Authorization\": \"Bearer k\"} }\n  }\n}\n";
     let sandbox = home("home/.cursor/mcp.json", json);
     connect(&sandbox, &["cursor"]);
     assert_snapshot!(file(&sandbox, "home/.cursor/mcp.json"), @r#"
     {
       "mcpServers": {
-        "gripfast": { "url": "http://127.0.0.1:7331/mcp", "headers": {"Authorization": "Bearer k"} }
+        "gripfast": { "url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer k"} }
       }
     }
     "#);
-    assert!(connect(&sandbox, &["cursor"]).contains("is connected already"));
-    let vibe = "[[mcp_servers]]\nname = \"gripfast\"\ntransport = \"http\"\nurl = \"http://127.0.0.1:1/mcp\"\nheaders = { Authorization = \"Bearer k\" }\n";
+    assert!(connect(&sandbox, &["cursor"]).contains("has the entry already"));
+    let vibe = "[[mcp_servers]]\nname = \"gripfast\"\ntransport = \"http\"\nurl = \"http://127.0.0.1:2/mcp\"\nheaders = { Authorization = \"Bearer k\" }\n";
     let sandbox = home("home/.vibe/config.toml", vibe);
     connect(&sandbox, &["vibe"]);
-    assert_eq!(file(&sandbox, "home/.vibe/config.toml"), vibe.replace(":1/mcp", ":7331/mcp"));
+    assert_eq!(file(&sandbox, "home/.vibe/config.toml"), vibe.replace(":2/mcp", ":1/mcp"));
 }
 
 #[test]
-fn a_gateway_that_asks_who_its_clients_are_says_that_they_need_a_key() {
-    let sandbox =
-        home("home/.cursor/mcp.json", "{}\n").file("gripfast.toml", "[gateway]\nauth = { keys = true }\n");
-    assert!(connect(&sandbox, &["cursor"]).contains("`gripfast keys add NAME` makes a key"));
+fn a_client_is_connected_once_the_gateway_has_answered() {
+    let (sandbox, mut running) = scene();
+    std::fs::create_dir_all(sandbox.path("home/.cursor")).unwrap();
+    running.go();
+    assert_snapshot!(ask(&sandbox, &running, &["connect", "cursor"]), @"
+    exit 0
+    --- stderr
+    Cursor has the entry now: [DIR]/home/.cursor/mcp.json
+    warning: it is not connected: nothing listens at 127.0.0.1:[PORT] (connection refused)
+      hint: `gripfast serve` starts the gateway; `--url` names another
+      hint: restart Cursor to have it look; `--undo` takes it back
+    ");
+    running.come();
+    assert_snapshot!(ask(&sandbox, &running, &["connect", "cursor"]), @"
+    exit 0
+    --- stderr
+    Cursor is connected already, to 9 tools: [DIR]/home/.cursor/mcp.json
+    ");
+    // Something else listens there.
+    let stranger = answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    assert_snapshot!(sandbox.run(&["connect", "cursor", "--url", &stranger]), @"
+    exit 0
+    --- stderr
+    Cursor has the entry now: [DIR]/home/.cursor/mcp.json
+    warning: it is not connected: http://127.0.0.1:[PORT]/mcp was tried: no MCP server at this URL: HTTP 404
+      hint: `gripfast doctor` says what listens there
+      hint: restart Cursor to have it look; `--undo` takes it back
+    ");
+}
+
+#[test]
+fn undo_leaves_the_file_as_it_was_whatever_flags_were_used() {
+    let flags: [(&[&str], &[&str]); 4] = [
+        (&["--url", "http://127.0.0.1:1"], &[]),
+        (&[], &["--url", "http://127.0.0.1:2"]),
+        (&["--config", "other.toml"], &["--state-dir", "elsewhere"]),
+        (&["--config", "other.toml"], &["--config", "gone.toml"]),
+    ];
+    let files = [
+        ("zed", ZED_AT, ZED),
+        ("codex", "home/.codex/config.toml", "model = \"x\" # best\n"),
+        ("goose", "home/.config/goose/config.yaml", "model: x # best\n"),
+        ("vibe", "home/.vibe/config.toml", "# mine\n"),
+        ("claude-desktop", "home/.config/Claude/claude_desktop_config.json", "{\"theme\": 1}"),
+    ];
+    for (client, path, before) in files {
+        for (there, back) in flags {
+            let sandbox = home(path, before).file("other.toml", "[gateway]\nlisten = '127.0.0.1:3'\n");
+            let connected = sandbox.run(&[&["connect", client], there].concat());
+            assert_eq!(connected.code, Some(0), "{client}: {connected}");
+            assert_ne!(file(&sandbox, path), before, "{client}");
+            let undone = sandbox.run(&[&["connect", client, "--undo"], back].concat());
+            assert!(undone.stderr.contains("is as it was"), "{client} {there:?} {back:?}: {undone}");
+            assert_eq!(file(&sandbox, path), before, "{client}");
+            assert!(!sandbox.path(&format!("{path}.gripfast-backup")).exists(), "{client}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_gripfast_has_made_goes_after_any_number_of_connects() {
+    let sandbox = Sandbox::empty();
+    for url in ["http://127.0.0.1:1", "http://127.0.0.1:2"] {
+        assert_eq!(sandbox.run(&["connect", "cursor", "--url", url]).code, Some(0));
+    }
+    connect(&sandbox, &["cursor", "--undo"]);
+    assert!(!sandbox.path("home/.cursor/mcp.json").exists());
+    assert!(!sandbox.path("home/.cursor/mcp.json.gripfast-backup").exists());
+}
+
+#[test]
+fn undo_leaves_no_empty_table_behind_in_a_file_that_has_changed_since() {
+    for (client, path, before, change) in [
+        ("cursor", "home/.cursor/mcp.json", "{\n  \"a\": 1\n}\n", ("\"a\": 1", "\"a\": 2")),
+        ("goose", "home/.config/goose/config.yaml", "a: 1\n", ("a: 1", "a: 2")),
+        ("codex", "home/.codex/config.toml", "a = 1\n", ("a = 1", "a = 2")),
+    ] {
+        let sandbox = home(path, before);
+        connect(&sandbox, &[client]);
+        std::fs::write(sandbox.path(path), file(&sandbox, path).replace(change.0, change.1)).unwrap();
+        connect(&sandbox, &[client, "--undo"]);
+        assert_eq!(file(&sandbox, path), before.replace(change.0, change.1), "{client}");
+    }
+}
+
+#[test]
+fn a_later_connect_keeps_a_copy_of_the_file_as_it_is_by_then() {
+    let sandbox = home("home/.cursor/mcp.json", "{}\n");
+    connect(&sandbox, &["cursor"]);
+    // The person takes the entry out by hand, and goes on with the file.
+    std::fs::write(sandbox.path("home/.cursor/mcp.json"), "{\"new\": 1}\n").unwrap();
+    connect(&sandbox, &["cursor"]);
+    connect(&sandbox, &["cursor", "--undo"]);
+    assert_eq!(file(&sandbox, "home/.cursor/mcp.json"), "{\"new\": 1}\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn where_clients_need_keys_one_is_made_written_and_removed_again() {
+    let config = format!("[gateway]\nauth = {{ keys = true }}\n{}", stdio("demo", &[]));
+    let cases = [
+        ("cursor", "home/.cursor/mcp.json", r#""headers": {"#),
+        ("codex", "home/.codex/config.toml", "http_headers = { Authorization = \"Bearer gfk_"),
+        (
+            "continue",
+            "home/.continue/config.yaml",
+            "requestOptions: { \"headers\": { \"Authorization\": \"Bearer gfk_",
+        ),
+        ("vibe", "home/.vibe/config.toml", "headers = { Authorization = \"Bearer gfk_"),
+    ];
+    let sandbox = Sandbox::with(&config);
+    let gateway = Serving::start(&sandbox, &[]);
+    let listening =
+        config.replace("auth", &format!("listen = {:?}\nauth", gateway.url.trim_start_matches("http://")));
+    let sandbox = sandbox.file("named.toml", &listening);
+    let with_config = |words: &[&str]| {
+        let words = [words, &["--config", "named.toml"]].concat();
+        let output = sandbox.command(&words).env_remove("GRIPFAST_URL").output().unwrap();
+        sandbox.ran(output)
+    };
+    for (client, path, written) in cases {
+        let told = until("its servers are ready", || {
+            let told = with_config(&["connect", client]);
+            told.stderr.contains("is connected").then_some(told)
+        });
+        assert!(told.stderr.contains("to 9 tools"), "{told}");
+        let entry = file(&sandbox, path);
+        assert!(entry.contains(written) && entry.contains("Bearer gfk_"), "{client}: {entry}");
+        assert!(!told.to_string().contains("gfk_"), "{told}");
+        assert!(with_config(&["keys", "ls"]).stdout.contains(client));
+        let again = with_config(&["connect", client]);
+        assert!(again.stderr.contains("is connected already"), "{again}");
+        assert_eq!(file(&sandbox, path), entry, "it keeps its key");
+        let undone = with_config(&["connect", client, "--undo"]);
+        assert!(undone.stderr.contains(&format!("the key `{client}` is removed")), "{undone}");
+        assert!(!sandbox.path(path).exists() && !with_config(&["keys", "ls"]).stdout.contains(client));
+    }
+}
+
+#[test]
+fn a_key_that_a_person_made_stays_when_the_entry_goes() {
+    let sandbox = Sandbox::with("[gateway]\nauth = { keys = true }\n");
+    let made = sandbox.run(&["keys", "add", "laptop"]);
+    let json = format!(
+        r#"{{"mcpServers": {{"gripfast": {{"url": "http://127.0.0.1:2/mcp", "headers": {{"Authorization": "Bearer {}"}}}}}}}}"#,
+        made.stdout.trim()
+    );
+    std::fs::create_dir_all(sandbox.path("home/.cursor")).unwrap();
+    let sandbox = sandbox.file("home/.cursor/mcp.json", &json);
+    let connected = connect(&sandbox, &["cursor"]);
+    assert!(!connected.contains("made the key"), "{connected}");
+    let undone = connect(&sandbox, &["cursor", "--undo"]);
+    assert!(undone.contains("its key is good as before"), "{undone}");
+    assert!(sandbox.run(&["keys", "ls"]).stdout.contains("laptop"));
 }

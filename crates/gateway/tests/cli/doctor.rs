@@ -34,9 +34,8 @@ fn without_a_gateway_the_servers_are_tried() {
         ✗ dying     exited with code 7; stderr: demo server: exiting at start, as told
                     do: start its command by hand in a terminal to see more
                     | demo server: exiting at start, as told
-        ✗ away      nobody listens at 127.0.0.1:[PORT] (Connection refused ([OS]))
+        ✗ away      nobody listens at 127.0.0.1:[PORT] (connection refused)
                     do: start the server, or correct host and port in `url`
-                    | connection refused
         ✗ wrong     no MCP server at this URL: HTTP 404
                     do: compare `url` with the server's documentation: somebody answers there
         ✗ path      command `sh` is not on the PATH
@@ -55,7 +54,7 @@ fn without_a_gateway_the_servers_are_tried() {
 }
 
 /// Answers every request like this, until the end of the test.
-fn answering(answer: &'static str) -> String {
+pub(crate) fn answering(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -7,7 +7,7 @@ use crate::cli::import::{Client, Entry};
 use gripfast::config::Tree;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
 /// The name of the entry.
 const NAME: &str = "gripfast";
@@ -15,8 +15,8 @@ const NAME: &str = "gripfast";
 /// How a client reaches gripfast.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// At the address of a gateway.
-    Url(String),
+    /// At the address of a gateway, with these headers.
+    Url { url: String, headers: Vec<(String, String)> },
     /// By starting it.
     Command(String, Vec<String>),
 }
@@ -28,14 +28,14 @@ pub(super) struct Wanted(Vec<(&'static str, CstInputValue)>);
 impl Wanted {
     pub(super) fn of(client: &Client, way: &Way) -> Self {
         let text = |text: &str| CstInputValue::String(text.to_owned());
-        let url = match way {
-            Way::Url(url) => url,
+        let (url, headers) = match way {
+            Way::Url { url, headers } => (url, headers),
             Way::Command(program, words) => {
                 let words = words.iter().map(|word| text(word)).collect();
                 return Self(vec![("command", text(program)), ("args", CstInputValue::Array(words))]);
             }
         };
-        Self(match client.entry {
+        let mut entry = match client.entry {
             Entry::TypeHttp => vec![("type", text("http")), ("url", text(url))],
             Entry::TypeRemote => vec![("type", text("remote")), ("url", text(url))],
             Entry::TypeStreamableHttp => vec![("type", text("streamableHttp")), ("url", text(url))],
@@ -55,7 +55,26 @@ impl Wanted {
                 // Seconds, which is what Goose would write itself.
                 ("timeout", CstInputValue::Number("300".to_owned())),
             ],
-        })
+        };
+        if !headers.is_empty() {
+            let pairs = headers.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+            let (key, inner) = header_keys(client);
+            let pairs = CstInputValue::Object(pairs);
+            entry.push(match inner {
+                Some(inner) => (key, CstInputValue::Object(vec![(inner.to_owned(), pairs)])),
+                None => (key, pairs),
+            });
+        }
+        Self(entry)
+    }
+
+    /// An entry of the same shape that leads nowhere in particular, to find out what connecting changes in a file.
+    pub(super) fn any(client: &Client) -> Self {
+        let way = match client.entry {
+            Entry::Command => Way::Command(NAME.to_owned(), vec!["stdio".to_owned()]),
+            _ => Way::Url { url: "http://127.0.0.1:7331/mcp".to_owned(), headers: Vec::new() },
+        };
+        Self::of(client, &way)
     }
 
     /// The text with the entry in it.
@@ -74,7 +93,7 @@ impl Wanted {
     }
 
     /// The text without the entry.
-    pub(super) fn taken_out_of(&self, client: &Client, text: &str) -> Result<String, String> {
+    pub(super) fn taken_out_of(client: &Client, text: &str) -> Result<String, String> {
         match client.entry {
             Entry::TomlUrl => {
                 let mut document: DocumentMut =
@@ -111,6 +130,45 @@ impl Wanted {
             None => return Ok(text.to_owned()),
         }
         Ok(root.to_string())
+    }
+
+    /// The text without the table of servers, if there is nothing in it.
+    pub(super) fn without_empty_table(client: &Client, text: &str) -> Result<String, String> {
+        match client.entry {
+            // An empty table of TOML is not written at all.
+            Entry::TomlUrl | Entry::ListedToml => Ok(text.to_owned()),
+            Entry::Goose | Entry::YamlUrl | Entry::ListedYaml => {
+                let root = keys(client).first().copied().unwrap_or_default();
+                let is_empty = |line: &str| {
+                    let value =
+                        line.strip_prefix(root).and_then(|rest| rest.strip_prefix(':')).map(str::trim);
+                    matches!(value, Some("{}" | "[]"))
+                };
+                Ok(text.split_inclusive('\n').filter(|line| !is_empty(line)).collect())
+            }
+            Entry::TypeHttp
+            | Entry::Url
+            | Entry::ServerUrl
+            | Entry::TypeRemote
+            | Entry::TypeStreamableHttp
+            | Entry::Command => {
+                let root = parsed(text)?;
+                let keys = keys(client);
+                let [outer @ .., last] = keys.as_slice() else { return Ok(text.to_owned()) };
+                let holder = root.object_value().and_then(|object| {
+                    outer.iter().try_fold(object, |object: CstObject, key| object.object_value(key))
+                });
+                match holder.and_then(|holder| holder.get(last)) {
+                    Some(table)
+                        if table.object_value().is_some_and(|table| table.properties().is_empty()) =>
+                    {
+                        table.remove();
+                    }
+                    Some(_) | None => {}
+                }
+                Ok(root.to_string())
+            }
+        }
     }
 
     fn put_into_json(&self, client: &Client, before: &str) -> Result<String, String> {
@@ -169,9 +227,12 @@ impl Wanted {
         let known = servers.entry(NAME).or_insert(Item::Table(Table::new()));
         let entry = known.as_table_like_mut().ok_or_else(|| format!("its `{NAME}` is no table"))?;
         for (key, said) in &self.0 {
-            let CstInputValue::String(said) = said else { continue };
-            if entry.get(key).and_then(Item::as_str) != Some(said) {
-                entry.insert(key, value(said));
+            match (said, toml(said)) {
+                (CstInputValue::String(said), _) if entry.get(key).and_then(Item::as_str) == Some(said) => {}
+                (_, Some(said)) => {
+                    entry.insert(key, Item::Value(said));
+                }
+                (_, None) => {}
             }
         }
         Ok(document.to_string())
@@ -184,8 +245,8 @@ impl Wanted {
         let says = |entry: &Table, key: &str, said: &str| entry.get(key).and_then(Item::as_str) == Some(said);
         let mut wanted = Table::new();
         for (key, said) in &self.0 {
-            if let CstInputValue::String(said) = said {
-                wanted.insert(key, value(said));
+            if let Some(said) = toml(said) {
+                wanted.insert(key, Item::Value(said));
             }
         }
         let is_said = |entry: &Table| {
@@ -205,6 +266,53 @@ impl Wanted {
 
     fn entries(&self) -> Vec<(String, Tree)> {
         self.0.iter().map(|(key, value)| ((*key).to_owned(), tree(value))).collect()
+    }
+}
+
+/// The entry for gripfast in a file, if there is one.
+pub(super) fn present<'t>(client: &Client, tree: &'t Tree) -> Option<&'t Tree> {
+    let servers = keys(client).iter().try_fold(tree, |tree, key| tree.get(key))?;
+    match servers {
+        Tree::List(entries) => {
+            entries.iter().find(|entry| entry.get("name").and_then(Tree::text) == Some(NAME))
+        }
+        table => table.get(NAME),
+    }
+}
+
+/// The headers of an entry.
+pub(super) fn headers_of(client: &Client, entry: &Tree) -> Vec<(String, String)> {
+    let (key, inner) = header_keys(client);
+    let table = entry.get(key).and_then(|table| match inner {
+        Some(inner) => table.get(inner),
+        None => Some(table),
+    });
+    let pairs = table.map(Tree::entries).unwrap_or_default().iter();
+    pairs.filter_map(|(name, value)| Some((name.clone(), value.text()?.to_owned()))).collect()
+}
+
+/// The key under which a client has headers, and the one within it where they are one level deeper.
+fn header_keys(client: &Client) -> (&'static str, Option<&'static str>) {
+    match client.entry {
+        Entry::TomlUrl => ("http_headers", None),
+        Entry::ListedYaml => ("requestOptions", Some("headers")),
+        _ => ("headers", None),
+    }
+}
+
+fn toml(said: &CstInputValue) -> Option<Value> {
+    match said {
+        CstInputValue::String(text) => Some(Value::from(text)),
+        CstInputValue::Object(entries) => {
+            let mut table = InlineTable::new();
+            for (key, value) in entries {
+                table.insert(key, toml(value)?);
+            }
+            Some(Value::InlineTable(table))
+        }
+        CstInputValue::Null | CstInputValue::Bool(_) | CstInputValue::Number(_) | CstInputValue::Array(_) => {
+            None
+        }
     }
 }
 

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came of trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// It is a command, or its address is not known before something is set, or a proxy leads there.
     NotTried,
     /// Nobody knows its name.
@@ -21,7 +21,7 @@ pub(super) enum Reach {
     Open,
 }
 
-pub(super) async fn of(target: &Target, lookup: &dyn Lookup) -> Reach {
+pub(crate) async fn of(target: &Target, lookup: &dyn Lookup) -> Reach {
     let Target::Url { url, .. } = target else { return Reach::NotTried };
     let proxied = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
     if proxied.iter().any(|name| lookup.variable(name).is_some_and(|value| !value.is_empty())) {
@@ -36,18 +36,24 @@ pub(super) async fn of(target: &Target, lookup: &dyn Lookup) -> Reach {
     let found = tokio::time::timeout(PATIENCE, lookup_host((host.clone(), port))).await;
     let addresses: Vec<SocketAddr> = match found {
         Ok(Ok(addresses)) => addresses.collect(),
-        Ok(Err(error)) => return Reach::NoSuchName { host, why: error.to_string() },
+        Ok(Err(error)) => return Reach::NoSuchName { host, why: said(&error) },
         Err(_) => return Reach::NoSuchName { host, why: "nobody answers who knows names".to_owned() },
     };
     let mut why = "it has no address".to_owned();
     for address in addresses {
         match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
             Ok(Ok(_)) => return Reach::Open,
-            Ok(Err(error)) => why = error.to_string(),
+            Ok(Err(error)) => why = said(&error),
             Err(_) => why = format!("no answer within {} s", PATIENCE.as_secs()),
         }
     }
     Reach::Closed { address: format!("{host}:{port}"), why }
+}
+
+/// What the system says, without its number for it.
+fn said(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 /// Whether anybody listens there.
