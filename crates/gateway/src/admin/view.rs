@@ -60,6 +60,7 @@ impl From<AuditStatus> for AuditView {
 /// The config file that the gateway goes by.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ConfigView {
+    /// Its absolute path.
     path: String,
     /// Why what is in the file at present is not what is in use.
     error: Option<String>,
@@ -67,7 +68,8 @@ pub(super) struct ConfigView {
 
 impl ConfigView {
     pub(super) fn of(reloader: &Reloader) -> Self {
-        Self { path: reloader.path().display().to_string(), error: reloader.refused() }
+        let path = std::path::absolute(reloader.path()).unwrap_or_else(|_| reloader.path().to_owned());
+        Self { path: path.display().to_string(), error: reloader.refused() }
     }
 }
 
@@ -449,7 +451,8 @@ fn hint(action: NextAction, name: &str) -> String {
         NextAction::Reconnect => format!("`gripfast reconnect {name}` tries now"),
         NextAction::Doctor => format!("`gripfast doctor {name}` looks into it"),
         NextAction::Login => format!("run `gripfast login {name}`, or correct its `headers`"),
-        NextAction::Configure => format!("`gripfast check` explains the config of `{name}`"),
+        // `check` knows what is wrong with the file, and nothing of what a server answered.
+        NextAction::Configure => format!("`gripfast doctor {name}` says what to correct"),
         NextAction::Approve => {
             format!(
                 "`gripfast pins diff {name}` shows what changed, `gripfast pins approve {name}` accepts it"

@@ -1,6 +1,6 @@
 //! `gripfast doctor`: for each server the cause of its trouble and one thing to do, from evidence. A running
-//! gateway is asked what it saw; without one the servers are started for a moment. What the config refers to
-//! is looked up, and addresses are tried, from here.
+//! gateway is asked what it saw and which config it uses; without one the servers are started for a moment. What that
+//! config refers to is looked up, and addresses are tried, from here.
 
 mod case;
 pub(crate) mod reach;
@@ -12,6 +12,7 @@ use super::duration;
 use super::exit::Exit;
 use super::fleet::{Means, runtime, with_host};
 use super::gateway::{Gateway, piece};
+use super::import::absolute;
 use super::render::{Screen, plural, with_progress};
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
@@ -20,14 +21,15 @@ use clap::Args;
 use gripfast::config::{ProcessEnvironment, ServerEntry, ServerSpec};
 use serde::Serialize;
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(mut_arg("url", |url| url.conflicts_with("config")))]
 #[command(after_help = "\
-Asks the running gateway what it saw, looks up what the config refers to (commands, variables, files), and tries \
-the addresses of servers. Without a gateway, or with --config, the servers are started for a moment and stopped \
-again. Nothing is changed.
+Asks the running gateway what it saw and which config it uses, looks up what that config refers to (commands, \
+variables, files), and tries the addresses of servers. Without a gateway, or with --config, the servers are started \
+for a moment and stopped again. Nothing is changed. Where the reason is not known, it says so.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 the config cannot be read.
 
@@ -56,39 +58,64 @@ pub(crate) struct DoctorArgs {
 struct Report<'r> {
     /// The one that was asked.
     gateway: Option<String>,
+    /// The config that it uses, or that was read without one.
+    config: Option<String>,
     servers: &'r [Diagnosis],
 }
 
-/// Who was asked what the servers do.
+/// Where the facts about the servers come from.
 enum Witness {
-    /// The gateway there.
-    Gateway(GatewayUrl),
-    /// Nobody: no gateway runs, or none was wanted.
-    Nobody,
-    /// Something else answers where the gateway should be.
+    /// A running gateway.
+    Gateway(Asked),
+    /// The servers themselves: no gateway runs there, or none was wanted.
+    Servers(Option<GatewayUrl>),
+    /// Something else listens where the gateway should be.
     Stranger(Failure),
 }
 
+/// A gateway that has answered.
+struct Asked {
+    url: GatewayUrl,
+    /// The config that it uses.
+    config: Option<PathBuf>,
+    /// Whether it is this user's, so that the file which it names can be read.
+    is_own: bool,
+}
+
 pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Exit, Stop> {
-    let opened = opened(global, screen)?;
+    let here = opened(global, screen)?;
     let witness = witness(global, args, screen)?;
     let seen = match &witness {
-        Witness::Gateway(url) => {
-            runtime()?.block_on(with_progress(screen, "the gateway", asked(global, url)))?
+        Witness::Gateway(gateway) => {
+            runtime()?.block_on(with_progress(screen, "the gateway", asked(global, &gateway.url)))?
         }
-        Witness::Nobody | Witness::Stranger(_) => match &opened {
+        Witness::Servers(_) | Witness::Stranger(_) => match &here {
             Ok(opened) => tried(opened, global, args, screen)?,
             Err(missing) => return Err(nothing(&witness, missing).into()),
         },
     };
-    let opened = opened.ok();
-    let by_gateway = matches!(witness, Witness::Gateway(_));
+    let here = here.ok();
     let mut found = Vec::new();
-    if let Witness::Stranger(failure) = &witness {
-        found.push(Diagnosis::of_the_gateway(failure));
+    let mut used = here.as_ref();
+    let other;
+    match &witness {
+        Witness::Gateway(gateway) => {
+            if let Some(path) = gateway.config.as_deref().filter(|path| !is_of(here.as_ref(), path)) {
+                let unknown = here.iter().flat_map(|here| &here.config.servers);
+                let unknown = unknown.filter(|entry| !seen.contains_key(&entry.name)).count();
+                let unused = here.as_ref().map(|here| (here.path.as_path(), unknown));
+                found.push(Diagnosis::of_another_config(path, unused));
+                other = gateway.is_own.then(|| config::load(Some(path)).ok()).flatten();
+                used = other.as_ref();
+            }
+        }
+        Witness::Servers(Some(url)) => found.push(Diagnosis::of_no_gateway(url.authority())),
+        Witness::Servers(None) => {}
+        Witness::Stranger(failure) => found.push(Diagnosis::of_the_gateway(failure)),
     }
-    for name in names(opened.as_ref(), &seen, args)? {
-        let entry = opened.as_ref().and_then(|opened| entry(opened, &name));
+    let by_gateway = matches!(witness, Witness::Gateway(_));
+    for name in names(here.as_ref(), used, &seen, args)? {
+        let entry = used.and_then(|used| entry(used, &name));
         let reach = match entry.map(|entry| &entry.spec) {
             Some(Ok(spec)) => {
                 let trying = reach::of(&spec.target, &ProcessEnvironment);
@@ -101,15 +128,22 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Re
     }
     match args.output.form {
         Form::Json => {
-            let gateway = match &witness {
-                Witness::Gateway(url) => Some(url.to_string()),
-                Witness::Nobody | Witness::Stranger(_) => None,
+            let (gateway, config) = match &witness {
+                Witness::Gateway(gateway) => (Some(gateway.url.to_string()), gateway.config.clone()),
+                Witness::Servers(_) | Witness::Stranger(_) => (None, here.map(|here| here.path)),
             };
-            screen.json(&Report { gateway, servers: &found })?;
+            let config = config.as_deref().map(absolute);
+            screen.json(&Report { gateway, config, servers: &found })?;
         }
         Form::Text => show(&found, screen)?,
     }
     Ok(if found.iter().all(|diagnosis| diagnosis.ok) { Exit::Ok } else { Exit::General })
+}
+
+/// Whether a config is the file at this path.
+fn is_of(opened: Option<&Opened>, path: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    opened.is_some_and(|opened| real(&opened.path) == real(path))
 }
 
 /// The config, or that there is none.
@@ -123,20 +157,24 @@ fn opened(global: &Global, screen: &mut Screen) -> Result<Result<Opened, Failure
 
 fn witness(global: &Global, args: &DoctorArgs, screen: &mut Screen) -> Result<Witness, Stop> {
     if global.config.is_some() {
-        return Ok(Witness::Nobody);
+        return Ok(Witness::Servers(None));
     }
     let url = args.gateway.address(global)?;
     let asking = async {
         let gateway = Gateway::at(global, &url).await?;
         let answered = async { gateway.read::<Fleet>(&gateway.get("/api/v1/status").await?) }.await;
         Ok(match answered {
-            Ok(_) => Witness::Gateway(url.clone()),
+            Ok(fleet) => Witness::Gateway(Asked {
+                url: url.clone(),
+                config: fleet.config_path().map(Path::to_owned),
+                is_own: gateway.is_own(),
+            }),
             // It is a gateway, which says no: nothing is started beside it.
             Err(failure) if args.gateway.url.is_some() || failure.exit == Exit::Denied => {
                 return Err(failure.into());
             }
             Err(failure) if reach::is_open(url.authority()).await => Witness::Stranger(failure),
-            Err(_) => Witness::Nobody,
+            Err(_) => Witness::Servers(Some(url.clone())),
         })
     };
     runtime()?.block_on(with_progress(screen, "the gateway", asking))
@@ -183,20 +221,24 @@ fn tried(
     })
 }
 
-/// Whose turn it is, in the order of the config.
+/// The servers to look at, in the order of the config in use. One that only the config here has is looked at if it is
+/// asked for.
 fn names(
-    opened: Option<&Opened>,
+    here: Option<&Opened>,
+    used: Option<&Opened>,
     seen: &HashMap<String, Seen>,
     args: &DoctorArgs,
 ) -> Result<Vec<String>, Failure> {
-    let configured: Vec<String> =
-        opened.iter().flat_map(|opened| &opened.config.servers).map(|entry| entry.name.clone()).collect();
+    let named = |opened: Option<&Opened>| -> Vec<String> {
+        opened.iter().flat_map(|opened| &opened.config.servers).map(|entry| entry.name.clone()).collect()
+    };
+    let configured = named(used);
     let mut others: Vec<String> = seen.keys().filter(|name| !configured.contains(name)).cloned().collect();
     others.sort();
     let all: Vec<String> = configured.into_iter().chain(others).collect();
     match &args.name {
         None => Ok(all),
-        Some(name) if all.contains(name) => Ok(vec![name.clone()]),
+        Some(name) if all.contains(name) || named(here).contains(name) => Ok(vec![name.clone()]),
         Some(name) => {
             let failure = Failure::new(Exit::General, format!("there is no server named `{name}`"));
             Err(match gripfast::config::suggest::nearest(name, all.iter().map(String::as_str)) {
@@ -215,7 +257,7 @@ fn entry<'o>(opened: &'o Opened, name: &str) -> Option<&'o ServerEntry> {
 fn nothing(witness: &Witness, no_config: &Failure) -> Failure {
     match witness {
         Witness::Stranger(failure) => failure.clone(),
-        Witness::Gateway(_) | Witness::Nobody => no_config.clone(),
+        Witness::Gateway(_) | Witness::Servers(_) => no_config.clone(),
     }
 }
 

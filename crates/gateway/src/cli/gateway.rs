@@ -88,6 +88,11 @@ impl<'u> Gateway<'u> {
         Ok(Self { url, channel, token, wants_token: AtomicBool::new(false) })
     }
 
+    /// Whether it is known to be a gateway of this user and this state directory.
+    pub(crate) fn is_own(&self) -> bool {
+        self.channel.is_socket()
+    }
+
     pub(crate) fn url(&self) -> &GatewayUrl {
         self.url
     }

@@ -81,8 +81,8 @@ async fn f03_every_server_is_listed_with_its_cause_and_what_to_do() {
     };
     assert_eq!(row(0), json!(["asleep", "idle", null, null, null]));
     let gone = "command `no-such-program` was not found on the PATH of its environment";
-    let check = |name: &str| format!("`gripfast check` explains the config of `{name}`");
-    assert_eq!(row(1), json!(["missing", "config_error", gone, "configure", check("missing")]));
+    let doctor = |name: &str| format!("`gripfast doctor {name}` says what to correct");
+    assert_eq!(row(1), json!(["missing", "config_error", gone, "configure", doctor("missing")]));
     assert!(fleet["upstreams"][1]["next_attempt_ms"].is_u64(), "it is tried again by itself");
     assert_eq!(row(2)[1], "config_error");
     assert!(row(2)[2].as_str().unwrap().contains("did you mean `command`?"), "{}", row(2));

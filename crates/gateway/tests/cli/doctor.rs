@@ -32,18 +32,17 @@ fn without_a_gateway_the_servers_are_tried() {
         --- stdout
         ✓ good      ready, 9 tools
         ✗ dying     exited with code 7; stderr: demo server: exiting at start, as told
-                    do: start its command by hand in a terminal to see more
+                    do: the reason is not known; start its command by hand in a terminal to see more
                     | demo server: exiting at start, as told
-        ✗ away      nobody listens at 127.0.0.1:[PORT] (connection refused)
+        ✗ away      nothing listens at 127.0.0.1:[PORT] (connection refused)
                     do: start the server, or correct host and port in `url`
-        ✗ wrong     no MCP server at this URL: HTTP 404
-                    do: compare `url` with the server's documentation: somebody answers there
+        ✗ wrong     nothing is at the path of its `url` (HTTP 404)
+                    do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
+                    | no MCP server at this URL: HTTP 404
         ✗ path      command `sh` is not on the PATH
                     do: its `env` sets a PATH without it: write `command = "[BIN]/sh"`
-                    | command `sh` was not found on the PATH of its environment
         ✗ typo      command `no-such-program` is not on the PATH
                     do: install it, or correct `command`
-                    | command `no-such-program` was not found on the PATH of its environment
         ✗ unset     environment variable `MY_TOKEN` is not set
                     do: set it for the gripfast process, or write a default: `${env:MY_TOKEN:-…}`
         ✗ mistyped  servers.mistyped.comand: unknown key `comand` (did you mean `command`?)
@@ -51,6 +50,157 @@ fn without_a_gateway_the_servers_are_tried() {
         ✓ off       disabled in the config
         "#);
     });
+}
+
+/// A table of the config for a shell script.
+#[cfg(unix)]
+fn script(name: &str, script: &str) -> String {
+    format!(
+        "[servers.{name}]\ncommand = '/bin/sh'\nargs = ['-c', '{script}']\nenv = {{ PATH = '/bin:/usr/bin' }}\n"
+    )
+}
+
+/// Broken set-ups as new users have them, and the line that each gets. What follows the line is shown elsewhere.
+#[cfg(unix)]
+#[test]
+fn every_broken_set_up_has_the_one_right_first_line() {
+    let status = |line: &str| {
+        let text = format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        answering(Box::leak(text.into_boxed_str()))
+    };
+    let page =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello";
+    let traceback = r#"printf "Traceback (most recent call last):\n  File \"/a.py\", line 1\nKeyError: no city\n" >&2; exit 1"#;
+    let uv = r#"printf "error: Request failed\n  Caused by: invalid peer certificate: UnknownIssuer\nhint: try x\n" >&2; exit 2"#;
+    let cases = [
+        (
+            "absent",
+            "[servers.absent]\ncommand = 'no-such-program'\n".to_owned(),
+            "command `no-such-program` is not on the PATH",
+        ),
+        (
+            "typo",
+            "[servers.typo]\ncommand = 'npxx'\nargs = ['-y', 'x']\n".to_owned(),
+            "command `npxx` is not on the PATH",
+        ),
+        ("launcher", "[servers.launcher]\ncommand = 'uvx'\n".to_owned(), "command `uvx` is not on the PATH"),
+        (
+            "line",
+            "[servers.line]\ncommand = 'npx -y x'\n".to_owned(),
+            "command `npx -y x` is not on the PATH",
+        ),
+        (
+            "unset",
+            format!("{}[servers.unset.headers]\nA = '${{env:MY_TOKEN}}'\n", url("unset", NOBODY)),
+            "environment variable `MY_TOKEN` is not set",
+        ),
+        (
+            "cwd",
+            "[servers.cwd]\ncommand = '/bin/sh'\ncwd = '/no/such/place'\n".to_owned(),
+            "`/no/such/place` is not a directory",
+        ),
+        (
+            "script",
+            "[servers.script]\ncommand = '/bin/sh'\nargs = ['/no/such/server.sh']\n".to_owned(),
+            "`/no/such/server.sh`, which its `args` name, does not exist",
+        ),
+        (
+            "database",
+            script("database", "echo out of cheese >&2; exit 1")
+                .replace("']\n", "', '--db', '/no/such/file.db']\n"),
+            "exited with code 1; stderr: out of cheese",
+        ),
+        ("python", script("python", traceback), "exited with code 1; stderr: KeyError: no city"),
+        ("certificate", script("certificate", uv), "it does not trust a certificate"),
+        (
+            "port",
+            script("port", "echo listen EADDRINUSE: address already in use >&2; exit 1"),
+            "it wants a port that is taken",
+        ),
+        (
+            "banner",
+            script("banner", "echo Welcome; exec sleep 60"),
+            "it writes lines to stdout that are not MCP (1 so far): Welcome",
+        ),
+        ("slow", script("slow", "exec sleep 60"), "it has been starting for [N] s"),
+        ("login", url("login", &status("401 Unauthorized")), "it wants a login (HTTP 401)"),
+        ("path", url("path", &status("404 Not Found")), "nothing is at the path of its `url` (HTTP 404)"),
+        (
+            "method",
+            url("method", &status("405 Method Not Allowed")),
+            "what is at its `url` takes no MCP requests (HTTP 405)",
+        ),
+        ("page", url("page", &answering(page)), "a web page is at its `url`, and no MCP server"),
+        ("failing", url("failing", &status("500 Oh")), "the server itself fails (HTTP 500)"),
+        ("down", url("down", NOBODY), "nothing listens at 127.0.0.1:1 (connection refused)"),
+        (
+            "tls",
+            url("tls", &answering(page).replace("http:", "https:")),
+            "TLS failed: what answers there does not speak TLS",
+        ),
+    ];
+    let config: String = cases.iter().map(|(_, table, _)| table.as_str()).collect();
+    let told = Sandbox::with(&config).run_with(&["doctor", ALONE, "--wait", "5s"], &[("PATH", "/nowhere")]);
+    let lines: Vec<String> =
+        told.stdout.lines().filter_map(|line| line.strip_prefix("✗ ")).map(str::to_owned).collect();
+    let seconds = |line: &str| match line.strip_prefix("it has been starting for ") {
+        Some(rest) => format!(
+            "it has been starting for [N]{}",
+            rest.trim_start_matches(|letter: char| letter.is_ascii_digit())
+        ),
+        None => line.to_owned(),
+    };
+    let told_of = |name: &str| {
+        let line = lines.iter().find(|line| line.split_whitespace().next() == Some(name));
+        line.map(|line| seconds(line[name.len()..].trim_start()))
+    };
+    for (name, _, expected) in &cases {
+        assert_eq!(told_of(name).as_deref(), Some(*expected), "{name}: {told}");
+    }
+    assert_eq!(lines.len(), cases.len(), "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_gateway_that_does_not_run_is_said_first() {
+    let sandbox = Sandbox::with(&stdio("demo", &[]));
+    assert_snapshot!(sandbox.run(&["doctor"]), @"
+    exit 0
+    --- stdout
+    ✓ (gateway)  does not run: nothing listens at 127.0.0.1:[PORT]; the servers were started for a moment
+                 do: `gripfast serve` starts it
+    ✓ demo       ready, 9 tools
+    ");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_gateway_with_another_config_is_said_first() {
+    let sandbox = Sandbox::with(&(stdio("demo", &[]) + &stdio("mine", &[])));
+    let sandbox =
+        sandbox.file("other.toml", &(stdio("demo", &[]) + "[servers.gone]\ncommand = 'no-such-program'\n"));
+    let gateway = Serving::start(&sandbox, &["--config", "other.toml"]);
+    until("both were tried", || {
+        let status = sandbox.run(&["status", "-o", "json", "--url", &gateway.url]).stdout;
+        (status.contains("config_error") && status.contains("ready")).then_some(())
+    });
+    assert_snapshot!(sandbox.run(&["doctor", "--url", &gateway.url]), @"
+    exit 1
+    --- stdout
+    ✗ (gateway)  runs with `[DIR]/other.toml`, so `[DIR]/gripfast.toml` is not in use
+                 do: edit `[DIR]/other.toml`, or end the gateway and run `gripfast serve --config [DIR]/gripfast.toml`
+    ✓ demo       ready, 9 tools
+    ✗ gone       command `no-such-program` is not on the PATH
+                 do: install it, or correct `command`
+    ");
+    assert_snapshot!(sandbox.run(&["doctor", "mine", "--url", &gateway.url]), @"
+    exit 1
+    --- stdout
+    ✗ (gateway)  runs with `[DIR]/other.toml`, so `[DIR]/gripfast.toml` is not in use
+                 do: edit `[DIR]/other.toml`, or end the gateway and run `gripfast serve --config [DIR]/gripfast.toml`
+    ✗ mine       the config that the gateway uses does not have it
+                 do: `gripfast status` shows what the gateway has; with `--config`, doctor does without it
+    ");
 }
 
 /// Answers every request like this, until the end of the test.
@@ -89,10 +239,11 @@ fn whoever_answers_otherwise_is_told_from_whoever_does_not() {
         assert_snapshot!(sandbox.run(&["doctor", ALONE, "--wait", "2s"]), @"
         exit 1
         --- stdout
-        ✗ page    does not speak MCP: it answered with `text/html` instead of JSON or an event stream
-                  do: compare `url` with the server's documentation: somebody answers there
-        ✗ broken  HTTP 500: oops
-                  do: compare `url` with the server's documentation: somebody answers there
+        ✗ page    a web page is at its `url`, and no MCP server
+                  do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
+                  | does not speak MCP: it answered with `text/html` instead of JSON or an event stream
+        ✗ broken  the server itself fails (HTTP 500: oops)
+                  do: look at the log of the server, or try again later
         ✗ plain   TLS failed: what answers there does not speak TLS
                   do: begin `url` with `http://`, or correct its port
         ✗ slow    it has been starting for [N] s
@@ -113,13 +264,13 @@ fn a_gateway_is_asked_what_it_saw() {
     exit 1
     --- stdout
     ✓ demo    ready, 9 tools
-    ✗ halted  somebody stopped it
+    ✗ halted  it was stopped by `gripfast stop`
               do: `gripfast start halted` brings it back
     ");
     assert_snapshot!(sandbox.run(&["doctor", "halted", "-o", "json", "--url", &running.url]), @r#"
     exit 1
     --- stdout
-    {"schema_version":1,"gateway":"http://127.0.0.1:[PORT]","servers":[{"server":"halted","ok":false,"cause":"somebody stopped it","do":"`gripfast start halted` brings it back","evidence":[]}]}
+    {"schema_version":1,"gateway":"http://127.0.0.1:[PORT]","config":null,"servers":[{"server":"halted","ok":false,"cause":"it was stopped by `gripfast stop`","do":"`gripfast start halted` brings it back","evidence":[]}]}
     "#);
     assert_snapshot!(sandbox.run(&["doctor", "hlated", "--url", &running.url]), @"
     exit 1
@@ -166,10 +317,8 @@ fn a_runtime_that_is_not_installed() {
     --- stdout
     ✗ node    command `npx` is not on the PATH
               do: install Node.js, which brings `npx`, or write the full path as `command`
-              | command `npx` was not found on the PATH of its environment; install Node.js, which brings `npx`, or write the full path as `command`
     ✗ python  command `uvx` is not on the PATH
               do: install uv, which brings `uvx`, or write the full path as `command`
-              | command `uvx` was not found on the PATH of its environment; install uv, which brings `uvx`, or write the full path as `command`
     ");
 }
 
@@ -212,7 +361,7 @@ fn the_last_words_of_a_server_name_the_cause() {
                | exited with code 3; stderr: Error: GITHUB_TOKEN environment variable is required
                | Error: GITHUB_TOKEN environment variable is required
     ✗ riddle   exited with code 3; stderr: what a day
-               do: start its command by hand in a terminal to see more
+               do: the reason is not known; start its command by hand in a terminal to see more
                | what a day
     ");
 }

@@ -51,13 +51,13 @@ fn b08_a_server_that_cannot_be_listed_is_a_row() {
     missing  -          error                  upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
     ---
       hint: a call starts it
-      hint: `gripfast check` explains the config of `missing`
+      hint: `gripfast doctor missing` says what to correct
     ");
     assert_snapshot!(ask(&sandbox, &running, &["tools", "missing"]), @"
     exit 4
     --- stderr
     error: upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
-      hint: `gripfast check` explains the config of `missing`
+      hint: `gripfast doctor missing` says what to correct
     ");
     assert_snapshot!(ask(&sandbox, &running, &["tools", "off"]), @"
     exit 4

@@ -2,6 +2,7 @@
 //! been tried.
 
 use super::reach::Reach;
+use crate::cli::import::absolute;
 use crate::cli::stop::Failure;
 use crate::cli::surroundings;
 use gripfast::config::{Lookup, ServerEntry, ServerSpec, Target, Template};
@@ -14,6 +15,8 @@ use std::path::Path;
 const SLOW_MS: u64 = 10_000;
 /// The kind of event that tells of lines on stdout that are no messages.
 const JUNK: &str = "junk_skipped";
+/// Stands in the place of a server's name where something is said about the gateway itself.
+const GATEWAY: &str = "(gateway)";
 /// The last words of a server that are shown.
 const LAST_WORDS: usize = 5;
 
@@ -40,6 +43,8 @@ pub(super) struct Seen {
     tools: u64,
     #[serde(default)]
     stderr: Vec<String>,
+    /// How many of the lines of `stderr` came after its last answer; an older gateway does not say.
+    stderr_since_answer: Option<usize>,
     #[serde(default)]
     events: Vec<Happened>,
 }
@@ -76,8 +81,15 @@ impl Seen {
             since_ms: u64::try_from(status.supervision.for_how_long.as_millis()).unwrap_or(u64::MAX),
             tools: status.tools as u64,
             stderr: status.stderr.clone(),
+            stderr_since_answer: Some(status.stderr_since_answer),
             events: status.events.iter().map(Happened::from).collect(),
         }
+    }
+
+    /// The lines that it wrote to stderr since its last answer. Older ones are about something else.
+    fn last_lines(&self) -> &[String] {
+        let count = self.stderr_since_answer.unwrap_or(self.stderr.len()).min(self.stderr.len());
+        &self.stderr[self.stderr.len() - count..]
     }
 
     /// What it wrote where only messages may stand, as it was told.
@@ -94,15 +106,43 @@ impl From<&UpstreamEvent> for Happened {
 }
 
 impl Diagnosis {
-    /// The port of the gateway is somebody else's.
+    /// Another program has the port of the gateway.
     pub(super) fn of_the_gateway(failure: &Failure) -> Self {
         Self {
-            server: "(gateway)".to_owned(),
+            server: GATEWAY.to_owned(),
             ok: false,
             cause: failure.text.clone(),
             step: Some("let `gateway.listen` name another port, or end what listens there".to_owned()),
             evidence: Vec::new(),
         }
+    }
+
+    /// No gateway runs, which is fine while servers are looked at one by one.
+    pub(super) fn of_no_gateway(address: &str) -> Self {
+        Self {
+            server: GATEWAY.to_owned(),
+            ok: true,
+            cause: format!(
+                "does not run: nothing listens at {address}; the servers were started for a moment"
+            ),
+            step: Some("`gripfast serve` starts it".to_owned()),
+            evidence: Vec::new(),
+        }
+    }
+
+    /// The gateway uses another config than the one that is found here, which may have servers that it lacks.
+    pub(super) fn of_another_config(used: &Path, unused: Option<(&Path, usize)>) -> Self {
+        let used = used.display();
+        let (ok, cause, step) = match unused {
+            None | Some((_, 0)) => (true, format!("runs with `{used}`"), None),
+            Some((here, _)) => {
+                let here = absolute(here);
+                let step =
+                    format!("edit `{used}`, or end the gateway and run `gripfast serve --config {here}`");
+                (false, format!("runs with `{used}`, so `{here}` is not in use"), Some(step))
+            }
+        };
+        Self { server: GATEWAY.to_owned(), ok, cause, step, evidence: Vec::new() }
     }
 }
 
@@ -124,21 +164,19 @@ impl Case<'_> {
             ("ready", _) => self.ready(),
             ("idle", None) => self.well("idle, starts on first use"),
             (_, Some(first)) => {
-                let step = spec.and_then(|spec| runtime(spec, lookup)).unwrap_or_else(|| first.hint.clone());
                 let causes: Vec<&str> = missing.iter().map(|missing| missing.message.as_str()).collect();
-                self.ill(causes.join("; "), step)
+                // What it did without them is a consequence.
+                Diagnosis { evidence: Vec::new(), ..self.ill(causes.join("; "), first.hint.clone()) }
             }
-            ("needs_login", None) => self.ill(
-                self.cause("it wants a login"),
-                format!("run `gripfast login {}`, or correct its `headers`", self.name),
-            ),
+            ("needs_login", None) => self.without_login(spec),
             ("needs_approval", None) => self.ill(
                 "tools have changed since they were approved",
                 format!("`gripfast pins diff {}` shows how", self.name),
             ),
-            ("stopped", None) => {
-                self.ill("somebody stopped it", format!("`gripfast start {}` brings it back", self.name))
-            }
+            ("stopped", None) => self.ill(
+                "it was stopped by `gripfast stop`",
+                format!("`gripfast start {}` brings it back", self.name),
+            ),
             ("disabled", None) => self.well("disabled in the config of the gateway"),
             // One that has failed before is more than slow.
             ("starting", None) if self.seen.is_some_and(|seen| seen.cause.is_none()) => self.starting(),
@@ -146,8 +184,8 @@ impl Case<'_> {
                 self.elsewhere(spec, lookup)
             }
             (_, None) if self.by_gateway && self.seen.is_none() => self.ill(
-                "the gateway that runs does not have it: it goes by another config",
-                "`gripfast status` shows what it has; with `--config`, doctor does without it",
+                "the config that the gateway uses does not have it",
+                "`gripfast status` shows what the gateway has; with `--config`, doctor does without it",
             ),
             (_, None) => self.outside(),
         }
@@ -186,7 +224,10 @@ impl Case<'_> {
             "{}; it is there for this shell, so their environments differ",
             self.cause("the gateway cannot start it")
         );
-        let place = spec.and_then(|spec| match &spec.target {
+        let lacks_command = self
+            .seen
+            .is_none_or(|seen| seen.cause.as_deref().is_none_or(|cause| cause.starts_with("command ")));
+        let place = spec.filter(|_| lacks_command).and_then(|spec| match &spec.target {
             Target::Stdio { command, .. } => surroundings::place_of(command, lookup),
             Target::Url { .. } => None,
         });
@@ -204,6 +245,28 @@ impl Case<'_> {
         )
     }
 
+    /// The server refuses the credential, or has got none.
+    fn without_login(&self, spec: Option<&ServerSpec>) -> Diagnosis {
+        let sends_token = spec.is_some_and(|spec| match &spec.target {
+            Target::Url { headers, .. } => {
+                headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+            }
+            Target::Stdio { .. } => false,
+        });
+        let said = self.cause("it wants a login");
+        if sends_token {
+            return self.ill(
+                format!("the server refuses the `Authorization` of its `headers` ({said})"),
+                "write a token there that the server takes",
+            );
+        }
+        let step = format!("run `gripfast login {}`, or write a token into its `headers`", self.name);
+        self.ill(
+            if said.contains("HTTP 401") { "it wants a login (HTTP 401)".to_owned() } else { said },
+            step,
+        )
+    }
+
     /// What the network and the server itself say.
     fn outside(&self) -> Diagnosis {
         let refused = match &self.reach {
@@ -212,28 +275,55 @@ impl Case<'_> {
                 "correct the host in `url`, or the machine's DNS".to_owned(),
             )),
             Reach::Closed { address, why } => Some((
-                format!("nobody listens at {address} ({why})"),
+                format!("nothing listens at {address} ({why})"),
                 "start the server, or correct host and port in `url`".to_owned(),
             )),
             Reach::NotTried | Reach::Open => None,
         };
-        let known = refused.or_else(|| self.named()).or_else(|| self.without_its_file());
+        let known = refused
+            .or_else(|| self.without_its_file())
+            .or_else(|| self.named())
+            .or_else(|| self.answers_otherwise());
         if let Some((cause, step)) = known {
             return self.ill(cause, step);
         }
-        let said_something = self.seen.is_some_and(|seen| !seen.stderr.is_empty());
-        let step = match self.reach {
-            Reach::Open => "compare `url` with the server's documentation: somebody answers there".to_owned(),
-            _ if self.by_gateway && said_something => {
-                format!("`gripfast logs {}` shows more of what it said", self.name)
-            }
-            _ if said_something => "start its command by hand in a terminal to see more".to_owned(),
-            _ => {
-                "start its command by hand in a terminal: it says nothing, and a server waits there for input"
-                    .to_owned()
-            }
+        let said_something = self.seen.is_some_and(|seen| !seen.last_lines().is_empty());
+        let step = if self.entry.is_none() {
+            format!("the reason is not known; `gripfast status {}` shows what is", self.name)
+        } else if self.has_address() {
+            "the reason is not known; the log of the server may have it".to_owned()
+        } else if self.cause("").contains("(signal 9)") {
+            "another program ended it; the kernel does that when memory runs out, and its log says so"
+                .to_owned()
+        } else if !said_something {
+            "the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal"
+                .to_owned()
+        } else if self.by_gateway {
+            format!("the reason is not known; `gripfast logs {}` shows all that it wrote", self.name)
+        } else {
+            "the reason is not known; start its command by hand in a terminal to see more".to_owned()
         };
         self.ill(self.cause("it is not ready"), step)
+    }
+
+    /// Something answers at its URL, and not as an MCP server that works.
+    fn answers_otherwise(&self) -> Option<(String, String)> {
+        let said = self.seen?.cause.as_deref().filter(|_| self.has_address() || self.entry.is_none())?;
+        let path = "correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`";
+        let (cause, step) = if said.starts_with("no MCP server at this URL: HTTP 404") {
+            ("nothing is at the path of its `url` (HTTP 404)".to_owned(), path)
+        } else if said.starts_with("no MCP server at this URL: HTTP 405") {
+            ("what is at its `url` takes no MCP requests (HTTP 405)".to_owned(), path)
+        } else if said.starts_with("does not speak MCP") && said.contains("`text/html`") {
+            ("a web page is at its `url`, and no MCP server".to_owned(), path)
+        } else if said.starts_with("no MCP server at this URL") || said.starts_with("does not speak MCP") {
+            (said.to_owned(), "compare `url` with the server's documentation")
+        } else if said.starts_with("HTTP 5") {
+            (format!("the server itself fails ({said})"), "look at the log of the server, or try again later")
+        } else {
+            return None;
+        };
+        Some((cause, step.to_owned()))
     }
 
     /// A server that logs to stdout is not understood for as long as it does nothing else there.
@@ -244,20 +334,36 @@ impl Case<'_> {
         Some((format!("it {told}"), step.to_owned()))
     }
 
-    /// A file that its arguments name and that is not there.
+    /// A file that its arguments name and that is not there, if the server says so or it is the program to run. Another
+    /// path may be one that the server makes itself.
     fn without_its_file(&self) -> Option<(String, String)> {
-        let Target::Stdio { args, .. } = &self.entry?.spec.as_ref().ok()?.target else { return None };
-        let plain = args.iter().filter(|arg| arg.references().next().is_none()).map(Template::source);
-        let missing = plain.map(Path::new).find(|path| path.is_absolute() && !path.exists())?;
+        const INTERPRETERS: &[&str] = &["python", "python3", "node", "deno", "bun", "ruby", "sh", "bash"];
+        let Target::Stdio { command, args, .. } = &self.entry?.spec.as_ref().ok()?.target else {
+            return None;
+        };
+        let plain = |template: &'_ Template| template.references().next().is_none();
+        let program = Path::new(command.source()).file_stem().and_then(|stem| stem.to_str());
+        let runs_first = program.is_some_and(|program| INTERPRETERS.contains(&program));
+        let seen = self.seen?;
+        let said = seen.last_lines().iter().chain(&seen.cause);
+        let is_named = |path: &str| {
+            said.clone().any(|line| line.contains(path) && symptom(std::iter::once(line.as_str())).is_some())
+        };
+        let missing = args.iter().enumerate().find_map(|(at, arg)| {
+            let path = arg.source();
+            let is_gone = plain(arg) && Path::new(path).is_absolute() && !Path::new(path).exists();
+            (is_gone && ((at == 0 && runs_first) || is_named(path))).then_some(path)
+        })?;
         Some((
-            format!("`{}`, which its `args` name, does not exist", missing.display()),
+            format!("`{missing}`, which its `args` name, does not exist"),
             "correct the path in `args`, or put there what belongs there".to_owned(),
         ))
     }
 
     /// A cause that the server's own last words name, or what was noticed about it.
     fn named(&self) -> Option<(String, String)> {
-        let Seen { stderr, cause, .. } = self.seen?;
+        let seen = self.seen?;
+        let (stderr, cause) = (seen.last_lines(), &seen.cause);
         let said = match symptom(stderr.iter().chain(cause).map(String::as_str))? {
             // That it took too long is no reason; it may have given one.
             Symptom::Slow => symptom(stderr.iter().map(String::as_str)).unwrap_or(Symptom::Slow),
@@ -359,32 +465,19 @@ impl Case<'_> {
         let cause = cause.into();
         let seen = self.seen;
         let said = seen.and_then(|seen| seen.cause.clone()).filter(|said| !cause.contains(said.as_str()));
-        let words = seen.map(|seen| seen.stderr.as_slice()).unwrap_or_default();
-        let words = &words[words.len().saturating_sub(LAST_WORDS)..];
+        let words = seen.map(Seen::last_lines).unwrap_or_default();
+        let words = last_attempt(&words[words.len().saturating_sub(LAST_WORDS)..]);
         let mut evidence: Vec<String> = said.into_iter().chain(words.iter().cloned()).collect();
-        // A server that is started again says the same again.
         evidence.dedup();
         Diagnosis { server: self.name.to_owned(), ok: false, cause, step: Some(step.into()), evidence }
     }
 }
 
-/// What to install for a command that is known and missing.
-fn runtime(spec: &ServerSpec, lookup: &dyn Lookup) -> Option<String> {
-    let Target::Stdio { command, .. } = &spec.target else { return None };
-    if surroundings::place_of(command, lookup).is_some() {
-        return None;
-    }
-    let program = command.source();
-    let brings = match program {
-        "npx" | "npm" | "node" => "Node.js",
-        "uvx" | "uv" => "uv",
-        "python" | "python3" | "pipx" => "Python",
-        "docker" => "Docker",
-        "bun" | "bunx" => "Bun",
-        "deno" => "Deno",
-        _ => return None,
-    };
-    Some(format!("install {brings}, which brings `{program}`, or write the full path as `command`"))
+/// The lines of the last attempt: a server that is started again ends with the same line again.
+fn last_attempt(lines: &[String]) -> &[String] {
+    let Some((last, earlier)) = lines.split_last() else { return lines };
+    let before = earlier.iter().rposition(|line| line == last).map_or(0, |at| at + 1);
+    &lines[before..]
 }
 
 #[cfg(test)]
@@ -418,6 +511,7 @@ mod tests {
             since_ms: 30_000,
             tools: 2,
             stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+            stderr_since_answer: None,
             events: Vec::new(),
         }
     }
@@ -442,7 +536,7 @@ mod tests {
             Case { name: "a", entry: Some(&entry), seen: None, by_gateway: true, reach: Reach::NotTried };
         let Diagnosis { ok, cause, .. } = case.diagnosed(&OnlyPath("/bin:/usr/bin"));
         assert!(!ok);
-        assert_eq!(cause, "the gateway that runs does not have it: it goes by another config");
+        assert_eq!(cause, "the config that the gateway uses does not have it");
     }
 
     #[test]
@@ -572,6 +666,49 @@ mod tests {
             told(url, &seen("needs_login", "the login has expired", &[]), true, Reach::Open, here),
             told(command, &seen("parked", exited, &["npm error code E404"]), false, Reach::NotTried, here),
             told(command, &seen("stopped", "", &[]), true, Reach::NotTried, here),
+            // The server makes this file itself.
+            told(
+                "command = 'env'\nargs = ['-y', 'memory', '--db', '/nowhere/memory.db']",
+                &seen("parked", exited, &["what a day"]),
+                true,
+                Reach::NotTried,
+                "/bin:/usr/bin",
+            ),
+            told(
+                "command = 'sh'\nargs = ['-c', 'x', '/nowhere/in.db']",
+                &seen("parked", exited, &["Error: ENOENT: no such file or directory, open '/nowhere/in.db'"]),
+                true,
+                Reach::NotTried,
+                here,
+            ),
+            told(
+                url,
+                &seen("config_error", "no MCP server at this URL: HTTP 405", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
+            told(url, &seen("reconnecting", "HTTP 502: bad gateway", &[]), true, Reach::Open, here),
+            // A proxy leads there, and nothing is known.
+            told(url, &seen("reconnecting", "it hung up", &[]), true, Reach::NotTried, here),
+            told(
+                "url = 'https://example.com/mcp'\nheaders = { Authorization = 'Bearer ${HOME:-x}' }",
+                &seen("needs_login", "HTTP 401", &[]),
+                true,
+                Reach::Open,
+                here,
+            ),
+            // It wrote this before its last answer.
+            told(
+                command,
+                &Seen {
+                    stderr_since_answer: Some(0),
+                    ..seen("parked", "was killed (signal 9)", &["listen EADDRINUSE :::3000"])
+                },
+                true,
+                Reach::NotTried,
+                here,
+            ),
         ];
         insta::assert_snapshot!(cases.join("\n\n"), @r#"
         well: ready, 2 tools
@@ -580,7 +717,7 @@ mod tests {
 
         ill: command `npx` is not on the PATH
         do: install Node.js, which brings `npx`, or write the full path as `command`
-        seen: not found
+        seen: 
 
         ill: command `uvx` is not on the PATH
         do: install uv, which brings `uvx`, or write the full path as `command`
@@ -603,7 +740,7 @@ mod tests {
         seen: exited with code 1 / listen EADDRINUSE :::3000
 
         ill: exited with code 1
-        do: `gripfast logs a` shows more of what it said
+        do: the reason is not known; `gripfast logs a` shows all that it wrote
         seen: what a day
 
         ill: it has been starting for 30 s
@@ -614,25 +751,25 @@ mod tests {
         do: correct the host in `url`, or the machine's DNS
         seen: no answer
 
-        ill: nobody listens at example.com:443 (refused)
+        ill: nothing listens at example.com:443 (refused)
         do: start the server, or correct host and port in `url`
         seen: connection refused
 
-        ill: nobody listens at example.com:443 (refused)
+        ill: nothing listens at example.com:443 (refused)
         do: start the server, or correct host and port in `url`
         seen: connection refused
 
         ill: exited with code 1
-        do: `gripfast logs a` shows more of what it said
+        do: the reason is not known; `gripfast logs a` shows all that it wrote
         seen: what a day
 
         ill: its name does not resolve: Name or service not known
         do: correct the host in `url`, or look at this machine's DNS or proxy
         seen: 
 
-        ill: no MCP server at this URL: HTTP 404
-        do: compare `url` with the server's documentation: somebody answers there
-        seen: 
+        ill: nothing is at the path of its `url` (HTTP 404)
+        do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
+        seen: no MCP server at this URL: HTTP 404
 
         ill: TLS failed: its certificate is for another name
         do: name its authority, or the certificate itself, in `ca_file`; a certificate of yours in `client_cert` if it wants one; or correct the host in `url`
@@ -675,27 +812,55 @@ mod tests {
         seen: no answer within 30 s
 
         ill: exited with code 1
-        do: start its command by hand in a terminal: it says nothing, and a server waits there for input
+        do: the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal
         seen: 
 
         ill: exited (code 0)
-        do: start its command by hand in a terminal: it says nothing, and a server waits there for input
+        do: the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal
         seen: 
 
-        ill: HTTP 401
-        do: run `gripfast login a`, or correct its `headers`
+        ill: it wants a login (HTTP 401)
+        do: run `gripfast login a`, or write a token into its `headers`
         seen: 
 
         ill: the login has expired
-        do: run `gripfast login a`, or correct its `headers`
+        do: run `gripfast login a`, or write a token into its `headers`
         seen: 
 
         ill: the package that it should run does not exist
         do: correct the package's name in `args`
         seen: exited with code 1 / npm error code E404
 
-        ill: somebody stopped it
+        ill: it was stopped by `gripfast stop`
         do: `gripfast start a` brings it back
+        seen: 
+
+        ill: exited with code 1
+        do: the reason is not known; `gripfast logs a` shows all that it wrote
+        seen: what a day
+
+        ill: `/nowhere/in.db`, which its `args` name, does not exist
+        do: correct the path in `args`, or put there what belongs there
+        seen: exited with code 1 / Error: ENOENT: no such file or directory, open '/nowhere/in.db'
+
+        ill: what is at its `url` takes no MCP requests (HTTP 405)
+        do: correct the path of `url`: MCP endpoints often end in `/mcp` or `/sse`
+        seen: no MCP server at this URL: HTTP 405
+
+        ill: the server itself fails (HTTP 502: bad gateway)
+        do: look at the log of the server, or try again later
+        seen: 
+
+        ill: it hung up
+        do: the reason is not known; the log of the server may have it
+        seen: 
+
+        ill: the server refuses the `Authorization` of its `headers` (HTTP 401)
+        do: write a token there that the server takes
+        seen: 
+
+        ill: was killed (signal 9)
+        do: another program ended it; the kernel does that when memory runs out, and its log says so
         seen:
         "#);
     }

@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The whole fleet.
 #[derive(Debug, Deserialize)]
@@ -24,6 +25,9 @@ pub(crate) struct Fleet {
 /// Files that the gateway goes by, and takes when they change: its config, the certificate of its listener.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Watched {
+    /// Of a config: its absolute path.
+    #[serde(default)]
+    path: Option<PathBuf>,
     /// Why what is in them at present is not what is in use.
     #[serde(default)]
     pub(super) error: Option<String>,
@@ -40,6 +44,11 @@ pub(crate) struct Ledger {
 impl Fleet {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.upstreams.iter().map(|upstream| upstream.name.as_str())
+    }
+
+    /// The config file that the gateway uses, if it uses one and says so.
+    pub(crate) fn config_path(&self) -> Option<&Path> {
+        self.config.as_ref()?.path.as_deref()
     }
 
     pub(crate) fn upstreams(&self) -> &[Upstream] {
