@@ -72,6 +72,8 @@ pub(crate) struct Inner {
     ears: Ears,
     /// The ends of servers that were let go.
     pub(crate) leaving: TaskTracker,
+    /// Levels of nesting that what servers say may have.
+    pub(crate) nesting: usize,
 }
 
 /// Options of [`Host::spawn_with`] beyond the spec.
@@ -190,6 +192,7 @@ impl Host {
             supervision: spec.supervision.clone(),
             protocol: spec.protocol,
             max_message: spec.max_message,
+            nesting: self.inner.nesting,
             pins: PinRules { mode: spec.pins, most: spec.max_tools as usize },
             restore: spec.restore.clone(),
             host_id: Arc::clone(&self.inner.id),

@@ -23,6 +23,7 @@
 //! | [`log`] | how severe a log message is |
 //! | [`trace`] | the trace that a request is part of |
 //! | [`subscriptions`] | what is followed, and what tells of it |
+//! | [`nesting`] | how deeply a message is nested |
 //! | [`held`] | bytes that wait for the rest of their message |
 //! | [`codes`] | JSON-RPC error codes with a meaning in MCP |
 //!
@@ -40,6 +41,7 @@ pub mod era;
 pub mod headers;
 pub mod held;
 pub mod log;
+pub mod nesting;
 pub mod pages;
 pub mod patch;
 mod raw;

@@ -139,6 +139,7 @@ impl Plan {
             .budgets(budgets)
             .cache(self.gateway.cache)
             .audit(self.gateway.audit)
+            .nesting(self.gateway.limits.nesting as usize)
             .build()
     }
 

@@ -149,7 +149,15 @@ impl Conversation {
     }
 
     async fn take_one(&mut self, body: &Received, to: AnswerTo) {
-        match Message::parse(&body.bytes) {
+        let message = Message::parse(&body.bytes);
+        if let (Ok(message), Err(fault)) = (&message, era::not_too_deep(&body.bytes, self.gateway.nesting)) {
+            return match message {
+                Message::Request(request) => self.refuse(Some(request.id), &fault, to).await,
+                Message::Notification(_) => {}
+                Message::Response(response) => self.questions.failed(response.id, &fault),
+            };
+        }
+        match message {
             Err(error) => self.refuse(None, &era::unreadable(&error), to).await,
             Ok(Message::Request(request)) if request.method == "initialize" => match to {
                 AnswerTo::Channel => self.initialize(&request).await,

@@ -5,7 +5,7 @@ use gripfast::wire::batch::NotABatch;
 use gripfast::wire::envelope::{Malformed, Request};
 use gripfast::wire::era::{ContextFault, ModernContext};
 use gripfast::wire::log::LogLevel;
-use gripfast::wire::{Era, ProtocolVersion, codes};
+use gripfast::wire::{Era, ProtocolVersion, codes, nesting};
 use serde_json::json;
 
 /// What else says in which era a request is asked.
@@ -73,6 +73,16 @@ pub(super) fn lacks(era: Era, method: &str) -> bool {
             matches!(method, "initialize" | "server/discover" | "subscriptions/listen" | "tasks/update")
         }
     }
+}
+
+/// Refuses a message whose arguments are nested more than `limit` levels deep. The envelope and `params` are two levels
+/// more.
+pub(super) fn not_too_deep(message: &[u8], limit: usize) -> Result<(), Fault> {
+    if nesting::exceeds(message, limit.saturating_add(2)) {
+        let text = format!("the message is nested more than {limit} levels deep (`gateway.limits.nesting`)");
+        return Err(Fault::new(codes::INVALID_REQUEST, text));
+    }
+    Ok(())
 }
 
 /// What is no message: not even JSON, or JSON of another kind.

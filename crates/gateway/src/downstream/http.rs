@@ -118,6 +118,15 @@ async fn post(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received) -> R
             );
         }
     };
+    if let Err(fault) = era::not_too_deep(&body.bytes, gateway.nesting) {
+        let (id, era) = (message.id(), Era::Legacy);
+        if let Message::Response(_) = message
+            && let Ok(in_use) = find_session(gateway, headers, said_version(headers), &body.peer).await
+        {
+            in_use.session().questions.failed(id, &fault);
+        }
+        return wire(respond::error(era, id, &fault), StatusCode::BAD_REQUEST);
+    }
     let version = said_version(headers);
     match era_of(version.as_ref(), &message) {
         Ok(Era::Modern) => modern::post(gateway, headers, &message, body).await,
@@ -269,7 +278,19 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Receiv
     let refuse = |id: Option<Id<'_>>, fault: &Fault| {
         outbox.finish(Some(respond::error(Era::Legacy, id, fault).message.into()));
     };
-    match Message::parse(&message.bytes) {
+    let parsed = Message::parse(&message.bytes);
+    if let (Ok(parsed), Err(fault)) = (&parsed, era::not_too_deep(&message.bytes, gateway.nesting)) {
+        match parsed {
+            Message::Request(request) => refuse(Some(request.id), &fault),
+            Message::Notification(_) => return None,
+            Message::Response(response) => {
+                session.questions.failed(response.id, &fault);
+                return None;
+            }
+        }
+        return Some(outbox);
+    }
+    match parsed {
         Ok(Message::Request(request)) if request.method == "initialize" => {
             refuse(Some(request.id), &Fault::new(codes::INVALID_REQUEST, "`initialize` stands alone"));
         }

@@ -85,6 +85,8 @@ pub struct Gateway {
     /// The end is near: streams that only listen are over, and nothing is read on channels that carry everything.
     pub(crate) leaving: CancellationToken,
     pulse: Pulse,
+    /// Levels of nesting that arguments may have.
+    nesting: usize,
     startup_wait: Duration,
     shutdown_timeout: Duration,
     settled: OnceCell<()>,
@@ -115,6 +117,7 @@ impl Gateway {
             leaving: CancellationToken::new(),
             herald,
             pulse: Pulse::start(),
+            nesting: terms.limits.nesting as usize,
             startup_wait: terms.startup_wait,
             shutdown_timeout: terms.shutdown_timeout,
             settled: OnceCell::new(),

@@ -5,13 +5,14 @@
 //! A legacy client is asked by a request of ours on the stream of the call that caused it, and answers with
 //! a response. A server's id and ours never meet: two servers may count alike.
 
+use super::ask::Fault;
 use super::client::Client;
 use super::{Gateway, extensions};
 use bytes::Bytes;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::patch::Object;
-use gripfast::wire::{RawValue, RequestId, apps, codes, results};
+use gripfast::wire::{Id, RawValue, RequestId, apps, codes, results};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
@@ -182,6 +183,11 @@ impl Questions {
             }
         });
         Some(Question { to_client, answer })
+    }
+
+    /// The client's answer to a question cannot be passed on, for this reason. The server is told so.
+    pub(crate) fn failed(&self, id: Option<Id<'_>>, fault: &Fault) {
+        self.answered(envelope::error_response(id, fault.code, &fault.message, None).into());
     }
 
     /// The client answered. Whether it was asked at all.

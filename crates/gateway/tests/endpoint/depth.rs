@@ -1,15 +1,101 @@
-//! JSON that is nested ten thousand deep, from either side: it goes through as bytes or is refused, and nobody's stack
-//! pays for it.
+//! Deeply nested JSON from either side. Up to `gateway.limits.nesting` it goes through as bytes, beyond it is refused, and
+//! no depth costs any stack.
 
 use crate::client::{Legacy, borrowed, spoken};
 use crate::scene::{Scene, at};
-use crate::script::Script;
-use serde_json::json;
+use crate::script::{Piped, Script};
+use serde_json::{Value, json};
 
 const DEEP: usize = 10_000;
+/// Lets all of that through.
+const RAISED: &str = "[gateway]\nlimits = { nesting = 20000 }\n\n";
 
 fn nest() -> String {
-    format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP))
+    nested(DEEP)
+}
+
+/// An array of this many levels.
+fn nested(levels: usize) -> String {
+    format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+}
+
+/// An object of this many levels.
+fn object(levels: usize) -> String {
+    format!(r#"{{"a":{}}}"#, nested(levels - 1))
+}
+
+fn called_with(arguments: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"it__t","arguments":{arguments}}}}}"#
+    )
+}
+
+fn assert_too_deep(error: &Value) {
+    assert_eq!(error["code"], -32600, "{error}");
+    let text = error["message"].as_str().unwrap();
+    assert!(text.contains("more than 128 levels") && text.contains("gateway.limits.nesting"), "{text}");
+}
+
+const TOOLS: &str = r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}"#;
+
+#[tokio::test]
+async fn g07_arguments_of_128_levels_pass_and_deeper_ones_are_refused_with_the_key() {
+    let server = Script::starts(&[("tools/list", TOOLS), ("tools/call", r#"{"content":[]}"#)]).await;
+    let scene = Scene::with(&at("it", &server.url, "legacy", &[])).await;
+    let client = Legacy::speaks(&scene.http, "2025-03-26").await;
+    let in_session = [("mcp-session-id", &*client.session)];
+    let answer = scene.http.post(&in_session, called_with(&object(128))).await;
+    assert_eq!(answer.message()["result"]["content"], json!([]), "{answer:?}");
+    let (headers, message) = spoken(json!(1), "tools/call", json!({ "name": "it__t", "arguments": "DEEP" }));
+    let modern = |arguments: &str| message.replace("\"DEEP\"", arguments);
+    let answer = scene.http.post(&borrowed(&headers), modern(&object(128))).await;
+    assert_eq!(answer.message()["result"]["content"], json!([]), "{answer:?}");
+    for levels in [129, 100_000] {
+        for answer in [
+            scene.http.post(&in_session, called_with(&object(levels))).await,
+            scene.http.post(&borrowed(&headers), modern(&object(levels))).await,
+        ] {
+            assert_eq!((answer.status, &answer.message()["id"]), (400, &json!(1)), "{levels}");
+            assert_too_deep(&answer.message()["error"]);
+        }
+        let batch = format!("[{},{}]", called_with(&object(levels)), called_with(&object(128)));
+        let answers = scene.http.post(&in_session, batch).await.message();
+        assert_too_deep(&answers[0]["error"]);
+        assert_eq!(answers[1]["result"]["content"], json!([]));
+    }
+    assert_eq!(server.count("tools/call"), 4, "nothing that was refused was sent");
+}
+
+#[tokio::test]
+async fn g07_results_of_128_levels_pass_and_deeper_ones_end_their_calls_over_http_and_pipes() {
+    for (levels, passes) in [(128, true), (129, false), (100_000, false)] {
+        let answers =
+            [("tools/list", TOOLS), ("tools/call", &*object(levels)), ("prompts/get", &*object(levels))];
+        let (over_http, piped) = (Script::starts(&answers).await, Piped::with(&answers));
+        for config in [
+            at("it", &over_http.url, "legacy", &[]),
+            at("it", &over_http.url, "modern", &[]),
+            piped.table("it", "legacy"),
+        ] {
+            let scene = Scene::with(&config).await;
+            let client = Legacy::meets(&scene.http).await;
+            let answer = client
+                .post(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": { "name": "it__t" } }))
+                .await;
+            assert_eq!(answer.status, 200);
+            assert_eq!(answer.text.contains(&nested(levels - 1)), passes, "{config}");
+            if !passes {
+                let result = &answer.message()["result"];
+                let failure = &result["_meta"]["gripfast/failure"];
+                let said = (&failure["code"], &failure["outcome"], &failure["server"]);
+                assert_eq!(said, (&json!("upstream_protocol"), &json!("done"), &json!("it")), "{result}");
+                assert!(failure["hint"].as_str().unwrap().contains("gateway.limits.nesting"), "{failure}");
+            }
+            let status = scene.host.status_of("it").unwrap();
+            assert_eq!((status.supervision.consecutive_failures, status.supervision.restarts), (0, 0));
+        }
+    }
 }
 
 #[tokio::test]
@@ -19,7 +105,7 @@ async fn g07_ten_thousand_brackets_from_a_client_reach_the_server_as_they_are_or
     let server = Script::starts(&[("tools/list", tools), ("tools/call", r#"{"content":[]}"#)]).await;
     // With everything that looks at arguments: rules, a cache, and whatever else there is.
     let rules = ["tools = { deny = [\"x\"] }", "cache = { tools = { \"*\" = \"60s\" } }"];
-    let scene = Scene::with(&at("it", &server.url, "legacy", &rules)).await;
+    let scene = Scene::with(&format!("{RAISED}{}", at("it", &server.url, "legacy", &rules))).await;
     let client = Legacy::meets(&scene.http).await;
     let in_session = [("mcp-session-id", &*client.session)];
     let call = |arguments: &str| {
@@ -71,7 +157,7 @@ async fn g07_ten_thousand_brackets_from_a_server_reach_the_client_as_they_are() 
             ("resources/read", &read),
         ])
         .await;
-        let scene = Scene::with(&at("it", &server.url, era, &[])).await;
+        let scene = Scene::with(&format!("{RAISED}{}", at("it", &server.url, era, &[]))).await;
         let client = Legacy::meets(&scene.http).await;
         let in_session = [("mcp-session-id", &*client.session)];
         for (method, params) in [

@@ -359,3 +359,19 @@ async fn a_stream_that_a_client_listens_to_does_not_keep_us() {
     assert!(tokio::time::timeout(PATIENCE, pipe.process.wait()).await.unwrap().unwrap().success());
     until("the server is gone", || !is_alive(server)).await;
 }
+
+#[tokio::test]
+async fn g07_a_line_nested_too_deeply_is_refused_under_its_id_and_the_next_one_is_answered() {
+    let mut pipe = Pipe::open();
+    pipe.shakes_hands().await;
+    for levels in [129, 100_000] {
+        let deep = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let message = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
+            "params": { "name": "demo__echo", "arguments": "DEEP" } });
+        pipe.says(&message.to_string().replace("\"DEEP\"", &deep)).await;
+        let answer = pipe.hears().await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32600)));
+        assert!(answer["error"]["message"].as_str().unwrap().contains("gateway.limits.nesting"), "{answer}");
+    }
+    assert_eq!(pipe.asks(&request(8, "ping", &json!({}))).await["result"], json!({}));
+}

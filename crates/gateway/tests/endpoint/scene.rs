@@ -146,6 +146,7 @@ pub(crate) fn host_of(config: &str, state: Option<PathBuf>) -> Host {
         .state_dir(state)
         .clients(config.clients)
         .budgets(config.budgets)
+        .nesting(config.gateway.limits.nesting as usize)
         .build();
     for server in config.servers {
         match server.spec {

@@ -167,6 +167,10 @@ pub struct ClientLimits {
     pub connections: u32,
     /// Of these, connections of one client. Default 4096.
     pub connections_per_client: u32,
+    /// Levels of arrays and objects within the arguments of a request and within a result. A deeper request is refused,
+    /// and a deeper result ends its call with an error. Too small, and honest structured data is refused; too
+    /// large, and clients and servers that read recursively crash on it. Default 128.
+    pub nesting: u32,
 }
 
 impl Default for ClientLimits {
@@ -178,6 +182,7 @@ impl Default for ClientLimits {
             in_flight_per_client: 4096,
             connections: 8192,
             connections_per_client: 4096,
+            nesting: 128,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::auth::Logins;
 use crate::cache::{AnswerCache, CacheLimits};
 use crate::call::{BudgetSpec, Purse};
 use crate::clock::{self, Clock};
-use crate::config::LoginKey;
+use crate::config::{ClientLimits, LoginKey};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::menu::{Bell, Kitchen};
 use crate::observe::Feed;
@@ -34,6 +34,7 @@ pub struct HostBuilder {
     budgets: Vec<BudgetSpec>,
     cache: CacheLimits,
     audit: AuditOptions,
+    nesting: Option<usize>,
 }
 
 impl HostBuilder {
@@ -127,6 +128,14 @@ impl HostBuilder {
         self
     }
 
+    /// How many levels of arrays and objects a result, or a member of what a server asks or says, may have. By default
+    /// 128. Deeper results end their calls with [`Code::UpstreamProtocol`](crate::Code::UpstreamProtocol).
+    #[must_use]
+    pub fn nesting(mut self, levels: usize) -> Self {
+        self.nesting = Some(levels);
+        self
+    }
+
     /// Makes the host. It runs on the tokio runtime that this is called on.
     #[must_use]
     pub fn build(self) -> Host {
@@ -168,6 +177,7 @@ impl HostBuilder {
                 clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
                 ears: Ears::default(),
                 leaving: TaskTracker::new(),
+                nesting: self.nesting.unwrap_or(ClientLimits::default().nesting as usize),
             }),
         }
     }

@@ -6,7 +6,8 @@
 
 use super::Live;
 use super::answers::Thinking;
-use super::listen::own_answer;
+use super::exchange::is_request_too_deep;
+use super::listen::{own_answer, too_deep_answer};
 use super::micros;
 use crate::clock::Clock;
 use crate::transport::{BoxFuture, CallEar, Listener};
@@ -177,8 +178,15 @@ impl Listener for CallWatch {
     }
 
     fn said(&self, message: &[u8]) {
+        let is_too_deep = is_request_too_deep(message, self.live.nesting);
         let is_progress = match Message::parse(message) {
+            Ok(Message::Request(request)) if is_too_deep => {
+                return self.live.answers.put(too_deep_answer(&request, self.live.nesting));
+            }
             Ok(Message::Request(request)) => return self.answer(message, &request),
+            Ok(Message::Notification(_)) if is_too_deep => {
+                return tracing::debug!("a message of a server is nested too deeply and is left out");
+            }
             Ok(Message::Notification(said)) => said.method == Progress::METHOD,
             Ok(Message::Response(_)) | Err(_) => return,
         };

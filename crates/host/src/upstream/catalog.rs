@@ -1,6 +1,7 @@
 //! Listing what an upstream offers: every page of every list it has, diffed against what was known,
 //! stored, published.
 
+use super::exchange::is_response_too_deep;
 use super::good_for::SaidOfLists;
 use super::{Live, Upstream};
 use crate::transport::{Outgoing, Route, Trouble};
@@ -436,13 +437,17 @@ impl Upstream {
             sent: Arc::default(),
             listener: None,
         };
-        let rules = self.settings().supervision.clone();
+        let (rules, limit) = (self.settings().supervision.clone(), self.settings().nesting);
         let within = match during {
             // A server that pauses has as long as the config gives it; whoever asks may give up sooner.
             During::Probe => rules.timeouts.connect.max(rules.keepalive.timeout),
             During::Handshake | During::Call => rules.timeouts.connect,
         };
         match tokio::time::timeout(within, live.link.request(&live.session, request)).await {
+            Ok(Ok(reply)) if is_response_too_deep(&reply.message, limit) => {
+                let text = format!("nested more than {limit} levels deep (`gateway.limits.nesting`)");
+                Err(Evidence::sent(during, Observed::Garbled(text)).into())
+            }
             Ok(reply) => reply.map(|reply| reply.message),
             Err(_) => Err(Evidence::sent(during, Observed::Silence(within)).into()),
         }

@@ -337,6 +337,7 @@ impl Upstream {
             level: SessionLevel::default(),
             answers,
             underway,
+            nesting: self.settings().nesting,
             thinking: Thinking::default(),
             has_asked: AtomicBool::new(false),
             knows_roots: AtomicBool::new(false),

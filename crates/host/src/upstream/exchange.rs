@@ -28,7 +28,7 @@ use gripfast_wire::era::{may_have_meta, meta};
 use gripfast_wire::log::LogLevel;
 use gripfast_wire::patch::{Object, Patch, patch_payload};
 use gripfast_wire::trace::TraceContext;
-use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers};
+use gripfast_wire::{Era, Outcome, RawValue, RequestId, envelope, headers, nesting};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -97,15 +97,24 @@ impl Upstream {
             let mark = Arc::new(SentMark::default());
             row.goes();
             let gone_at = self.clock.mono();
+            let nesting = self.settings().nesting;
             let trouble = match self.send(&live, order, &mark, &ticket, gone_at, &mut patience).await {
-                Ok(reply) => match judge(reply, &live) {
-                    Ok(answer) => {
-                        ticket.end(CallEnd::Answered);
-                        self.crash_record_answered(order);
-                        return Ok(answer.after(attempted));
+                Ok(reply) => {
+                    let is_too_deep = is_response_too_deep(&reply.message, nesting);
+                    match judge(reply, &live) {
+                        Ok(answer) => {
+                            ticket.end(CallEnd::Answered);
+                            self.crash_record_answered(order);
+                            let answer = answer.after(attempted);
+                            return if is_too_deep {
+                                Err(too_deep(&self.name, nesting, answer.fate()))
+                            } else {
+                                Ok(answer)
+                            };
+                        }
+                        Err(trouble) => trouble,
                     }
-                    Err(trouble) => trouble,
-                },
+                }
                 Err(trouble) => trouble,
             };
             let failure = self.secrets.classify(&trouble.evidence);
@@ -560,6 +569,26 @@ fn after_an_attempt(mut error: CallError, attempted: Option<Fate>) -> CallError 
     }
     error.outcome = outcome;
     error
+}
+
+/// Whether the result or the error in a response is nested more than `limit` levels deep. The envelope is a level too.
+pub(super) fn is_response_too_deep(message: &[u8], limit: usize) -> bool {
+    nesting::exceeds(message, limit.saturating_add(1))
+}
+
+/// Whether a member of the parameters of a server's request or notification is nested more than `limit` levels deep.
+pub(super) fn is_request_too_deep(message: &[u8], limit: usize) -> bool {
+    nesting::exceeds(message, limit.saturating_add(2))
+}
+
+/// The error for an answer that arrived and is nested too deeply. The link is well.
+fn too_deep(server: &str, limit: usize, outcome: Fate) -> CallError {
+    let text = format!(
+        "server `{server}` answered with a result that is nested more than {limit} levels deep, so it is not passed on"
+    );
+    CallError::new(Code::UpstreamProtocol, server, outcome, text).hint(
+        "raise `gateway.limits.nesting` if the result is meant to be so deep; check the effect before you repeat the call",
+    )
 }
 
 /// A reply that is an error may still mean that the session is gone; only the classifier can tell.

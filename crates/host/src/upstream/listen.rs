@@ -1,5 +1,6 @@
 //! What a server says unasked: changed lists and resources, questions, farewells of streams.
 
+use super::exchange::is_request_too_deep;
 use super::{Live, Upstream};
 use crate::transport::{Incoming, LOG_MESSAGE};
 use gripfast_core::event::Event;
@@ -16,6 +17,11 @@ use std::sync::Arc;
 impl Upstream {
     /// Takes what a link says; answers with what the machine has to know.
     pub(super) fn heard(self: &Arc<Self>, epoch: Epoch, incoming: Incoming) {
+        if let Incoming::Message(message) | Incoming::Question { message, .. } = &incoming
+            && is_request_too_deep(message, self.settings().nesting)
+        {
+            return self.heard_too_deep(epoch, message);
+        }
         match incoming {
             Incoming::Message(message) => self.heard_message(epoch, &message),
             Incoming::Question { message, whose } => {
@@ -59,6 +65,15 @@ impl Upstream {
             Incoming::Junk { lines, sample } => {
                 self.announce(self.clock.now(), Event::JunkSkipped { lines, sample });
             }
+        }
+    }
+
+    /// A message that is nested too deeply is not passed on. A question is answered with an error.
+    fn heard_too_deep(&self, epoch: Epoch, message: &[u8]) {
+        self.tell(Input::Heard { epoch });
+        let live = self.live().filter(|live| live.epoch == epoch);
+        if let (Ok(Message::Request(request)), Some(live)) = (Message::parse(message), live) {
+            live.answers.put(too_deep_answer(&request, live.nesting));
         }
     }
 
@@ -129,6 +144,12 @@ impl Upstream {
             _ => {}
         }
     }
+}
+
+/// The answer to a server's request that is nested too deeply to be put to a client.
+pub(super) fn too_deep_answer(request: &envelope::Request<'_>, limit: usize) -> Vec<u8> {
+    let text = format!("the request is nested more than {limit} levels deep (`gateway.limits.nesting`)");
+    envelope::error_response(Some(request.id), codes::INVALID_REQUEST, &text, None)
 }
 
 /// What we say to a question when nobody else does.

@@ -130,6 +130,8 @@ pub(crate) struct Settings {
     pub(crate) supervision: SupervisionSpec,
     pub(crate) protocol: ProtocolChoice,
     pub(crate) max_message: usize,
+    /// Levels of nesting that a result may have.
+    pub(crate) nesting: usize,
     /// What is done about tools that change.
     pub(crate) pins: PinRules,
     /// Calls that every new session begins with.
@@ -164,6 +166,8 @@ pub(crate) struct Live {
     answers: Answers,
     /// The calls under way on the link.
     underway: Arc<Underway>,
+    /// Levels of nesting that what the server says may have.
+    nesting: usize,
     /// Questions outside any call that somebody thinks about; they end with the session.
     thinking: Thinking,
     /// The server has asked something that a client has to answer.

@@ -293,5 +293,13 @@ static LIMITS: Table = Table {
             usual: Usual::Gateway(|gateway| gateway.limits.connections_per_client.to_string()),
             about: "Of these, connections of one client.",
         },
+        Row {
+            name: "nesting",
+            kind: Kind::Number(16..=100_000),
+            usual: Usual::Gateway(|gateway| gateway.limits.nesting.to_string()),
+            about: "Levels of arrays and objects within the arguments of a request and within a result. A deeper request \
+                    is refused, and a deeper result ends its call with an error. Too small, and honest structured data \
+                    is refused; too large, and clients and servers that read recursively crash on it.",
+        },
     ]],
 };
