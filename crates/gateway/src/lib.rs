@@ -12,6 +12,7 @@ mod dashboard;
 pub mod downstream;
 mod file_stamp;
 mod front;
+mod memory;
 pub mod metrics;
 pub mod reload;
 mod request_framing;

@@ -135,8 +135,8 @@ impl Server {
         let admin = Admin::new(host.clone(), state_dir).map_err(CannotListen::State)?.counting({
             let (gateway, connections) = (Arc::clone(&gateway), shares.clone());
             move || {
-                let Census { sessions, in_flight } = gateway.census();
-                ClientsView { connections: connections.taken(), sessions, in_flight }
+                let Census { sessions, in_flight, memory } = gateway.census();
+                ClientsView { connections: connections.taken(), sessions, in_flight, memory_bytes: memory }
             }
         });
         let admin = admin.listing({

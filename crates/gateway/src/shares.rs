@@ -91,6 +91,23 @@ impl Shares {
         Ok(share)
     }
 
+    /// Takes something for a client whether or not there is that much left.
+    pub(crate) fn take_always(&self, peer: &Peer, amount: usize) -> Share {
+        let mut guard = self.inner.lock();
+        guard.all = guard.all.saturating_add(amount);
+        if amount > 0 {
+            let has = guard.each.entry(peer.clone()).or_default();
+            *has = has.saturating_add(amount);
+        }
+        drop(guard);
+        Share { of: Arc::clone(&self.inner), peer: peer.clone(), amount }
+    }
+
+    /// Something apart, of which there is this part of what there is of this.
+    pub(crate) fn part(&self, part: usize) -> Self {
+        Self::new(self.inner.each / part, self.inner.all / part)
+    }
+
     /// How much is taken.
     pub(crate) fn taken(&self) -> usize {
         self.inner.lock().all

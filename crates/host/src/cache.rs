@@ -187,7 +187,7 @@ impl AnswerCache {
         };
         let mut kept = self.kept();
         if kept.of(&request.label.server).dropped == request.dropped {
-            kept.cache.put(self.clock.mono(), key, answer.clone(), keep);
+            kept.cache.put(self.clock.mono(), key, answer.uncounted(), keep);
         }
     }
 

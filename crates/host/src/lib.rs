@@ -39,6 +39,7 @@ mod host;
 pub mod input;
 mod instances;
 pub mod ledger;
+pub mod memory;
 mod menu;
 mod observe;
 mod overheard;

@@ -59,14 +59,15 @@ pub fn split(bytes: &[u8], limit: usize) -> Result<Vec<&[u8]>, NotABatch> {
 
 /// The array of these answers, or `None` when there are none: a batch of notifications is not answered at
 /// all.
-pub fn join<A: AsRef<[u8]>>(answers: &[A]) -> Option<Vec<u8>> {
-    let (first, rest) = answers.split_first()?;
+pub fn join<A: AsRef<[u8]>>(answers: Vec<A>) -> Option<Vec<u8>> {
+    if answers.is_empty() {
+        return None;
+    }
     let mut out =
         Vec::with_capacity(answers.iter().map(|answer| answer.as_ref().len() + 1).sum::<usize>() + 1);
-    out.push(b'[');
-    out.extend_from_slice(first.as_ref());
-    for answer in rest {
-        out.push(b',');
+    // Each answer is dropped once it is copied: a large batch is not in memory twice.
+    for answer in answers {
+        out.push(if out.is_empty() { b'[' } else { b',' });
         out.extend_from_slice(answer.as_ref());
     }
     out.push(b']');
@@ -129,8 +130,8 @@ mod tests {
     #[test]
     fn joined_answers_split_again_and_no_answers_are_no_array() {
         let answers = [b"{\"id\":1}".to_vec(), b"{\"id\":2}".to_vec()];
-        let joined = join(&answers).unwrap();
+        let joined = join(answers.to_vec()).unwrap();
         assert_eq!(split(&joined, 9).unwrap(), answers);
-        assert_eq!(join::<Vec<u8>>(&[]), None);
+        assert_eq!(join::<Vec<u8>>(Vec::new()), None);
     }
 }

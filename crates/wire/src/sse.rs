@@ -118,6 +118,11 @@ impl Reader {
         self.line.len() + self.block.held()
     }
 
+    /// The first bytes of the data of the unfinished event, which may tell whom it is for.
+    pub fn beginning(&self) -> Vec<u8> {
+        self.beginning_with(&[])
+    }
+
     fn line_continues(&mut self, part: &[u8]) {
         if self.block.discarded {
             self.block.line_has_bytes |= !part.is_empty();
@@ -206,7 +211,7 @@ impl Reader {
     /// Drops the event but keeps its id: resuming from the id before it would only bring the same event
     /// again.
     fn discard(&mut self, part: &[u8]) {
-        let beginning = self.beginning(part);
+        let beginning = self.beginning_with(part);
         self.line = Vec::new();
         self.at_start = false;
         self.block = Block { id: self.block.id.take(), discarded: true, ..Block::default() };
@@ -214,7 +219,7 @@ impl Reader {
     }
 
     /// The first bytes of the event's data, of what would have been kept of it.
-    fn beginning(&self, part: &[u8]) -> Vec<u8> {
+    fn beginning_with(&self, part: &[u8]) -> Vec<u8> {
         const FIELD: &[u8] = b"data:";
         const LINE: usize = FIELD.len() + 1 + BEGINNING;
         let first = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
@@ -273,6 +278,9 @@ pub struct Writer {
 /// A comment that keeps proxies and idle timers from closing a quiet stream.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
+/// The end of data that [`Writer::open_data`] began, and of its event.
+pub const END_OF_DATA: &[u8] = b"\n\n";
+
 impl Writer {
     /// An empty block.
     pub fn new() -> Self {
@@ -316,6 +324,12 @@ impl Writer {
     pub fn data(mut self, data: &[u8]) -> Self {
         self.lines(b"data: ", data);
         self
+    }
+
+    /// The fields so far, and the beginning of data that follows in one line. [`END_OF_DATA`] ends it.
+    pub fn open_data(mut self) -> Vec<u8> {
+        self.out.extend_from_slice(b"data: ");
+        self.out
     }
 
     /// The block with the blank line that ends it.

@@ -47,6 +47,7 @@ fn meaning(evidence: &Evidence) -> Failure {
         Observed::TooLarge(limit) => {
             Failure::Nonsense(format!("sent a message over the limit of {limit} bytes (`max_message`)"))
         }
+        Observed::NoMemory { why, .. } => Failure::Nonsense(format!("its answer cannot be kept: {why}")),
     }
 }
 
@@ -202,7 +203,8 @@ fn session_verdict(observed: &Observed) -> SessionVerdict {
         | Observed::Exited { .. }
         | Observed::Silence(_)
         | Observed::Garbled(_)
-        | Observed::TooLarge(_) => SessionVerdict::Untouched,
+        | Observed::TooLarge(_)
+        | Observed::NoMemory { .. } => SessionVerdict::Untouched,
     }
 }
 
@@ -286,7 +288,8 @@ fn answer_text(observed: &Observed) -> Option<String> {
         | Observed::Exited { .. }
         | Observed::Silence(_)
         | Observed::Garbled(_)
-        | Observed::TooLarge(_) => None,
+        | Observed::TooLarge(_)
+        | Observed::NoMemory { .. } => None,
     }
 }
 

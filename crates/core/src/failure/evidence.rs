@@ -93,6 +93,13 @@ pub enum Observed {
     Garbled(String),
     /// A message over the size limit (in bytes).
     TooLarge(usize),
+    /// The server answers, and there is no memory for the answer.
+    NoMemory {
+        /// Whose memory is used up, and the key that bounds it.
+        why: String,
+        /// Whether what came is the answer, in whole or in part.
+        is_answer: bool,
+    },
 }
 
 /// Which step of connecting failed.

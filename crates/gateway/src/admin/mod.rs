@@ -26,7 +26,7 @@ pub use openapi::document;
 pub use pins::PinsView;
 pub use token::{TOKEN_FILE, rotate_token};
 
-use crate::downstream::{SessionFacts, body};
+use crate::downstream::SessionFacts;
 use crate::reload::Reloader;
 use crate::shares::{Peer, Shares};
 use crate::tls::Tls;
@@ -45,6 +45,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 pub(crate) use view::ClientsView;
 use view::UpstreamView;
+
+/// What the bodies of requests to the admin API may take in memory together.
+const BODIES: usize = 64 << 20;
 
 /// The admin API of one host.
 pub struct Admin {
@@ -96,7 +99,7 @@ impl Admin {
             clients: None,
             sessions: None,
             logins: login::Underway::default(),
-            bodies: body::shares(),
+            bodies: Shares::new(BODIES, BODIES),
             tls: None,
             guards_records: false,
         })

@@ -140,6 +140,8 @@ pub(crate) struct ClientsView {
     pub(crate) connections: usize,
     pub(crate) sessions: usize,
     pub(crate) in_flight: usize,
+    /// What request bodies and answers take in memory.
+    pub(crate) memory_bytes: usize,
 }
 
 /// One upstream in a line.

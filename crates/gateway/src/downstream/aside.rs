@@ -5,6 +5,7 @@
 use super::client::LeastSevere;
 use super::left_out::LeftOut;
 use super::questions::{Abilities, Questions};
+use crate::memory::ClientMemory;
 use bytes::Bytes;
 use gripfast::transport::{BoxFuture, Listener};
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ pub(crate) struct Aside<W> {
     pub(crate) abilities: Abilities,
     pub(crate) level: Arc<LeastSevere>,
     pub(crate) questions: Arc<Questions>,
+    /// What the messages are counted against.
+    pub(crate) memory: Arc<ClientMemory>,
 }
 
 /// A way to a client that may be closed.
@@ -39,16 +42,17 @@ const MOST_QUESTIONS: usize = 1024;
 impl<W: Way + Clone + 'static> Listener for Aside<W> {
     fn said(&self, message: &[u8]) {
         if self.way.is_open() && self.level.wants(message) {
-            self.left_out.say(message, |notice| self.level.wants(notice), |message| self.way.say(message));
+            let say = |message| self.memory.hold(message).is_ok_and(|message| self.way.say(message));
+            self.left_out.say(message, |notice| self.level.wants(notice), say);
         }
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        if !self.way.is_open() {
+        if !self.way.is_open() || !self.memory.has_room(request.len()) {
             return None;
         }
-        let way = self.way.clone();
-        self.questions.ask(self.abilities, &request, move |message| way.send(message))
+        let (way, memory) = (self.way.clone(), Arc::clone(&self.memory));
+        self.questions.ask(self.abilities, &request, move |message| way.send(memory.hold_always(message)))
     }
 }
 
@@ -207,6 +211,7 @@ mod tests {
             abilities,
             level: Arc::default(),
             questions: Arc::default(),
+            memory: ClientMemory::unbounded(),
         }
     }
 

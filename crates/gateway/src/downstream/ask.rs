@@ -58,6 +58,15 @@ impl Asked<'_> {
 }
 
 impl Told {
+    /// Whether there is memory for it in any case: it is reserved, or it is an error of ours, which is small.
+    pub(super) fn always_fits(&self) -> bool {
+        match self {
+            Self::Answer(passed_on) => passed_on.answer.is_counted(),
+            Self::Fault(_) | Self::Failed(_) => true,
+            Self::Result(_) | Self::Page(_) => false,
+        }
+    }
+
     /// What is denied looks unknown to clients; the reason is for the operator.
     fn unless_denied(self, unknown: impl FnOnce() -> Self) -> Self {
         match self {

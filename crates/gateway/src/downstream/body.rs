@@ -3,6 +3,7 @@
 use super::Gateway;
 use super::refusal::{self, Overload};
 use crate::credential::Credential;
+use crate::memory;
 use crate::shares::{Exhausted, Peer, Share, Shares};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
@@ -19,15 +20,6 @@ use std::time::Duration;
 pub(super) const LARGEST: usize = 16 << 20;
 /// A body has to be complete after this.
 const WITHIN: Duration = Duration::from_secs(60);
-/// What the bodies of all requests under way may take in memory, and those of one client.
-const ALL: usize = 512 << 20;
-const EACH: usize = 256 << 20;
-
-/// The memory that bodies share.
-pub(crate) fn shares() -> Shares {
-    Shares::new(EACH, ALL)
-}
-
 /// A message, whose it is, and the memory that it takes.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
@@ -65,6 +57,11 @@ impl Received {
     pub(super) fn let_in_by(mut self, extensions: &Extensions) -> Self {
         self.credential = extensions.get::<Credential>().cloned();
         self
+    }
+
+    /// The message, counted for as long as it is held.
+    pub(super) fn counted(&self) -> Bytes {
+        memory::held(self.bytes.clone(), Arc::clone(&self.memory))
     }
 
     /// A part of the same message.
@@ -132,7 +129,7 @@ pub(crate) async fn whole(
 }
 
 fn no_memory(exhausted: Exhausted) -> Overload {
-    Overload::new(exhausted, "large messages are under way")
+    Overload::of_memory(exhausted)
 }
 
 /// Why there is no body.
@@ -246,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_is_too_large_is_a_413_and_is_not_kept() {
-        let shares = shares();
+        let shares = Shares::new(256 << 20, 512 << 20);
         assert_eq!(status_of(&shares, Body::from_stream(pieces(17, 1 << 20))).await, 413);
         assert_eq!(status_of(&shares, Body::from_stream(pieces(16, 1 << 20))).await, 200);
         assert_eq!(shares.taken(), 0);
@@ -254,7 +251,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_a_408_after_a_minute() {
-        let (shares, begun) = (shares(), Instant::now());
+        let (shares, begun) = (Shares::new(100, 100), Instant::now());
         let slow = Body::from_stream(pieces(1, 20).chain(stream::pending()));
         assert_eq!(status_of(&shares, slow).await, 408);
         assert_eq!((begun.elapsed(), shares.taken()), (WITHIN, 0));

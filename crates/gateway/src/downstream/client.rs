@@ -3,6 +3,7 @@
 use super::extensions;
 use super::follows::Follows;
 use super::questions::Abilities;
+use crate::memory::ClientMemory;
 use gripfast::RawValue;
 use gripfast::wire::envelope::Message;
 use gripfast::wire::era::ModernContext;
@@ -26,11 +27,17 @@ pub(crate) struct Client {
     pub(crate) has_tasks: bool,
     /// Who it is to the servers.
     pub(crate) at_servers: gripfast::Client,
+    /// What messages to it are counted against.
+    pub(crate) memory: Arc<ClientMemory>,
 }
 
 impl Client {
     /// A legacy client, which hears what servers say until it says how much it wants to hear.
-    pub(crate) fn with(abilities: Abilities, at_servers: gripfast::Client) -> Self {
+    pub(crate) fn with(
+        abilities: Abilities,
+        at_servers: gripfast::Client,
+        memory: Arc<ClientMemory>,
+    ) -> Self {
         Self {
             abilities,
             capabilities: Some(abilities.to_capabilities().into()),
@@ -38,6 +45,7 @@ impl Client {
             follows: Arc::default(),
             has_tasks: false,
             at_servers,
+            memory,
         }
     }
 
@@ -46,6 +54,7 @@ impl Client {
     pub(crate) fn of_request(
         params: Option<&RawValue>,
         who: impl FnOnce(Abilities) -> gripfast::Client,
+        memory: Arc<ClientMemory>,
     ) -> Self {
         let context = ModernContext::from_params(params).ok();
         let level = context.as_ref().and_then(|context| context.log_level.as_deref());
@@ -63,6 +72,7 @@ impl Client {
             follows: Arc::default(),
             has_tasks,
             at_servers,
+            memory,
         }
     }
 
@@ -149,8 +159,11 @@ mod tests {
 
     #[test]
     fn a_client_hears_what_is_severe_enough_and_everything_before_it_says_so() {
-        let client =
-            Client::with(Abilities::default(), without_session(Principal::local())(Abilities::default()));
+        let client = Client::with(
+            Abilities::default(),
+            without_session(Principal::local())(Abilities::default()),
+            ClientMemory::unbounded(),
+        );
         assert!(client.wants(message("debug").as_bytes()));
         client.level.set(LogLevel::Warning);
         assert!(!client.wants(message("notice").as_bytes()));
@@ -168,6 +181,7 @@ mod tests {
             Client::of_request(
                 Some(&RawValue::from_string(params).unwrap()),
                 without_session(Principal::local()),
+                ClientMemory::unbounded(),
             )
         };
         let silent = asked("");

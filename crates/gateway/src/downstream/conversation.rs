@@ -62,12 +62,13 @@ impl Conversation {
     pub(super) fn new(gateway: Arc<Gateway>, out: mpsc::Sender<Bytes>, peer: &Peer) -> Self {
         let presence = Presence::begin(&gateway.host, peer.principal());
         let abilities = Abilities::default();
+        let memory = gateway.memory_of(peer);
         Self {
             gateway,
             channel: Channel::over(&out),
             out,
             running: Arc::default(),
-            client: Client::with(abilities, presence.client(abilities)),
+            client: Client::with(abilities, presence.client(abilities), memory),
             questions: Arc::default(),
             presence,
             tasks: JoinSet::new(),
@@ -104,13 +105,13 @@ impl Conversation {
             self.take_one(&message, AnswerTo::Batch(answer)).await;
             due.push(answered);
         }
-        let out = self.out.clone();
+        let (out, memory) = (self.out.clone(), Arc::clone(&self.client.memory));
         self.tasks.spawn(async move {
             // A notification has no answer, and neither has a call that was cancelled.
             let answers = futures_util::future::join_all(due).await;
             let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
-            if let Some(joined) = batch::join(&answers) {
-                let _ = out.send(joined.into()).await;
+            if let Some(joined) = memory.join(answers) {
+                let _ = out.send(joined).await;
             }
         });
     }
@@ -194,7 +195,7 @@ impl Conversation {
                 }
             }
             Ok(Message::Response(_)) => {
-                self.questions.answered(body.bytes.clone());
+                self.questions.answered(body.counted());
             }
         }
     }
@@ -206,13 +207,15 @@ impl Conversation {
             return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
         };
         let abilities = Abilities::read(wanted.capabilities);
-        let mut client = Client::with(abilities, self.presence.client(abilities));
+        let memory = Arc::clone(&self.client.memory);
+        let mut client = Client::with(abilities, self.presence.client(abilities), Arc::clone(&memory));
         client.at_servers = client.at_servers.heard_by(Arc::new(Aside {
             way: self.channel.clone(),
             left_out: LeftOut::default(),
             abilities,
             level: Arc::clone(&client.level),
             questions: Arc::clone(&self.questions),
+            memory,
         }));
         if let Some(name) = name_in(wanted.client_info) {
             client.at_servers = client.at_servers.named(name);
@@ -226,7 +229,15 @@ impl Conversation {
         let (version, result) = self.gateway.initialize(&wanted.version, principal).await;
         self.client.has_tasks = version.has_tasks();
         self.version = Some(version);
-        AnswerTo::Channel.say(&self.out, envelope::response(request.id, &result).into()).await;
+        let hello = self.client.memory.hold(envelope::response(request.id, &result).into());
+        let hello = match hello {
+            Ok(hello) => hello,
+            Err(exhausted) => {
+                let fault = Overload::of_memory(exhausted).fault();
+                return self.refuse(Some(request.id), &fault, AnswerTo::Channel).await;
+            }
+        };
+        AnswerTo::Channel.say(&self.out, hello).await;
     }
 
     /// Whether a request may begin: there is room for it, and no other goes by its id, for two answers under one id
@@ -263,7 +274,7 @@ impl Conversation {
             if let Some(notice) = heard.left_out.take().filter(|notice| heard.client.wants(notice)) {
                 let _ = out.send(notice).await;
             }
-            answered.map(|answered| answered.message.into())
+            answered.map(|answered| answered.message)
         });
     }
 
@@ -284,7 +295,7 @@ impl Conversation {
             loop {
                 match call.next().await {
                     Step::Said(message) => out.send(message).await.ok()?,
-                    Step::Answered(answer) => return Some(modern::under(&id, answer)),
+                    Step::Answered(answer) => return Some(modern::under(&id, answer, &call.outbox)),
                     Step::Wanted => return Some(modern::input_required(&gateway, &id, call)),
                     Step::End => return None,
                 }
@@ -323,7 +334,7 @@ impl Conversation {
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
         let (id, params) = (request.id.to_request_id(), request.params.map(RawValue::to_owned));
         let who = |abilities| self.presence.client(abilities);
-        let client = Client::of_request(request.params, who);
+        let client = Client::of_request(request.params, who, Arc::clone(&self.client.memory));
         let running = Arc::clone(&self.running);
         let tell = {
             let id = id.clone();
@@ -452,13 +463,17 @@ impl Listener for ToChannel {
             self.left_out.say(
                 message,
                 |notice| self.client.wants(notice),
-                |message| self.channel.say(message),
+                |message| self.client.memory.hold(message).is_ok_and(|message| self.channel.say(message)),
             );
         }
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
-        let channel = self.channel.clone();
-        self.questions.ask(self.client.abilities, &request, move |message| channel.send(message))
+        if !self.client.memory.has_room(request.len()) {
+            return None;
+        }
+        let (channel, memory) = (self.channel.clone(), Arc::clone(&self.client.memory));
+        let send = move |message| channel.send(memory.hold_always(message));
+        self.questions.ask(self.client.abilities, &request, send)
     }
 }

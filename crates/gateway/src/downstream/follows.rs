@@ -188,6 +188,9 @@ impl Kept {
 }
 
 impl Board {
+    /// A change that is told in more bytes is kept as the URI alone.
+    const LARGEST: usize = 16 << 10;
+
     /// Changed parts of resources that are told of by their own names; more are told of as what they are
     /// parts of.
     const MOST_NAMED: usize = 1000;
@@ -247,7 +250,8 @@ impl Listener for Ear {
                 _ => patch.meta = patch.meta.remove(meta::SUBSCRIPTION_ID),
             }
         }
-        let message = patch.apply(message).unwrap_or_else(|_| subscriptions::updated(&public));
+        let patched = patch.apply(message).ok().filter(|message| message.len() <= Board::LARGEST);
+        let message = patched.unwrap_or_else(|| subscriptions::updated(&public));
         self.board.put(public, message.into(), &self.public);
     }
 }

@@ -108,6 +108,7 @@ impl Gateway {
                 capabilities: asked.client.capabilities.as_deref().map(RawValue::to_owned),
                 log_level,
                 shared: at == At::Shared,
+                memory: Some(Arc::clone(&asked.client.memory) as _),
                 by_operator: false,
             };
             let answer = match self.send(server, asked.method, params.clone(), options).await {

@@ -11,6 +11,7 @@ use super::heard::Heard;
 use super::herald::Marks;
 use super::modern;
 use super::outbox::{Next, Outbox};
+use super::pieces::{self, Event};
 use super::questions::{Abilities, Questions};
 use super::refusal::{self, Overload};
 use super::respond::{self, Response as Wire};
@@ -18,6 +19,7 @@ use super::running::Running;
 use super::session::{InUse, Listening, Session};
 use super::sessions::NoSession;
 use super::wishes::is_wish;
+use crate::memory;
 use crate::shares::Peer;
 
 use axum::Router;
@@ -74,7 +76,7 @@ where
     gateway.pulse.beat();
     let (head, body) = request.into_parts();
     match head.method {
-        Method::POST => match body::read(&gateway.bodies, peer, body).await {
+        Method::POST => match body::read(&gateway.memory, peer, body).await {
             Ok(body) => {
                 let body = body.traced_by(&head.headers).let_in_by(&head.extensions);
                 post(gateway, &head.headers, &body).await
@@ -181,7 +183,7 @@ async fn post_legacy(
     let session = in_use.session();
     match message {
         Message::Request(request) => {
-            let outbox = Arc::new(Outbox::hearing(&session.client.level));
+            let outbox = Arc::new(Outbox::to(&session.client));
             // What is listed from here on is at least as new as these.
             let marks = gateway.herald.marks(&session.peer.principal());
             let mut call =
@@ -209,7 +211,7 @@ async fn post_legacy(
             plain(StatusCode::ACCEPTED, "")
         }
         Message::Response(_) => {
-            session.questions.answered(body.bytes.clone());
+            session.questions.answered(body.counted());
             plain(StatusCode::ACCEPTED, "")
         }
     }
@@ -265,16 +267,16 @@ async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received
         .filter_map(|message| begin_member(gateway, session, &body.part(body.bytes.slice_ref(message))))
         .collect();
     let answers = futures_util::future::join_all(due.iter().map(|outbox| outbox.answer())).await;
-    let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
-    match batch::join(&answers) {
-        Some(joined) => json_response(joined.into(), StatusCode::OK),
+    drop(due);
+    match session.client.memory.join(answers.into_iter().flatten().collect()) {
+        Some(joined) => json_response(joined, StatusCode::OK),
         None => plain(StatusCode::ACCEPTED, ""),
     }
 }
 
 /// Begins one message of a batch. Like any call of a legacy client it goes on if its client hangs up.
 fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Received) -> Option<Arc<Outbox>> {
-    let outbox = Arc::new(Outbox::default());
+    let outbox = Arc::new(Outbox::to(&session.client));
     let refuse = |id: Option<Id<'_>>, fault: &Fault| {
         outbox.finish(Some(respond::error(Era::Legacy, id, fault).message.into()));
     };
@@ -307,7 +309,7 @@ fn begin_member(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Receiv
             return None;
         }
         Ok(Message::Response(_)) => {
-            session.questions.answered(message.bytes.clone());
+            session.questions.answered(message.counted());
             return None;
         }
         Err(error) => refuse(None, &Fault::new(codes::INVALID_REQUEST, error.to_string())),
@@ -322,13 +324,17 @@ async fn initialize(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue
         return wire(respond::error(Era::Legacy, Some(id), &fault), StatusCode::OK);
     };
     let (version, result) = gateway.initialize(&wanted.version, &peer.principal()).await;
+    let hello = match gateway.memory_of(peer).hold(envelope::response(id, &result).into()) {
+        Ok(hello) => hello,
+        Err(exhausted) => return refusal::overloaded(Some(id), &Overload::of_memory(exhausted)),
+    };
     let abilities = Abilities::read(wanted.capabilities);
     let told = gateway.herald.marks(&peer.principal());
     let session = match gateway.sessions.begin(&version, abilities, name_in(wanted.client_info), peer, told) {
         Ok(session) => session,
         Err(error) => return *no_session(&error, Some(id)),
     };
-    let mut response = json_response(envelope::response(id, &result).into(), StatusCode::OK);
+    let mut response = json_response(hello, StatusCode::OK);
     if let Ok(id) = HeaderValue::from_str(&session.id) {
         response.headers_mut().insert(SESSION_ID, id);
     }
@@ -370,7 +376,7 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
         }
     }
     match Session::listen(in_use) {
-        Ok(listening) => stream(news(gateway, listening).map(Ok)),
+        Ok(listening) => stream(pieces::events(news(gateway, listening))),
         Err(overload) => refusal::overloaded(None, &overload),
     }
 }
@@ -380,7 +386,7 @@ async fn get(gateway: &Arc<Gateway>, headers: &HeaderMap, peer: &Peer) -> Respon
 fn news(
     gateway: &Arc<Gateway>,
     session: Listening,
-) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
+) -> impl futures_util::Stream<Item = Event> + Send + 'static {
     session.session().take_back();
     let get_stream = session.session().get_streams.open();
     let marks = gateway.herald.follow(&session.session().peer.principal());
@@ -398,13 +404,14 @@ fn news(
                 .flat_map(|message| sse::Writer::new().id(&id).data(&message).finish())
                 .collect();
             if !events.is_empty() {
-                return Some((Bytes::from(events), (marks, telling, gateway)));
+                return Some((Event::Whole(events.into()), (marks, telling, gateway)));
             }
             let changed = tokio::select! {
                 changed = changed_or_due(&mut marks, &gateway.leaving) => changed?,
                 () = session.client.follows.changed() => true,
                 message = get_stream.next() => {
-                    return Some((sse::Writer::message(&message).into(), (marks, telling, gateway)));
+                    let event = Event::Message(sse::Writer::new().event("message"), message);
+                    return Some((event, (marks, telling, gateway)));
                 }
                 () = session.ended.cancelled() => return None,
             };
@@ -412,7 +419,7 @@ fn news(
                 // A client that hung up would have been noticed since.
                 session.heard().arrived(now);
                 session.client.follows.arrived();
-                return Some((Bytes::from_static(sse::KEEP_ALIVE), (marks, telling, gateway)));
+                return Some((Event::keep_alive(), (marks, telling, gateway)));
             }
         }
     })
@@ -551,12 +558,18 @@ pub(super) fn begin_call(
         let (_end, request) = (end, request.as_request());
         let work = pin!(answer(&gateway, era, &request, ear, client));
         let answered = admitted.while_good(work).await;
-        let Some(Wire { message, status }) = answered else { return };
+        let Some(Answer { message, status }) = answered else { return };
         if let Some(session) = session.filter(|_| is_wish(&request.method)) {
             gateway.sessions.keep_wishes(&session).await;
         }
-        outbox.finish_with_status(message.into(), status);
+        outbox.finish_with_status(message, status);
     })
+}
+
+/// A response whose bytes are counted, and the HTTP status that goes with it.
+pub(super) struct Answer {
+    pub(super) message: Bytes,
+    pub(super) status: u16,
 }
 
 /// The response to one request.
@@ -566,7 +579,8 @@ pub(super) async fn answer(
     request: &envelope::Request<'_>,
     ear: Arc<dyn Listener>,
     client: Client,
-) -> Wire {
+) -> Answer {
+    let memory = Arc::clone(&client.memory);
     let told = match &*request.method {
         foreign if era::lacks(era, foreign) => {
             Told::Fault(Fault::new(codes::METHOD_NOT_FOUND, format!("method not found: {foreign}")))
@@ -575,7 +589,23 @@ pub(super) async fn answer(
             gateway.ask(Asked { era, id: request.id, method, params: request.params, ear, client }).await
         }
     };
-    respond::respond(era, &request.method, request.id, told)
+    let always_fits = told.always_fits();
+    // What was reserved for the answer of a server is given back here, and taken again for what goes to the client.
+    let Wire { message, status } = respond::respond(era, &request.method, request.id, told);
+    if always_fits {
+        return Answer { message: memory.hold_always(message.into()), status };
+    }
+    match memory.hold(message.into()) {
+        Ok(message) => Answer { message, status },
+        Err(exhausted) => {
+            let text = format!("there is no memory for the answer: {}", memory::explained(exhausted));
+            let failed = CallError::new(Code::Overloaded, "", Fate::Done, text)
+                .hint("read the answers that wait, and ask for less at a time");
+            let Wire { message, status } =
+                respond::respond(era, &request.method, request.id, Told::Failed(failed));
+            Answer { message: memory.hold_always(message.into()), status }
+        }
+    }
 }
 
 /// Hears a call of a legacy client: progress, log messages and questions go on its stream.
@@ -593,6 +623,9 @@ impl Listener for LegacyEar {
     }
 
     fn asked(&self, request: Bytes) -> Option<BoxFuture<'static, Vec<u8>>> {
+        if !self.client.memory.has_room(request.len()) {
+            return None;
+        }
         let outbox = Arc::clone(&self.outbox);
         self.questions.ask(self.client.abilities, &request, move |message| outbox.push_always(message))
     }
@@ -708,17 +741,21 @@ fn outbox_events(
     user: impl Send + 'static,
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
     let place = place.min(outbox.next_place());
-    futures_util::stream::unfold((outbox, place, name, user), move |(outbox, place, name, user)| async move {
-        let (event, place) = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
-            Err(_) => (Bytes::from_static(sse::KEEP_ALIVE), place),
-            Ok(Next::End) => return None,
-            Ok(Next::Message(message, next)) => {
-                let id = if outbox.is_answered_before(next) { name.end(next) } else { name.at(next) };
-                (sse::Writer::new().id(&id).data(&message).finish().into(), next)
-            }
-        };
-        Some((Ok(event), (outbox, place, name, user)))
-    })
+    let events = futures_util::stream::unfold(
+        (outbox, place, name, user),
+        move |(outbox, place, name, user)| async move {
+            let (event, place) = match tokio::time::timeout(KEEP_ALIVE, outbox.next(place)).await {
+                Err(_) => (Event::keep_alive(), place),
+                Ok(Next::End) => return None,
+                Ok(Next::Message(message, next)) => {
+                    let id = if outbox.is_answered_before(next) { name.end(next) } else { name.at(next) };
+                    (Event::Message(sse::Writer::new().id(&id), message), next)
+                }
+            };
+            Some((event, (outbox, place, name, user)))
+        },
+    );
+    pieces::events(events)
 }
 
 /// An event stream.
@@ -734,7 +771,7 @@ pub(super) fn stream(
 }
 
 pub(super) fn json_response(body: Bytes, status: StatusCode) -> Response {
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(pieces::body(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

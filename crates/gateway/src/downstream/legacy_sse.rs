@@ -5,6 +5,7 @@ use super::Gateway;
 use super::body::{self, Received};
 use super::conversation::Conversation;
 use super::http::{plain, stream};
+use super::pieces::{self, Event};
 use super::refusal::{self, Overload};
 use crate::shares::{Peer, Share, Shares};
 use axum::Router;
@@ -103,17 +104,15 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
     let farewell = Farewell { id, clients: Arc::clone(&shared.clients), _share: share };
     let messages =
         futures_util::stream::unfold((from_gateway, farewell), |(mut messages, farewell)| async move {
-            match tokio::time::timeout(KEEP_ALIVE, messages.recv()).await {
-                Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), (messages, farewell))),
-                Ok(None) => None,
-                Ok(Some(message)) => Some((
-                    sse::Writer::new().event("message").data(&message).finish().into(),
-                    (messages, farewell),
-                )),
-            }
+            let event = match tokio::time::timeout(KEEP_ALIVE, messages.recv()).await {
+                Err(_) => Event::keep_alive(),
+                Ok(None) => return None,
+                Ok(Some(message)) => Event::Message(sse::Writer::new().event("message"), message),
+            };
+            Some((event, (messages, farewell)))
         });
-    let hello = futures_util::stream::once(std::future::ready(Bytes::from(hello)));
-    stream(hello.chain(messages).map(Ok))
+    let hello = futures_util::stream::once(std::future::ready(Event::Whole(hello.into())));
+    stream(pieces::events(hello.chain(messages)))
 }
 
 async fn take(State(shared): State<Shared>, request: Request) -> Response {
@@ -126,7 +125,7 @@ async fn take(State(shared): State<Shared>, request: Request) -> Response {
         return plain(StatusCode::NOT_FOUND, "Could not find session\n");
     };
     let (head, body) = request.into_parts();
-    let message = match body::read(&shared.gateway.bodies, peer, body).await {
+    let message = match body::read(&shared.gateway.memory, peer, body).await {
         Ok(message) => message.traced_by(&head.headers).let_in_by(&head.extensions),
         Err(refusal) => return *refusal,
     };

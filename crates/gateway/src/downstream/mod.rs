@@ -28,6 +28,7 @@ mod newest;
 mod outbox;
 mod pages;
 mod pass;
+mod pieces;
 mod presence;
 mod pulse;
 mod questions;
@@ -55,6 +56,7 @@ pub use seal::Seal;
 pub(crate) use session::SessionFacts;
 pub use terms::Terms;
 
+use crate::memory::ClientMemory;
 use crate::shares::{Peer, Shares};
 use crate::telemetry::Telemetry;
 use begun::Begun;
@@ -78,8 +80,8 @@ pub struct Gateway {
     pub(crate) waiting: Waiting,
     /// Requests that are not answered yet.
     in_flight: Shares,
-    /// The memory that their bodies take.
-    bodies: Shares,
+    /// The memory that request bodies and answers take.
+    memory: Shares,
     /// What servers have begun for clients and will speak of again.
     pub(crate) begun: Arc<Begun>,
     /// The end is near: streams that only listen are over, and nothing is read on channels that carry everything.
@@ -103,7 +105,9 @@ impl Gateway {
         let herald = Herald::of(&host);
         let begun = Arc::new(Begun::new(Clock::new()));
         host.overhear(Arc::clone(&begun) as _);
-        let sessions = Sessions::new(seal, host.clone(), terms, Clock::new());
+        let bytes = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+        let memory = Shares::new(bytes(terms.limits.memory_per_client), bytes(terms.limits.memory));
+        let sessions = Sessions::new(seal, host.clone(), terms, Clock::new(), &memory);
         let gateway = Arc::new(Self {
             host,
             sessions,
@@ -112,7 +116,7 @@ impl Gateway {
                 terms.limits.in_flight_per_client as usize,
                 terms.limits.in_flight as usize,
             ),
-            bodies: body::shares(),
+            memory,
             begun,
             leaving: CancellationToken::new(),
             herald,
@@ -170,7 +174,16 @@ impl Gateway {
 
     /// What clients have at this moment.
     pub fn census(&self) -> Census {
-        Census { sessions: self.sessions.count(), in_flight: self.in_flight.taken() }
+        Census {
+            sessions: self.sessions.count(),
+            in_flight: self.in_flight.taken(),
+            memory: self.memory.taken(),
+        }
+    }
+
+    /// The memory of one client.
+    fn memory_of(&self, peer: &Peer) -> Arc<ClientMemory> {
+        Arc::new(ClientMemory::new(&self.memory, peer))
     }
 
     /// Serves one client on a pair of streams, one message a line, until its end of input or until we leave. What it
@@ -199,6 +212,8 @@ pub struct Census {
     pub sessions: usize,
     /// Requests that are not answered yet.
     pub in_flight: usize,
+    /// The bytes of request bodies and answers in memory.
+    pub memory: usize,
 }
 
 /// Lets go of idle sessions now and then, until the gateway leaves or is gone.

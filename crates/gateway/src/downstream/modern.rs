@@ -8,11 +8,13 @@ use super::client::Client;
 use super::http::{First, KEEP_ALIVE, begin_call, first, json_response, plain, stream, wire};
 use super::listen::Listening;
 use super::outbox::Outbox;
+use super::pieces::{self, Event};
 use super::presence;
 use super::questions::Abilities;
 use super::refusal::{self, Overload};
 use super::respond;
 use super::suspended::{Inputs, ModernEar, NotGiven, Origin, Step, Suspended};
+use crate::shares::Peer;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -36,7 +38,7 @@ pub(super) async fn post(
         return wire(respond::error(Era::Modern, Some(request.id), &fault), StatusCode::BAD_REQUEST);
     }
     if request.method == "subscriptions/listen" {
-        return listen(gateway, request.id, request.params, body.peer.principal());
+        return listen(gateway, request.id, request.params, &body.peer);
     }
     match begin_or_resume(gateway, request, body, presence::without_session(body.peer.principal())) {
         Ok(call) => deliver(gateway, request.id.to_request_id(), call).await,
@@ -112,12 +114,12 @@ fn begin(
     who: impl FnOnce(Abilities) -> gripfast::Client,
 ) -> Result<Suspended, Overload> {
     let admitted = gateway.admit(body)?;
-    let client = Client::of_request(request.params, who);
-    let (outbox, inputs) = (Arc::new(Outbox::hearing(&client.level)), Arc::new(Inputs::default()));
+    let client = Client::of_request(request.params, who, gateway.memory_of(&body.peer));
+    let (outbox, inputs) = (Arc::new(Outbox::to(&client)), Arc::new(Inputs::default()));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
     let of = (request.to_own(), admitted);
     let call = begin_call(gateway, Era::Modern, of, Arc::clone(&outbox), Arc::new(ear), client, None);
-    let origin = Origin { principal: body.peer.principal(), asked: body.bytes.clone() };
+    let origin = Origin { principal: body.peer.principal(), asked: body.counted() };
     Ok(Suspended::new(outbox, inputs, call, origin))
 }
 
@@ -157,8 +159,8 @@ async fn deliver(gateway: &Arc<Gateway>, id: RequestId, mut call: Suspended) -> 
         }
     };
     match call.until(begun).await {
-        Some(First::Answer(answer, status)) => json_response(under(&id, answer), status),
-        Some(First::Stream) => stream(events(Arc::clone(gateway), id, call.goes_by_itself()).map(Ok)),
+        Some(First::Answer(answer, status)) => json_response(under(&id, answer, &outbox), status),
+        Some(First::Stream) => stream(pieces::events(events(Arc::clone(gateway), id, call.goes_by_itself()))),
         None => json_response(input_required(gateway, &id, call), StatusCode::OK),
     }
 }
@@ -168,21 +170,20 @@ fn events(
     gateway: Arc<Gateway>,
     id: RequestId,
     call: Suspended,
-) -> impl futures_util::Stream<Item = Bytes> + Send + 'static {
-    futures_util::stream::unfold(Some((gateway, id, call)), |state| async move {
+) -> impl futures_util::Stream<Item = Event> + Send + 'static {
+    let event = |message| Event::Message(sse::Writer::new().event("message"), message);
+    futures_util::stream::unfold(Some((gateway, id, call)), move |state| async move {
         let (gateway, id, mut call) = state?;
         match tokio::time::timeout(KEEP_ALIVE, call.next()).await {
-            Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), Some((gateway, id, call)))),
+            Err(_) => Some((Event::keep_alive(), Some((gateway, id, call)))),
             Ok(Step::End) => None,
-            Ok(Step::Said(message)) => {
-                Some((sse::Writer::message(&message).into(), Some((gateway, id, call))))
-            }
+            Ok(Step::Said(message)) => Some((event(message), Some((gateway, id, call)))),
             Ok(Step::Answered(answer)) => {
-                Some((sse::Writer::message(&under(&id, answer)).into(), Some((gateway, id, call))))
+                Some((event(under(&id, answer, &call.outbox)), Some((gateway, id, call))))
             }
             Ok(Step::Wanted) => {
                 let question = input_required(&gateway, &id, call);
-                Some((sse::Writer::message(&question).into(), None))
+                Some((event(question), None))
             }
         }
     })
@@ -190,11 +191,11 @@ fn events(
 
 /// The answer under the id of the request that it goes to: after a question that is another one than the
 /// call began with.
-pub(super) fn under(id: &RequestId, answer: Bytes) -> Bytes {
+pub(super) fn under(id: &RequestId, answer: Bytes, outbox: &Outbox) -> Bytes {
     if envelope::is_answer_to(&answer, id.as_id()) {
         return answer;
     }
-    envelope::with_id(&answer, id.as_id()).map_or(answer, Bytes::from)
+    envelope::with_id(&answer, id.as_id()).map_or(answer, |answer| outbox.counted(answer.into()))
 }
 
 /// Suspends the call and tells the client what is wanted.
@@ -213,16 +214,18 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
     );
     match RawValue::from_string(result) {
         Ok(result) => {
+            let asking = call.outbox.counted(envelope::response(id.as_id(), &result).into());
             gateway.waiting.hold(number, call.goes_by_itself());
-            envelope::response(id.as_id(), &result).into()
+            asking
         }
         Err(_) => fault("the server asked something that is not JSON"),
     }
 }
 
 /// The stream of a modern client that listens. It ends with an answer when the gateway does.
-fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, principal: Principal) -> Response {
-    let client = Client::of_request(params, presence::without_session(principal));
+fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &Peer) -> Response {
+    let who = presence::without_session(peer.principal());
+    let client = Client::of_request(params, who, gateway.memory_of(peer));
     let (id, params) = (id.to_request_id(), params.map(RawValue::to_owned));
     let begin = Stage::Opening(Arc::clone(gateway), id, params, client);
     let events = futures_util::stream::unfold(begin, |stage| async move {

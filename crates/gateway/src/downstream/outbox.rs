@@ -2,8 +2,9 @@
 //! so a client that lost its stream picks it up where it was. It is bounded: of a talkative server the oldest progress
 //! and log messages are left out, and the reader is told how many. Questions, their cancellation and the answer never are.
 
-use super::client::LeastSevere;
+use super::client::{Client, LeastSevere};
 use super::left_out;
+use crate::memory::ClientMemory;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,8 @@ pub(crate) struct Outbox {
     news: Notify,
     /// The log messages that the reader wants; all of them, unless it said otherwise.
     level: Option<Arc<LeastSevere>>,
+    /// What the messages are counted against.
+    memory: Option<Arc<ClientMemory>>,
 }
 
 #[derive(Default)]
@@ -89,19 +92,32 @@ impl Outbox {
     const MOST: usize = 1024;
     const MOST_BYTES: usize = 1 << 20;
 
-    /// An outbox whose reader wants log messages of this level.
-    pub(crate) fn hearing(level: &Arc<LeastSevere>) -> Self {
-        Self { level: Some(Arc::clone(level)), ..Self::default() }
+    /// The outbox of a call of `client`.
+    pub(crate) fn to(client: &Client) -> Self {
+        let (level, memory) = (Some(Arc::clone(&client.level)), Some(Arc::clone(&client.memory)));
+        Self { level, memory, ..Self::default() }
     }
 
-    /// Adds progress or a log message on the way to the answer. It may be left out later.
+    /// Adds progress or a log message on the way to the answer. It may be left out later, and is left out at once if
+    /// there is no memory for it.
     pub(crate) fn push(&self, message: Bytes) {
-        self.add(message, Keep::Optional);
+        match self.memory.as_ref().map_or(Ok(message.clone()), |memory| memory.hold(message)) {
+            Ok(message) => self.add(message, Keep::Optional),
+            Err(_) => self.lock().next += 1,
+        }
     }
 
     /// Adds a question on the way to the answer, or its cancellation. How many there are is bounded by whoever asks.
     pub(crate) fn push_always(&self, message: Bytes) {
-        self.add(message, Keep::Always);
+        self.add(self.counted(message), Keep::Always);
+    }
+
+    /// A message to the same client that is counted whether or not there is memory for it.
+    pub(crate) fn counted(&self, message: Bytes) -> Bytes {
+        match &self.memory {
+            Some(memory) => memory.hold_always(message),
+            None => message,
+        }
     }
 
     fn add(&self, message: Bytes, keep: Keep) {
@@ -303,7 +319,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_wants_no_log_messages_is_not_told_how_many_were_left_out() {
-        let outbox = Outbox::hearing(&Arc::new(LeastSevere::silent()));
+        let outbox = Outbox { level: Some(Arc::new(LeastSevere::silent())), ..Outbox::default() };
         (0..5000).for_each(|_| outbox.push(Bytes::from_static(b"x")));
         assert_eq!(outbox.next(0).await, Next::Message("x".into(), 5001 - Outbox::MOST));
     }

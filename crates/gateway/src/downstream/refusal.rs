@@ -4,6 +4,7 @@
 use super::ask::Fault;
 use super::http::json_response;
 use super::respond;
+use crate::memory;
 use crate::shares::Exhausted;
 use axum::body::Body;
 use axum::response::Response;
@@ -29,6 +30,13 @@ impl Overload {
         };
         let text = format!("too many {what} {whose}; try again in a moment");
         Self { status, text, retry_after: Duration::from_secs(1) }
+    }
+
+    /// Too much memory for requests and answers is in use.
+    pub(super) fn of_memory(exhausted: Exhausted) -> Self {
+        let text =
+            format!("too much is held already: {}; try again in a moment", memory::explained(exhausted));
+        Self { text, ..Self::new(exhausted, "") }
     }
 
     /// For one session, which is one client's.

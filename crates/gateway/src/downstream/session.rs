@@ -14,6 +14,7 @@ use super::questions::Questions;
 use super::refusal::Overload;
 use super::under_way::{Number, UnderWay};
 use super::wishes::Wishes;
+use crate::memory::ClientMemory;
 use crate::shares::{Peer, Share, Shares};
 use futures_util::future::AbortHandle;
 use gripfast::Host;
@@ -82,16 +83,22 @@ pub(crate) struct Common {
     pub(crate) clock: Clock,
     /// Whose servers are told when one is over.
     pub(crate) host: Host,
-    /// The memory that streams which have ended take, so that they can be picked up.
-    pub(crate) kept: Shares,
+    /// The memory that messages to clients are counted against.
+    memory: Shares,
+    /// The part of it that streams which have ended may take, so that they can be picked up.
+    kept: Shares,
     /// How many streams there were. A number is given once: a session that made room and came back has no stream under
     /// the number of an earlier one.
     streams: AtomicU64,
 }
 
 impl Common {
-    pub(crate) fn new(clock: Clock, host: Host, kept: Shares) -> Self {
-        Self { clock, host, kept, streams: AtomicU64::new(0) }
+    /// Ended streams may take a fourth, so that what nobody may ever read leaves room for answers.
+    const KEPT_PART: usize = 4;
+
+    pub(crate) fn new(clock: Clock, host: Host, memory: &Shares) -> Self {
+        let kept = memory.part(Self::KEPT_PART);
+        Self { clock, host, memory: memory.clone(), kept, streams: AtomicU64::new(0) }
     }
 }
 
@@ -130,7 +137,8 @@ impl Session {
     ) -> Self {
         let (questions, get_streams) = (Arc::<Questions>::default(), Arc::<GetStreams>::default());
         let (presence, abilities) = (Presence::begin(&common.host, peer.principal()), pass.abilities());
-        let mut client = Client::with(abilities, presence.client(abilities));
+        let memory = Arc::new(ClientMemory::new(&common.memory, &peer));
+        let mut client = Client::with(abilities, presence.client(abilities), Arc::clone(&memory));
         client.has_tasks = pass.version().has_tasks();
         if let Some(name) = pass.name() {
             client.at_servers = client.at_servers.named(name);
@@ -141,6 +149,7 @@ impl Session {
             abilities,
             level: Arc::clone(&client.level),
             questions: Arc::clone(&questions),
+            memory,
         }));
         Self {
             id,
@@ -399,8 +408,8 @@ mod tests {
     use bytes::Bytes;
 
     fn session(memory: usize) -> Arc<Session> {
-        let kept = Shares::new(memory, memory);
-        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), kept));
+        let memory = Shares::new(4 * memory, 4 * memory);
+        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), &memory));
         let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
         let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
         Arc::new(Session::new("id".into(), pass, Peer::here(), Marks::default(), &common, now))

@@ -46,16 +46,12 @@ impl Sessions {
     /// How often a session in use is noted as such, and looked for among those that another process ended;
     /// more often where sessions may be idle for a short time only.
     const NOTED_EVERY: Duration = Duration::from_secs(60);
-    /// What streams that have ended may take, over all sessions of one client and of all.
-    const KEPT_EACH: usize = 256 << 20;
-    const KEPT_ALL: usize = 512 << 20;
-
     /// What is remembered of sessions is kept in the store of `host`, whose servers are told when one is over.
-    pub(crate) fn new(seal: Seal, host: Host, terms: &Terms, clock: Clock) -> Self {
+    pub(crate) fn new(seal: Seal, host: Host, terms: &Terms, clock: Clock, memory: &Shares) -> Self {
         let store = host.store();
         Self {
             seal,
-            common: Arc::new(Common::new(clock, host, Shares::new(Self::KEPT_EACH, Self::KEPT_ALL))),
+            common: Arc::new(Common::new(clock, host, memory)),
             idle: terms.session_idle_timeout,
             recall: Arc::new(Recall::new(store)),
             asking: Semaphore::new(4),
@@ -325,7 +321,8 @@ mod tests {
         fn process_with(&self, terms: &Terms) -> Sessions {
             let seal = Seal::in_directory(self.directory.path()).unwrap();
             let host = Host::builder().store(Arc::clone(&self.store)).build();
-            Sessions::new(seal, host, terms, self.clock)
+            let memory = Shares::new(usize::MAX, usize::MAX);
+            Sessions::new(seal, host, terms, self.clock, &memory)
         }
     }
 

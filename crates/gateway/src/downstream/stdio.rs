@@ -4,6 +4,7 @@ use super::Gateway;
 use super::ask::Fault;
 use super::body::{LARGEST, Received};
 use super::conversation::{Conversation, DRAIN_FOR};
+use super::pieces;
 use crate::shares::Peer;
 use bytes::Bytes;
 use gripfast::wire::codes;
@@ -43,7 +44,7 @@ pub(super) async fn serve(
             Some(Line::Whole(line)) if line.trim_ascii().is_empty() => {}
             Some(Line::Whole(line)) => {
                 let line = Bytes::from(line);
-                match Received::here(&gateway.bodies, line.clone()) {
+                match Received::here(&gateway.memory, line.clone()) {
                     Ok(message) => conversation.take(&message).await,
                     Err(overload) => {
                         let end = line.len().saturating_sub(SHOWN);
@@ -105,11 +106,16 @@ async fn next_line(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option
 
 async fn write(mut output: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Bytes>) -> io::Result<()> {
     while let Some(message) = queue.recv().await {
-        // A server's own line breaks can only stand between tokens.
-        let mut line: Vec<u8> =
-            message.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
-        line.push(b'\n');
-        output.write_all(&line).await?;
+        let mut rest = message;
+        while !rest.is_empty() {
+            let piece = pieces::one_line(rest.split_to(rest.len().min(pieces::PIECE)));
+            if rest.is_empty() {
+                // With the end of its line, so that most messages are written at once.
+                output.write_all(&[&*piece, b"\n"].concat()).await?;
+            } else {
+                output.write_all(&piece).await?;
+            }
+        }
         output.flush().await?;
     }
     Ok(())

@@ -6,6 +6,7 @@
 use super::client::Client;
 use super::outbox::{Next, Outbox};
 use super::running::Running;
+use crate::shares::Share;
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
 use gripfast::Principal;
@@ -148,6 +149,8 @@ struct Open {
     /// `{"method":…,"params":…}`, as `inputRequests` has it.
     question: String,
     answer: oneshot::Sender<String>,
+    /// The memory that the question takes.
+    _memory: Share,
 }
 
 /// Between two questions that belong together.
@@ -194,7 +197,7 @@ impl Inputs {
         }
     }
 
-    fn put(&self, request: &envelope::Request<'_>) -> Option<oneshot::Receiver<String>> {
+    fn put(&self, request: &envelope::Request<'_>, memory: Share) -> Option<oneshot::Receiver<String>> {
         let method = serde_json::Value::from(&*request.method);
         let params = request.params.map_or("{}", RawValue::get);
         let question = format!("{{\"method\":{method},\"params\":{params}}}");
@@ -205,7 +208,7 @@ impl Inputs {
         }
         wanted.asked += 1;
         let key = format!("input-{}", wanted.asked);
-        wanted.open.insert(key, Open { question, answer });
+        wanted.open.insert(key, Open { question, answer, _memory: memory });
         drop(wanted);
         self.news.notify_waiters();
         Some(answered)
@@ -237,7 +240,8 @@ impl Listener for ModernEar {
             return abilities.decline(&asked);
         }
         let is_form = asked.method == "elicitation/create";
-        let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked)?);
+        let memory = self.client.memory.take(request.len()).ok()?;
+        let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked, memory)?);
         Some(Box::pin(async move {
             match tokio::time::timeout(ANSWER_WITHIN, answered).await {
                 Ok(Ok(result)) => response(&id, result),
@@ -332,6 +336,7 @@ mod tests {
     use super::super::presence::without_session;
     use super::super::questions::Abilities;
     use super::*;
+    use crate::memory::ClientMemory;
     use proptest::prelude::*;
 
     const FORM: &[u8] = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
@@ -380,7 +385,11 @@ mod tests {
         let ear = ModernEar {
             outbox: Arc::clone(&outbox),
             inputs: Arc::clone(&inputs),
-            client: Client::with(abilities, without_session(Principal::local())(abilities)),
+            client: Client::with(
+                abilities,
+                without_session(Principal::local())(abilities),
+                ClientMemory::unbounded(),
+            ),
         };
         let answer = ear.asked(Bytes::from_static(FORM)).unwrap();
         let end = super::super::http::EndOnDrop(Arc::clone(&outbox));
@@ -435,7 +444,11 @@ mod tests {
         let inputs = Arc::clone(&call.inputs);
         let can = RawValue::from_string(r#"{"elicitation":{}}"#.to_owned()).unwrap();
         let abilities = Abilities::read(Some(&can));
-        let client = Client::with(abilities, without_session(Principal::local())(abilities));
+        let client = Client::with(
+            abilities,
+            without_session(Principal::local())(abilities),
+            ClientMemory::unbounded(),
+        );
         let ear = ModernEar { outbox: Arc::default(), inputs: Arc::clone(&inputs), client };
         let asking = async {
             tokio::time::sleep(A_MOMENT / 2).await;

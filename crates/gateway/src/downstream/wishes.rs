@@ -56,10 +56,15 @@ mod tests {
     use super::super::presence::without_session;
     use super::super::questions::Abilities;
     use super::*;
+    use crate::memory::ClientMemory;
     use gripfast::Principal;
 
     fn client() -> Client {
-        Client::with(Abilities::default(), without_session(Principal::local())(Abilities::default()))
+        Client::with(
+            Abilities::default(),
+            without_session(Principal::local())(Abilities::default()),
+            ClientMemory::unbounded(),
+        )
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod killed;
 mod legacy;
 mod limits;
 mod logs;
+mod memory;
 mod modern;
 mod news;
 mod older_words;

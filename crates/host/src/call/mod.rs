@@ -15,9 +15,10 @@ use crate::client::{Client, Principal};
 use crate::config::suggest;
 use crate::host::{Entry, Host};
 use crate::ledger::OpenRow;
+use crate::memory::{AnswerMemory, OutOfMemory};
 use crate::said::Said;
 use crate::transport::{Listener, Secrets};
-use crate::upstream::{Answer, Order, Origin, Upstream};
+use crate::upstream::{Answer, Order, Origin, Upstream, no_memory};
 use gripfast_core::catalog::Catalog;
 use gripfast_core::failure::recovery::Safety;
 use gripfast_core::failure::{CallError, Code, Failure, Outcome as Fate};
@@ -54,6 +55,9 @@ pub struct CallOptions {
     /// By the instance that all clients share, although the client may have one of its own by now: for what that
     /// instance began.
     pub shared: bool,
+    /// The memory that the answer is counted against. An answer that there is no memory for ends the call with
+    /// [`Code::Overloaded`], outcome [`Done`](Fate::Done). `None`: it is not counted.
+    pub memory: Option<Arc<dyn AnswerMemory>>,
     /// Whether it is made by an operator, through the admin API. Ledger and audit log say so; nothing is decided on it.
     pub by_operator: bool,
 }
@@ -178,8 +182,15 @@ impl Host {
         let entry = self.entry(server)?;
         let upstream = entry.upstream()?;
         let end = upstream.ends.open(self.clock());
+        let memory = options.memory.clone();
         let outcome = self.go(&entry, method, params, tool, options, row).await;
         let outcome = outcome.map(|answer| answer.redacted(&upstream.secrets));
+        // One that was kept, or came by a transport that does not count, is counted here.
+        let outcome = outcome.and_then(|answer| {
+            let fate = answer.fate();
+            let reserved = answer.reserved(memory.as_deref());
+            reserved.map_err(|OutOfMemory(why)| no_memory(&entry.name, &why, fate))
+        });
         let outcome =
             outcome.map_err(|error| CallError { text: upstream.secrets.mask(&error.text), ..error });
         match &outcome {
@@ -273,6 +284,7 @@ impl Host {
             capabilities: options.capabilities,
             log_level: options.log_level,
             tool: None,
+            memory: options.memory,
         };
         if method == TOOL_CALL {
             let tool = tool.ok_or_else(|| nameless(&entry.name))?;

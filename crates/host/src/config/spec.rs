@@ -167,6 +167,13 @@ pub struct ClientLimits {
     pub connections: u32,
     /// Of these, connections of one client. Default 4096.
     pub connections_per_client: u32,
+    /// The bytes of request bodies and answers in memory. A request beyond it is refused with 503; an answer beyond it ends
+    /// its call with `overloaded`, outcome `done`. Too small, and large answers are lost; too large, and clients that do not
+    /// read can fill the machine's memory. Default 512 MiB.
+    pub memory: u64,
+    /// Of these, the bytes of one client. Beyond it its requests are refused with 429, and its answers end their calls in the
+    /// same way. Default 256 MiB.
+    pub memory_per_client: u64,
     /// Levels of arrays and objects within the arguments of a request and within a result. A deeper request is refused,
     /// and a deeper result ends its call with an error. Too small, and honest structured data is refused; too
     /// large, and clients and servers that read recursively crash on it. Default 128.
@@ -182,6 +189,8 @@ impl Default for ClientLimits {
             in_flight_per_client: 4096,
             connections: 8192,
             connections_per_client: 4096,
+            memory: 512 << 20,
+            memory_per_client: 256 << 20,
             nesting: 128,
         }
     }

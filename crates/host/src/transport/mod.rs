@@ -27,6 +27,7 @@ pub use stderr::{StderrLines, StderrRing};
 pub(crate) use target::{TargetDialer, TlsFiles, expand};
 pub(crate) use underway::{CallEar, Entered, Underway};
 
+use crate::memory::{AnswerMemory, OutOfMemory, Reservation};
 use bytes::Bytes;
 use gripfast_core::redact::KnownSecrets;
 use gripfast_wire::results::Progress;
@@ -199,6 +200,8 @@ pub struct Outgoing {
     pub sent: Arc<SentMark>,
     /// Who hears what the server says on the way to the answer.
     pub listener: Option<Arc<dyn Listener>>,
+    /// The memory that the answer is counted against.
+    pub memory: Option<Arc<dyn AnswerMemory>>,
 }
 
 /// Whether a notification of this method speaks of the call that it comes with.
@@ -245,6 +248,27 @@ pub struct Reply {
     pub message: Bytes,
     /// The session id that came with it.
     pub session_id: Option<String>,
+    /// The memory that is reserved for it, if the transport has done so.
+    pub memory: Option<Box<dyn Reservation>>,
+}
+
+impl Reply {
+    /// A reply for which no memory is reserved yet.
+    pub fn of(message: Bytes) -> Self {
+        Self { message, session_id: None, memory: None }
+    }
+
+    /// A whole answer, with the memory that it takes if that is counted.
+    fn counted(message: Bytes, during: During, memory: Option<&dyn AnswerMemory>) -> Result<Self, Evidence> {
+        let reserved = memory.map(|memory| memory.reserve(message.len())).transpose();
+        let memory = reserved.map_err(|error| no_memory(during, error, true))?;
+        Ok(Self { memory, ..Self::of(message) })
+    }
+}
+
+/// The evidence of an answer that there is no memory for.
+fn no_memory(during: During, OutOfMemory(why): OutOfMemory, is_answer: bool) -> Evidence {
+    Evidence::sent(during, Observed::NoMemory { why, is_answer })
 }
 
 /// A request that was not answered as it should be.

@@ -2,6 +2,7 @@
 
 use super::inbox::{Inbox, Incoming};
 use super::{Listener, Reply, SentMark, Trouble, not_a_response};
+use crate::memory::AnswerMemory;
 use bytes::Bytes;
 use gripfast_core::failure::classify::classify;
 use gripfast_core::failure::{During, Evidence, Failure, Observed, RpcError, Sent};
@@ -30,6 +31,7 @@ struct Table {
 struct Waiting {
     answer: oneshot::Sender<Result<Reply, Box<Trouble>>>,
     listener: Option<Arc<dyn Listener>>,
+    memory: Option<Arc<dyn AnswerMemory>>,
     during: During,
     fate: Arc<FrameFate>,
     /// An unreadable answer came.
@@ -55,6 +57,7 @@ impl Pending {
         id: u64,
         during: During,
         listener: Option<Arc<dyn Listener>>,
+        memory: Option<Arc<dyn AnswerMemory>>,
         fate: Arc<FrameFate>,
     ) -> Result<oneshot::Receiver<Result<Reply, Box<Trouble>>>, Box<Trouble>> {
         let mut table = self.lock();
@@ -62,7 +65,7 @@ impl Pending {
             return Err(Evidence::unsent(during, gone.clone()).into());
         }
         let (answer, receiver) = oneshot::channel();
-        table.waiting.insert(id, Waiting { answer, listener, during, fate, damaged: false });
+        table.waiting.insert(id, Waiting { answer, listener, memory, during, fate, damaged: false });
         Ok(receiver)
     }
 
@@ -121,8 +124,9 @@ impl Pending {
     /// The answer to `id` came. Answers whether anybody waited for it.
     fn answer(&self, id: u64, message: Bytes) -> bool {
         let Some(waiting) = self.lock().waiting.remove(&id) else { return false };
+        let reply = Reply::counted(message, waiting.during, waiting.memory.as_deref());
         // Whoever asked may have lost interest this very moment.
-        let _ = waiting.answer.send(Ok(Reply { message, session_id: None }));
+        let _ = waiting.answer.send(reply.map_err(Into::into));
         true
     }
 
@@ -285,21 +289,21 @@ mod tests {
         let pending = Pending::default();
         let begun = Arc::new(FrameFate::default());
         begun.begin();
-        let mut sent = pending.join(1, During::Call, None, begun).unwrap();
-        let mut queued = pending.join(2, During::Call, None, Arc::default()).unwrap();
+        let mut sent = pending.join(1, During::Call, None, None, begun).unwrap();
+        let mut queued = pending.join(2, During::Call, None, None, Arc::default()).unwrap();
         pending.fail_all(&Observed::Closed("gone".to_owned()));
         let told = |receiver: &mut oneshot::Receiver<Result<Reply, Box<Trouble>>>| {
             receiver.try_recv().unwrap().unwrap_err().evidence.sent
         };
         assert_eq!((told(&mut sent), told(&mut queued)), (Sent::Yes, Sent::No));
-        assert!(pending.join(3, During::Call, None, Arc::default()).is_err());
+        assert!(pending.join(3, During::Call, None, None, Arc::default()).is_err());
     }
 
     #[test]
     fn d07_an_answer_that_names_no_request_goes_to_the_only_one_that_waits_and_to_nobody_if_in_doubt() {
         let pending = Pending::default();
-        let _one = pending.join(1, During::Call, None, Arc::default()).unwrap();
-        let two = pending.join(2, During::Call, None, Arc::default()).unwrap();
+        let _one = pending.join(1, During::Call, None, None, Arc::default()).unwrap();
+        let two = pending.join(2, During::Call, None, None, Arc::default()).unwrap();
         assert!(!pending.answer_the_only_one(Bytes::from_static(b"{}")));
         drop(two);
         pending.forget(2);
@@ -319,8 +323,8 @@ mod tests {
             br#"INFO: {"jsonrpc":"2.0","id":1,"result":{}}"#,
         ] {
             let (pending, (inbox, _owner)) = (Arc::new(Pending::default()), Inbox::new());
-            let one = pending.join(1, During::Call, None, Arc::default()).unwrap();
-            let mut two = pending.join(2, During::Call, None, Arc::default()).unwrap();
+            let one = pending.join(1, During::Call, None, None, Arc::default()).unwrap();
+            let mut two = pending.join(2, During::Call, None, None, Arc::default()).unwrap();
             let begun = tokio::time::Instant::now();
             dispatched(&pending, &inbox, line).await;
             dispatched(&pending, &inbox, line).await;
@@ -334,12 +338,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn g07_a_readable_answer_within_a_second_of_an_unreadable_one_counts() {
         let (pending, (inbox, _owner)) = (Arc::new(Pending::default()), Inbox::new());
-        let one = pending.join(1, During::Call, None, Arc::default()).unwrap();
+        let one = pending.join(1, During::Call, None, None, Arc::default()).unwrap();
         dispatched(&pending, &inbox, br#"{"id":1,"result":{}}"#).await;
         tokio::time::advance(MENDED_WITHIN / 2).await;
         dispatched(&pending, &inbox, br#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await;
         assert!(one.await.unwrap().is_ok());
-        let again = pending.join(1, During::Call, None, Arc::default()).unwrap();
+        let again = pending.join(1, During::Call, None, None, Arc::default()).unwrap();
         tokio::time::advance(MENDED_WITHIN * 2).await;
         drop(again);
     }
@@ -355,7 +359,7 @@ mod tests {
             for principal in if several { &["alice", "bob"][..] } else { &["bob"] } {
                 inbox.underway().serves(&Principal::named(*principal));
             }
-            let mut answer = pending.join(1, During::Call, None, Arc::default()).unwrap();
+            let mut answer = pending.join(1, During::Call, None, None, Arc::default()).unwrap();
             let message = envelope::error_response(None, -32000, said, None);
             pending.dispatch(message.into(), &inbox).now_or_never().unwrap().unwrap();
             let Ok(Ok(reply)) = answer.try_recv() else { panic!("no answer") };
@@ -416,7 +420,7 @@ mod tests {
                     Step::Joins => {
                         let heard = Arc::new(Heard::default());
                         let ear = Arc::clone(&heard) as Arc<dyn Listener>;
-                        let answer = pending.join(id, During::Call, Some(ear), Arc::default()).unwrap();
+                        let answer = pending.join(id, During::Call, Some(ear), None, Arc::default()).unwrap();
                         waiting.insert(id, (heard, answer, Vec::new()));
                     }
                     Step::Progress => {

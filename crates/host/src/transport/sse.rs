@@ -165,8 +165,9 @@ impl Link for LegacySseLink {
     ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
         Box::pin(async move {
             let fate = Arc::new(FrameFate::marking(request.sent));
+            let (listener, memory) = (request.listener, request.memory);
             let answer =
-                self.pending.join(request.id, request.during, request.listener, Arc::clone(&fate))?;
+                self.pending.join(request.id, request.during, listener, memory, Arc::clone(&fate))?;
             let (id, during) = (request.id, request.during);
             let mut goodbye = Goodbye { link: self, id, during, due: true, taken: Taken::Perhaps };
             // From here on the server may have seen it.

@@ -92,8 +92,9 @@ impl Link for StdioLink {
     ) -> BoxFuture<'a, Result<Reply, Box<Trouble>>> {
         Box::pin(async move {
             let fate = Arc::new(FrameFate::marking(request.sent));
+            let (listener, memory) = (request.listener, request.memory);
             let answer =
-                self.pending.join(request.id, request.during, request.listener, Arc::clone(&fate))?;
+                self.pending.join(request.id, request.during, listener, memory, Arc::clone(&fate))?;
             let mut goodbye =
                 Goodbye { link: self, id: request.id, fate: &fate, during: request.during, due: true };
             match self.enqueue(request.message, Arc::clone(&fate), request.during).await {
@@ -533,6 +534,7 @@ mod tests {
             safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
             listener: None,
+            memory: None,
         };
         let session = Session { era: gripfast_wire::Era::Legacy, id: None, version: None };
         let Err(trouble) = link.request(&session, hello).await else { panic!("it is dead") };

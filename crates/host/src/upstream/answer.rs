@@ -1,5 +1,6 @@
 //! What a server answered to a request. It is read once, when it comes; whoever handles it afterwards asks here.
 
+use crate::memory::{AnswerMemory, OutOfMemory, Reservation};
 use crate::transport::Secrets;
 use bytes::Bytes;
 use gripfast_core::failure::Outcome as Fate;
@@ -23,6 +24,8 @@ pub struct Answer {
     given_before: bool,
     /// An earlier attempt at the same request was sent and not answered.
     may_have_run_before: bool,
+    /// The memory that is reserved for it.
+    memory: Option<Arc<dyn Reservation>>,
 }
 
 #[derive(Debug)]
@@ -59,7 +62,40 @@ impl Answer {
             Outcome::Result(result) => Said::Result((*result).to_owned(), Members::of(result)),
             Outcome::Error(error) => Said::Error(error.raw.to_owned()),
         };
-        Self { said: Arc::new(said), era, shared: true, given_before: false, may_have_run_before: false }
+        Self {
+            said: Arc::new(said),
+            era,
+            shared: true,
+            given_before: false,
+            may_have_run_before: false,
+            memory: None,
+        }
+    }
+
+    /// The same with the memory that is reserved for it.
+    pub(crate) fn counted(self, memory: Option<Box<dyn Reservation>>) -> Self {
+        Self { memory: memory.map(Arc::from), ..self }
+    }
+
+    /// The same without the memory that its caller has reserved: it is kept for others.
+    pub(crate) fn uncounted(&self) -> Self {
+        Self { memory: None, ..self.clone() }
+    }
+
+    /// Reserves memory for it, unless that is done already.
+    pub(crate) fn reserved(self, memory: Option<&dyn AnswerMemory>) -> Result<Self, OutOfMemory> {
+        match memory.filter(|_| self.memory.is_none()) {
+            Some(memory) => {
+                let reservation = memory.reserve(self.size())?;
+                Ok(self.counted(Some(reservation)))
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// Whether memory is reserved for it. It is given back with the last clone of this.
+    pub fn is_counted(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// The same answer, given to a later attempt than the first; this is what is known of the earlier ones.

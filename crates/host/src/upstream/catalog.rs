@@ -436,6 +436,7 @@ impl Upstream {
             safety: crate::transport::Safety::of_method(method),
             sent: Arc::default(),
             listener: None,
+            memory: None,
         };
         let (rules, limit) = (self.settings().supervision.clone(), self.settings().nesting);
         let within = match during {

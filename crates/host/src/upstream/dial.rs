@@ -453,7 +453,8 @@ fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'
         | Observed::Http(_)
         | Observed::Rpc { .. }
         | Observed::Garbled(_)
-        | Observed::TooLarge(_) => refusal.unwrap_or(evidence),
+        | Observed::TooLarge(_)
+        | Observed::NoMemory { .. } => refusal.unwrap_or(evidence),
     }
 }
 

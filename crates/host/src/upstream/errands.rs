@@ -191,7 +191,7 @@ impl Upstream {
     /// One request of our own, whose answer matters only in being one.
     async fn tell_server(self: &Arc<Self>, live: &Arc<Live>, method: &str, params: &RawValue) -> Told {
         let answered = match self.own_request(live, method, Some(params), During::Call).await {
-            Ok(message) => judge(Reply { message, session_id: None }, live),
+            Ok(message) => judge(Reply::of(message), live),
             Err(trouble) => Err(trouble),
         };
         match answered {
@@ -263,6 +263,7 @@ impl Upstream {
             safety: crate::transport::Safety::Replayable,
             sent: Arc::default(),
             listener: None,
+            memory: None,
         };
         let acknowledged = self.wishes.opening(*live.told_as.get()?, id);
         let live = Arc::clone(live);

@@ -8,6 +8,7 @@ use super::input_waits::InputWait;
 use super::{Live, Origin, Upstream};
 use crate::client::Principal;
 use crate::ledger::OpenRow;
+use crate::memory::AnswerMemory;
 use crate::transport::{CallEar, Entered, Listener, Outgoing, Reply, SentMark, Trouble, not_a_response};
 use gripfast_core::failure::classify::{doubts_session, without_last_words};
 use gripfast_core::failure::crashes::{Allowed, Crashes};
@@ -53,6 +54,8 @@ pub(crate) struct Order {
     pub(crate) log_level: Option<LogLevel>,
     /// The tool that it calls, by the server's own name.
     pub(crate) tool: Option<String>,
+    /// The memory that its answer is counted against.
+    pub(crate) memory: Option<Arc<dyn AnswerMemory>>,
 }
 
 impl Order {
@@ -117,6 +120,12 @@ impl Upstream {
                 }
                 Err(trouble) => trouble,
             };
+            if let Observed::NoMemory { why, is_answer } = &trouble.evidence.observed {
+                ticket.end(CallEnd::Answered);
+                self.crash_record_answered(order);
+                let outcome = if *is_answer { Fate::Done } else { Fate::Unknown };
+                return Err(no_memory(&self.name, why, recovery::final_outcome(outcome, attempted)));
+            }
             let failure = self.secrets.classify(&trouble.evidence);
             if doubts_session(&trouble.evidence) {
                 self.tell(Input::SessionDoubted { epoch: live.epoch });
@@ -381,7 +390,10 @@ impl Upstream {
             tokio::select! {
                 biased;
                 answer = &mut answer => {
-                    if answer.is_err() {
+                    let is_lost = |trouble: &Trouble| {
+                        !matches!(trouble.evidence.observed, Observed::NoMemory { .. })
+                    };
+                    if answer.as_ref().is_err_and(|trouble| is_lost(trouble)) {
                         live.underway.note_loss();
                     }
                     under_way.answered();
@@ -466,6 +478,7 @@ impl Upstream {
             safety: order.safety,
             sent: Arc::clone(mark),
             listener: Some(Arc::clone(watch) as Arc<dyn Listener>),
+            memory: order.memory.clone(),
         })
     }
 
@@ -591,17 +604,27 @@ fn too_deep(server: &str, limit: usize, outcome: Fate) -> CallError {
     )
 }
 
+/// The error for an answer that there is no memory for. The link is well.
+pub(crate) fn no_memory(server: &str, why: &str, outcome: Fate) -> CallError {
+    let text = format!("server `{server}` answered, and there is no memory for the answer: {why}");
+    CallError::new(Code::Overloaded, server, outcome, text).hint(
+        "read the answers that wait, and ask for less at a time; check the effect before you repeat the call",
+    )
+}
+
 /// A reply that is an error may still mean that the session is gone; only the classifier can tell.
 pub(super) fn judge(reply: Reply, live: &Live) -> Result<Answer, Box<Trouble>> {
-    let era = live.session.era;
+    let (era, memory) = (live.session.era, reply.memory);
     let Ok(Message::Response(response)) = Message::parse(&reply.message) else {
         let observed = Observed::Garbled(not_a_response(&reply.message));
         return Err(Evidence::sent(During::Call, observed).into());
     };
     let said = match response.outcome {
-        outcome @ Outcome::Result(_) => return Ok(Answer::of(&outcome, era)),
+        outcome @ Outcome::Result(_) => return Ok(Answer::of(&outcome, era).counted(memory)),
         // Where there is no session none can be gone: whatever it says of sessions, it says of its own.
-        outcome @ Outcome::Error(_) if !live.has_session() => return Ok(Answer::of(&outcome, era)),
+        outcome @ Outcome::Error(_) if !live.has_session() => {
+            return Ok(Answer::of(&outcome, era).counted(memory));
+        }
         Outcome::Error(error) => RpcError { code: error.code, message: error.message.into_owned() },
     };
     let evidence = Evidence::sent(During::Call, Observed::Rpc { error: said, had_session: true });

@@ -95,7 +95,8 @@ impl Upstream {
         let params =
             initialize_params(&ProtocolVersion::LATEST_LEGACY, &settings.capabilities, &settings.client_info);
         let answer = link.request(&session, self.handshake_request("initialize", Some(&params))).await;
-        let Reply { message, session_id } = answer.map_err(|trouble| miss_of_initialize(*trouble, route))?;
+        let Reply { message, session_id, .. } =
+            answer.map_err(|trouble| miss_of_initialize(*trouble, route))?;
         let garbled =
             |text: &str| Miss::Away(Evidence::sent(During::Handshake, Observed::Garbled(text.to_owned())));
         let Ok(Message::Response(response)) = Message::parse(&message) else {
@@ -146,6 +147,7 @@ impl Upstream {
             safety: crate::transport::Safety::AtMostOnce,
             sent: Arc::default(),
             listener: None,
+            memory: None,
         }
     }
 
@@ -180,7 +182,8 @@ fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
         | Observed::Dial { .. }
         | Observed::TurnedAway(_)
         | Observed::Rpc { .. }
-        | Observed::TooLarge(_) => ProbeAnswer::Silence(Over::Http),
+        | Observed::TooLarge(_)
+        | Observed::NoMemory { .. } => ProbeAnswer::Silence(Over::Http),
     }
 }
 
@@ -227,7 +230,8 @@ fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
         | Observed::Exited { .. }
         | Observed::Silence(_)
         | Observed::Rpc { .. }
-        | Observed::TooLarge(_) => false,
+        | Observed::TooLarge(_)
+        | Observed::NoMemory { .. } => false,
     };
     if another { Miss::AnotherEra(evidence) } else { Miss::Away(evidence) }
 }

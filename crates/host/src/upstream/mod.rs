@@ -25,7 +25,7 @@ mod wishes;
 pub use answer::{Answer, Members};
 pub(crate) use catalog::{Listing, Origin, tool_item};
 pub(crate) use dial::Verdict;
-pub(crate) use exchange::Order;
+pub(crate) use exchange::{Order, no_memory};
 pub(crate) use home::{Home, Role};
 pub(crate) use wishes::{Followed, Following, Wishes};
 

@@ -69,7 +69,7 @@ impl Upstream {
             row.goes();
             let calling = self.own_call(live, params, headers);
             let answered = match tokio::time::timeout_at(until, calling).await {
-                Ok(Ok(message)) => judge(Reply { message, session_id: None }, live),
+                Ok(Ok(message)) => judge(Reply::of(message), live),
                 Ok(Err(trouble)) => Err(trouble),
                 Err(_) => {
                     row.settle(Fate::Unknown, Some(Code::Timeout));

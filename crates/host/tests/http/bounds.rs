@@ -6,7 +6,8 @@ use crate::stage::{
     status, until, until_state, with, with_header,
 };
 use gripfast::config::{ServerSpec, UrlTransport};
-use gripfast::{Code, Fate, NextAction, State};
+use gripfast::memory::{AnswerMemory, OutOfMemory, Reservation};
+use gripfast::{CallOptions, Code, Fate, NextAction, RawValue, State};
 use gripfast_demo::{Faults, Options};
 use serde_json::json;
 use std::sync::Arc;
@@ -55,6 +56,83 @@ async fn g07_a_body_without_end_is_given_up_at_the_limit() {
         assert_eq!(error.code, Code::UpstreamProtocol, "{kind}: {error}");
         let written = written.load(Ordering::Relaxed);
         assert!(written < 16 << 20, "{kind}: {written} bytes were read or stood in the sockets");
+    }
+}
+
+/// A budget of so many bytes.
+#[derive(Debug)]
+struct Budget {
+    limit: usize,
+    taken: AtomicUsize,
+}
+
+/// A part of it.
+#[derive(Debug)]
+struct Part {
+    of: Arc<Budget>,
+    bytes: usize,
+}
+
+struct Memory(Arc<Budget>);
+
+impl AnswerMemory for Memory {
+    fn reserve(&self, bytes: usize) -> Result<Box<dyn Reservation>, OutOfMemory> {
+        let mut part = Part { of: Arc::clone(&self.0), bytes: 0 };
+        part.grow(bytes)?;
+        Ok(Box::new(part))
+    }
+}
+
+impl Reservation for Part {
+    fn grow(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
+        if self.of.taken.load(Ordering::Relaxed) + bytes > self.of.limit {
+            return Err(OutOfMemory("the test has no more".to_owned()));
+        }
+        self.of.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.of.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn g07_an_answer_is_counted_while_it_comes_and_given_up_at_the_budget_of_its_caller() {
+    let result = r#"{"jsonrpc":"2.0","id":ID,"result":{"a":""#;
+    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"a":""#;
+    for (kind, begin, outcome) in [
+        ("application/json", result.to_owned(), Fate::Done),
+        ("text/event-stream", format!("data: {result}"), Fate::Done),
+        // Whether it is carried out, a message on the way does not tell.
+        ("text/event-stream", format!("data: {log}"), Fate::Unknown),
+    ] {
+        let written = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&written);
+        let script = Script::new(move |heard| match heard.rpc().as_str() {
+            "tools/call" => {
+                let begin = begin.replace("ID", &heard.json()["id"].to_string());
+                let begin = [open_ended(kind), begin.into_bytes()].concat();
+                Act::Endless(begin, vec![b'x'; 64 << 10], Arc::clone(&counted))
+            }
+            _ => good_manners(heard),
+        })
+        .await;
+        let host = ready_host(spec(&script.url())).await;
+        let budget = Arc::new(Budget { limit: 1 << 20, taken: AtomicUsize::new(0) });
+        let memory: Option<Arc<dyn AnswerMemory>> = Some(Arc::new(Memory(Arc::clone(&budget))));
+        let options = CallOptions { memory, ..CallOptions::default() };
+        let params = RawValue::from_string(json!({ "name": "act", "arguments": {} }).to_string()).unwrap();
+        let error = host.request_with("demo", "tools/call", Some(params), options).await.unwrap_err();
+        assert_eq!((error.code, error.outcome), (Code::Overloaded, outcome), "{kind}: {error}");
+        assert!(error.text.contains("the test has no more"), "{error}");
+        assert!(written.load(Ordering::Relaxed) < 12 << 20, "it was read on");
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 0, "all of it is given back");
+        let status = status(&host).supervision;
+        assert_eq!((status.consecutive_failures, status.restarts), (0, 0), "the link is well");
     }
 }
 

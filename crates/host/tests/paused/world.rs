@@ -875,13 +875,13 @@ impl Drop for OpenStream<'_> {
 
 fn result(id: u64, result: Value) -> Reply {
     let message = json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string();
-    Reply { message: message.into_bytes().into(), session_id: None }
+    Reply::of(message.into_bytes().into())
 }
 
 fn error(id: u64, code: i64, text: &str) -> Reply {
     let message =
         json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": text } }).to_string();
-    Reply { message: message.into_bytes().into(), session_id: None }
+    Reply::of(message.into_bytes().into())
 }
 
 /// A spec with short words for what tests change. Its target is never dialed.

@@ -153,7 +153,8 @@ impl ProbeAnswer {
             | Observed::Exited { .. }
             | Observed::Silence(_)
             | Observed::Garbled(_)
-            | Observed::TooLarge(_) => false,
+            | Observed::TooLarge(_)
+            | Observed::NoMemory { .. } => false,
         };
         match (refused, probe, &failure) {
             (true, Probe::Ping | Probe::Discover, _) => Self::Unsupported,

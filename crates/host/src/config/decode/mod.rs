@@ -263,6 +263,12 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         table.whole_number("in_flight_per_client", &mut limits.in_flight_per_client, problems);
         table.whole_number("connections", &mut limits.connections, problems);
         table.whole_number("connections_per_client", &mut limits.connections_per_client, problems);
+        if let Some(size) = table.some_size("memory", problems) {
+            limits.memory = size;
+        }
+        if let Some(size) = table.some_size("memory_per_client", problems) {
+            limits.memory_per_client = size;
+        }
         table.whole_number("nesting", &mut limits.nesting, problems);
         table.finish(problems);
     }

@@ -247,6 +247,9 @@ pub(in crate::config) static JWT: Table = Table {
 /// How much of something clients may have.
 const SOME: RangeInclusive<u32> = 1..=1_000_000;
 
+/// What requests and answers may take in memory.
+const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 40;
+
 static LIMITS: Table = Table {
     about: "How much clients may have at a time. The defaults are far above what honest clients need and far below \
             what would hurt the machine.",
@@ -292,6 +295,21 @@ static LIMITS: Table = Table {
             kind: Kind::Number(SOME),
             usual: Usual::Gateway(|gateway| gateway.limits.connections_per_client.to_string()),
             about: "Of these, connections of one client.",
+        },
+        Row {
+            name: "memory",
+            kind: Kind::Size(MEMORY),
+            usual: Usual::Gateway(|gateway| size(gateway.limits.memory)),
+            about: "The bytes of request bodies and answers in memory. A request beyond it is refused with 503; an answer \
+                    beyond it ends its call with `overloaded`, outcome `done`. Too small, and large answers are lost; \
+                    too large, and clients that do not read can fill the machine's memory.",
+        },
+        Row {
+            name: "memory_per_client",
+            kind: Kind::Size(MEMORY),
+            usual: Usual::Gateway(|gateway| size(gateway.limits.memory_per_client)),
+            about: "Of these, the bytes of one client. Beyond it its requests are refused with 429, and its answers end \
+                    their calls in the same way.",
         },
         Row {
             name: "nesting",

@@ -3,16 +3,18 @@
 
 use super::pool::Body;
 use super::proxy::ForwardedBy;
-use crate::transport::Session;
+use crate::memory::{AnswerMemory, Reservation};
+use crate::transport::{Session, no_memory};
 use bytes::{Bytes, BytesMut};
 use gripfast_core::failure::recovery::UNSPECIFIED_PATIENCE;
 use gripfast_core::failure::{During, Evidence, HttpAnswer, Observed, RpcError};
-use gripfast_wire::envelope::{Message, Response as RpcResponse};
+use gripfast_wire::envelope::{Addressee, Message, Response as RpcResponse, addressee};
 use gripfast_wire::{Era, Outcome, sse};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What kind of body a success carries.
@@ -37,11 +39,24 @@ pub(in crate::transport) fn kind_of(response: &Response<Body>) -> Kind {
 
 /// The whole body, if it is within the limit.
 pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<Bytes, Evidence> {
+    whole_counted(body, limit, during, None).await.map(|(body, _)| body)
+}
+
+/// The whole body, if it is within the limit and there is memory for it. The memory is reserved while it is read.
+pub(crate) async fn whole_counted(
+    body: Body,
+    limit: usize,
+    during: During,
+    memory: Option<&dyn AnswerMemory>,
+) -> Result<(Bytes, Option<Box<dyn Reservation>>), Evidence> {
     let mut body = body;
     // Nothing of it is read if the server says how long it is.
     if body.size_hint().lower() > limit as u64 {
         return Err(Evidence::sent(during, Observed::TooLarge(limit)));
     }
+    // A length that the server names is allocated at once, so it is reserved at once.
+    let mut counted = Counted::by(memory, during);
+    counted.reach(usize::try_from(body.size_hint().exact().unwrap_or(0)).unwrap_or(limit))?;
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     loop {
@@ -64,6 +79,7 @@ pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<By
         if length > limit {
             return Err(Evidence::sent(during, Observed::TooLarge(limit)));
         }
+        counted.reach(length)?;
         // Most answers are one piece, which then needs no copy.
         match first.take() {
             None if rest.is_empty() => first = Some(data),
@@ -77,18 +93,78 @@ pub(crate) async fn whole(body: Body, limit: usize, during: During) -> Result<By
             }
         }
     }
-    Ok(first.unwrap_or_else(|| rest.freeze()))
+    Ok((first.unwrap_or_else(|| rest.freeze()), counted.reserved))
+}
+
+/// What is reserved for an answer that is being read.
+struct Counted<'a> {
+    memory: Option<&'a dyn AnswerMemory>,
+    during: During,
+    reserved: Option<Box<dyn Reservation>>,
+    bytes: usize,
+}
+
+impl<'a> Counted<'a> {
+    fn by(memory: Option<&'a dyn AnswerMemory>, during: During) -> Self {
+        Self { memory, during, reserved: None, bytes: 0 }
+    }
+
+    /// Has at least this many bytes reserved.
+    fn reach(&mut self, bytes: usize) -> Result<(), Evidence> {
+        let Some(memory) = self.memory.filter(|_| bytes > self.bytes) else { return Ok(()) };
+        let more = bytes - self.bytes;
+        let reserved = match &mut self.reserved {
+            Some(reserved) => reserved.grow(more),
+            None => memory.reserve(more).map(|reserved| self.reserved = Some(reserved)),
+        };
+        reserved.map_err(|error| no_memory(self.during, error, true))?;
+        self.bytes = bytes;
+        Ok(())
+    }
 }
 
 /// The events of a stream, one after another.
 pub(in crate::transport) struct Events {
     body: Body,
     reader: sse::Reader,
+    /// The memory that an unfinished event is counted against.
+    memory: Option<Arc<dyn AnswerMemory>>,
+    /// What is reserved for the unfinished event.
+    reserved: Option<Box<dyn Reservation>>,
+    bytes: usize,
 }
 
 impl Events {
     pub(in crate::transport) fn of(body: Body, limit: usize) -> Self {
-        Self { body, reader: sse::Reader::new(limit) }
+        Self { body, reader: sse::Reader::new(limit), memory: None, reserved: None, bytes: 0 }
+    }
+
+    /// The same, whose unfinished events are counted.
+    pub(in crate::transport) fn counted(self, memory: Option<Arc<dyn AnswerMemory>>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// Reserves memory for the unfinished event. A small one is not counted before it is whole.
+    fn count(&mut self, during: During) -> Result<(), Evidence> {
+        const SMALL: usize = 64 << 10;
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let held = self.reader.buffered();
+        if held < self.bytes || held <= SMALL {
+            (self.reserved, self.bytes) = (None, 0);
+        }
+        if held <= SMALL || held == self.bytes {
+            return Ok(());
+        }
+        let more = held - self.bytes;
+        let reserved = match &mut self.reserved {
+            Some(reserved) => reserved.grow(more),
+            None => memory.reserve(more).map(|reserved| self.reserved = Some(reserved)),
+        };
+        self.bytes = held;
+        reserved.map_err(|error| {
+            let is_answer = matches!(addressee(&self.reader.beginning(), &[]), Addressee::Answer(_));
+            no_memory(during, error, is_answer)
+        })
     }
 
     /// The next event; `None` at the end of the stream. After one that is too large the stream goes on.
@@ -121,6 +197,7 @@ impl Events {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.reader.push(&data);
+                        self.count(during)?;
                     }
                 }
                 Some(Err(error)) => {

@@ -135,19 +135,25 @@ impl HttpLink {
             During::Call | During::Probe => None,
         };
         let garbled = |text: String| Evidence::sent(during, Observed::Garbled(text)).into();
-        let message = match kind_of(&response) {
+        let counted = request.memory.as_deref();
+        let reply = match kind_of(&response) {
             Kind::Json => {
-                let body = answer::whole(response.into_body(), self.max_message, during).await?;
-                self.answer_in(&body, &request).await.ok_or_else(|| garbled(not_a_response(&body)))?
+                let read = answer::whole_counted(response.into_body(), self.max_message, during, counted);
+                let (body, memory) = read.await?;
+                let message = self.answer_in(&body, &request).await;
+                let message = message.ok_or_else(|| garbled(not_a_response(&body)))?;
+                Reply { message, session_id: None, memory }
             }
-            Kind::Events => self.answer_among(session, response, &request).await?,
+            Kind::Events => {
+                Reply::counted(self.answer_among(session, response, &request).await?, during, counted)?
+            }
             Kind::Empty => return Err(garbled("it took the request and gave no answer".to_owned())),
             Kind::Other(kind) => {
                 let kind = if kind.is_empty() { "something without a type" } else { &format!("`{kind}`") };
                 return Err(garbled(format!("it answered with {kind} instead of JSON or an event stream")));
             }
         };
-        Ok(Reply { message, session_id })
+        Ok(Reply { session_id, ..reply })
     }
 
     /// The answer in a JSON body: one message, or a batch with the answer among others. Whatever id it
@@ -178,7 +184,7 @@ impl HttpLink {
         response: Response<Body>,
         request: &Outgoing,
     ) -> Result<Bytes, Box<Trouble>> {
-        let mut events = Events::of(response.into_body(), self.max_message);
+        let mut events = self.events(response, request);
         let mut last_event: Option<String> = None;
         let (mut retry, mut in_vain) = (Duration::ZERO, 0);
         loop {
@@ -196,7 +202,7 @@ impl HttpLink {
             let resumed = match &last_event {
                 Some(last) if in_vain <= RESUMPTIONS_IN_VAIN => {
                     let pause = if in_vain > 0 { retry.max(stream::FIRST_PAUSE) } else { retry };
-                    self.resume(session, last, pause, request.during).await
+                    self.resume(session, last, pause, request).await
                 }
                 Some(_) | None => None,
             };
@@ -264,7 +270,7 @@ impl HttpLink {
         session: &Session,
         last_event: &str,
         pause: Duration,
-        during: During,
+        request: &Outgoing,
     ) -> Option<Events> {
         if session.era == Era::Modern {
             return None;
@@ -274,9 +280,14 @@ impl HttpLink {
         }
         let mut ask = self.ask(Method::GET, session, EVENTS);
         Arc::make_mut(&mut ask.headers).insert(LAST_EVENT_ID, HeaderValue::from_str(last_event).ok()?);
-        let response = self.client.send(ask, during).await.ok()?;
+        let response = self.client.send(ask, request.during).await.ok()?;
         let resumed = response.status().is_success() && matches!(kind_of(&response), Kind::Events);
-        resumed.then(|| Events::of(response.into_body(), self.max_message))
+        resumed.then(|| self.events(response, request))
+    }
+
+    /// The events of a stream that is to bring the answer to a request.
+    fn events(&self, response: Response<Body>, request: &Outgoing) -> Events {
+        Events::of(response.into_body(), self.max_message).counted(request.memory.clone())
     }
 
     /// Progress, log messages and what the server asks on the way belong to the call; everything else to
