@@ -68,6 +68,15 @@ pub enum Event {
     },
     /// Calls flow again.
     CircuitClosed,
+    /// A principal is refused for a while: the process died several times while its calls alone were in flight.
+    PrincipalRefused {
+        /// Its name. It is in the log, and in nothing that is read without the admin token.
+        principal: String,
+        /// How often it died.
+        deaths: usize,
+        /// For how long it is refused.
+        wait: Duration,
+    },
     /// A probe was not answered as it should be.
     ProbeFailed {
         /// What happened.
@@ -183,6 +192,7 @@ impl Event {
             Self::CredentialRenewed => "credential_renewed",
             Self::CircuitOpened { .. } => "circuit_opened",
             Self::CircuitClosed => "circuit_closed",
+            Self::PrincipalRefused { .. } => "principal_refused",
             Self::ProbeFailed { .. } => "probe_failed",
             Self::Slept => "slept",
             Self::CatalogChanged { .. } => "catalog_changed",
@@ -230,6 +240,7 @@ impl Event {
             | Self::CredentialRenewed
             | Self::CircuitOpened { .. }
             | Self::CircuitClosed
+            | Self::PrincipalRefused { .. }
             | Self::Slept
             | Self::CatalogChanged { .. }
             | Self::ClientsSeparated
@@ -292,6 +303,14 @@ impl fmt::Display for Event {
                 write!(f, "failed {failed} in a row; calls are refused for {closed_for}")
             }
             Self::CircuitClosed => f.write_str("takes calls again"),
+            Self::PrincipalRefused { principal: _, deaths, wait } => {
+                let (died, refused_for) = (times(*deaths as u32), duration(*wait));
+                write!(
+                    f,
+                    "died {died} while only calls of one principal were in flight; \
+                     calls of that principal are refused for {refused_for}"
+                )
+            }
             Self::ProbeFailed { cause } => write!(f, "did not answer a probe: {cause}"),
             Self::Slept => f.write_str("is checked before it is used, for the machine slept"),
             Self::CatalogChanged { added, removed, changed } => {

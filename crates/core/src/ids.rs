@@ -61,3 +61,27 @@ impl fmt::Debug for ClientKey {
         f.write_str("ClientKey([redacted])")
     }
 }
+
+/// The name of a principal: whoever has authenticated, or everybody on this machine. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrincipalName(Arc<str>);
+
+impl PrincipalName {
+    /// The name of everybody on this machine: without authentication they cannot be told apart.
+    pub const LOCAL: &'static str = "local";
+
+    /// The principal of this name.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Equality, with the usual case first: one name is compared with itself.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}

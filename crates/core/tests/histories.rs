@@ -5,13 +5,13 @@ mod common;
 
 use common::*;
 use gripfast_core::failure::{BlockCause, Failure};
-use gripfast_core::ids::Epoch;
+use gripfast_core::ids::{Epoch, PrincipalName};
 use gripfast_core::supervise::circuit::CircuitView;
 use gripfast_core::supervise::keepalive::Probe;
 use gripfast_core::supervise::spec::{RecycleSpec, SupervisionSpec};
 use gripfast_core::supervise::status::State;
 use gripfast_core::supervise::upstream::{
-    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Revision, Role, Ticket,
+    Action, Admission, Ask, CallEnd, Input, LinkKind, Place, ProbeAnswer, Reason, Revision, Role, Ticket,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -37,6 +37,7 @@ enum Step {
     Measured(u64),
     Stale(u8),
     Admit,
+    AdmitFor(u8),
     Readmit(u8),
     Leave(u8),
     End(u8, CallEnd),
@@ -105,6 +106,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u64..200).prop_map(Step::Measured),
         1 => any::<u8>().prop_map(Step::Stale),
         8 => Just(Step::Admit),
+        6 => (0u8..3).prop_map(Step::AdmitFor),
         4 => any::<u8>().prop_map(Step::Readmit),
         1 => any::<u8>().prop_map(Step::Leave),
         8 => (any::<u8>(), end).prop_map(|(n, end)| Step::End(n, end)),
@@ -211,6 +213,15 @@ impl History {
             | Step::CatalogChanged => {}
             Step::Stale(which) => self.straggle(which),
             Step::Admit => self.admit(),
+            Step::AdmitFor(n) => {
+                let name = PrincipalName::new(format!("client-{n}"));
+                match world.machine.admit_for(world.now(), &name) {
+                    Admission::Go(ticket) => self.tickets.push(ticket),
+                    Admission::Wait(place) => self.places.push(place),
+                    Admission::Refuse(_) => {}
+                }
+                world.drain();
+            }
             Step::Readmit(n) => {
                 if let Some(place) = take(&mut self.places, n) {
                     match world.readmit(place) {
@@ -231,7 +242,17 @@ impl History {
                 }
             }
         }
+        self.tell_displaced();
         self.check();
+    }
+
+    /// Whose place went to another principal is refused.
+    fn tell_displaced(&mut self) {
+        for number in self.world.machine.take_displaced() {
+            let at = self.places.iter().position(|place| place.number == number).expect("it waits");
+            let told = self.world.readmit(self.places.swap_remove(at));
+            assert!(matches!(told, Admission::Refuse(refusal) if refusal.reason == Reason::MadeRoom));
+        }
     }
 
     fn admit(&mut self) {
@@ -276,6 +297,9 @@ impl History {
         let status = self.world.status();
         assert_eq!(status.in_flight as usize, self.tickets.len(), "every ticket ends exactly once");
         assert_eq!(status.waiting as usize, self.places.len(), "every place is left exactly once");
+        let next = self.world.machine.next_in_turn();
+        assert_eq!(next.is_some(), self.world.machine.can_be_answered() > 0, "somebody is next");
+        assert!(next.is_none_or(|next| self.places.iter().any(|place| place.number == next)), "it is there");
         if status.state == State::Stopped {
             assert!(self.asked_to_stop, "only a stop reaches stopped");
         }
@@ -329,7 +353,10 @@ impl History {
                     | Action::HangUpRetired { .. } => {}
                 }
             }
-            match world.admit() {
+            // Of a principal that is not refused for what it did to the server.
+            let admission = world.machine.admit_for(world.now(), &PrincipalName::new("another"));
+            world.drain();
+            match admission {
                 Admission::Go(_) => return,
                 Admission::Wait(place) => world.machine.leave(world.now(), place),
                 Admission::Refuse(_) => {}

@@ -2,18 +2,18 @@
 //! serves each client apart, and who hears what a server says to a client outside its calls.
 
 use crate::transport::Listener;
-use gripfast_core::ids::ClientKey;
+use gripfast_core::ids::{ClientKey, PrincipalName};
 use gripfast_core::isolation::Caller;
 use std::sync::Arc;
 
 /// On whose behalf calls are made. What is allowed, how many calls there may be, and whose an answer is that
 /// was made for nobody else, is decided on it. One principal may have many clients; cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Principal(Arc<str>);
+pub struct Principal(PrincipalName);
 
 impl Principal {
     /// The name of everybody on this machine.
-    pub const LOCAL: &'static str = "local";
+    pub const LOCAL: &'static str = PrincipalName::LOCAL;
 
     /// The name in ledger and audit log of whoever calls with the admin token. No key can have it.
     pub const ADMIN: &'static str = "admin";
@@ -21,7 +21,7 @@ impl Principal {
     /// Somebody who has shown who it is, by the name that the config uses in `clients`.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {
-        Self(name.into())
+        Self(PrincipalName::new(name))
     }
 
     /// Everybody on this machine: without authentication they cannot be told apart.
@@ -32,6 +32,11 @@ impl Principal {
 
     /// Its name.
     pub fn name(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Its name, for those who decide.
+    pub(crate) fn key(&self) -> &PrincipalName {
         &self.0
     }
 }

@@ -2,7 +2,9 @@
 //! trial is let through on a lease. It counts what it is told to count; what deserves counting is decided
 //! by the upstream machine.
 
+use super::principals::RecentPrincipals;
 use super::spec::CircuitSpec;
+use crate::ids::PrincipalName;
 use crate::time::Mono;
 
 /// The circuit of one upstream.
@@ -10,6 +12,12 @@ use crate::time::Mono;
 pub struct Circuit {
     spec: CircuitSpec,
     failures: u32,
+    /// The principals of the failures in a row that their requests may have caused. Each is here once.
+    failed_for: Vec<PrincipalName>,
+    /// The principals that were answered lately.
+    answered: RecentPrincipals,
+    /// The principal of the last trial since the circuit opened.
+    tried: Option<PrincipalName>,
     position: Position,
 }
 
@@ -67,9 +75,19 @@ pub enum Passage {
 }
 
 impl Circuit {
+    /// Principals that are told apart in a row of failures.
+    const MOST_PRINCIPALS: usize = 64;
+
     /// A closed circuit.
     pub fn new(spec: CircuitSpec) -> Self {
-        Self { spec, failures: 0, position: Position::Closed }
+        Self {
+            spec,
+            failures: 0,
+            failed_for: Vec::new(),
+            answered: RecentPrincipals::default(),
+            tried: None,
+            position: Position::Closed,
+        }
     }
 
     /// Counts by these rules from now on. What is open stays open for as long as it was to be.
@@ -93,6 +111,23 @@ impl Circuit {
     /// The call `trial` takes the one place of the trial.
     pub fn begin_trial(&mut self, now: Mono, trial: u64) {
         self.position = Position::OnTrial { trial, lease_ends: now + self.spec.cooldown };
+    }
+
+    /// [`Self::begin_trial`] by a call of this principal.
+    pub fn begin_trial_of(&mut self, now: Mono, trial: u64, principal: &PrincipalName) {
+        self.tried = Some(principal.clone());
+        self.begin_trial(now, trial);
+    }
+
+    /// Until when this principal lets others have the trial that is due, if the last one was its own.
+    pub fn yields_until(&self, now: Mono, principal: &PrincipalName) -> Option<Mono> {
+        let due_at = match self.position {
+            Position::Closed => return None,
+            Position::Open { until } => until,
+            Position::OnTrial { lease_ends, .. } => lease_ends,
+        };
+        let until = due_at + self.spec.cooldown;
+        (self.tried.as_ref() == Some(principal) && now < until).then_some(until)
     }
 
     /// Whether this call holds the trial's place.
@@ -122,6 +157,33 @@ impl Circuit {
         }
     }
 
+    /// [`Self::failed`] for a failure that the request itself may have caused, such as a timeout. While the server
+    /// answers other principals such failures count once for each principal, and those of one alone do not open the
+    /// circuit: others answered within the last cooldown.
+    pub fn failed_by(&mut self, now: Mono, call: u64, principal: &PrincipalName) -> bool {
+        if self.position != Position::Closed {
+            return self.failed(now, call);
+        }
+        let is_known = self.failed_for.contains(principal);
+        let others_succeed = self.answered.has_other(now, principal, self.spec.cooldown);
+        if others_succeed && is_known {
+            return false;
+        }
+        if !is_known && self.failed_for.len() < Self::MOST_PRINCIPALS {
+            self.failed_for.push(principal.clone());
+        }
+        if others_succeed && self.failed_for.len() == 1 {
+            self.failures += 1;
+            return false;
+        }
+        self.failed(now, call)
+    }
+
+    /// The server has answered a call of this principal.
+    pub fn answered(&mut self, now: Mono, principal: &PrincipalName) {
+        self.answered.note(now, principal);
+    }
+
     /// A call was given up without a verdict: a trial's place becomes free again.
     pub fn abandoned(&mut self, now: Mono, call: u64) {
         if let Position::OnTrial { trial, .. } = self.position
@@ -133,7 +195,11 @@ impl Circuit {
 
     /// The upstream works: a trial succeeded, or a new link is up. Answers whether this closed the circuit.
     pub fn close(&mut self) -> bool {
-        self.failures = 0;
+        if self.failures > 0 {
+            self.failures = 0;
+            self.failed_for.clear();
+            self.tried = None;
+        }
         std::mem::replace(&mut self.position, Position::Closed) != Position::Closed
     }
 
@@ -184,6 +250,60 @@ mod tests {
         assert_eq!(circuit.view(at(0)), CircuitView::Closed);
         assert!(circuit.failed(at(0), 5));
         assert_eq!(circuit.view(at(0)), CircuitView::Open);
+    }
+
+    /// A circuit whose server has just answered `honest`.
+    fn with_honest() -> (Circuit, PrincipalName, PrincipalName) {
+        let (honest, hostile) = (PrincipalName::new("honest"), PrincipalName::new("hostile"));
+        let mut circuit = Circuit::new(CircuitSpec::default());
+        circuit.answered(at(0), &honest);
+        (circuit, honest, hostile)
+    }
+
+    #[test]
+    fn b11_timeouts_of_one_principal_do_not_open_it_while_others_are_answered() {
+        let (mut circuit, _, hostile) = with_honest();
+        for call in 0..100 {
+            assert!(!circuit.failed_by(at(59), call, &hostile));
+        }
+        assert_eq!(circuit.consecutive_failures(), 1, "it counts once");
+        assert!(!circuit.failed_by(at(60), 100, &hostile));
+        assert!(circuit.failed_by(at(60), 101, &hostile), "nobody else was answered for a minute");
+    }
+
+    #[test]
+    fn b11_timeouts_of_several_principals_open_it_although_others_were_answered() {
+        let (mut circuit, honest, hostile) = with_honest();
+        circuit.answered(at(1), &PrincipalName::new("third"));
+        assert!(!circuit.failed_by(at(2), 1, &hostile));
+        assert!(!circuit.failed_by(at(2), 2, &honest));
+        assert!(circuit.failed_by(at(2), 3, &PrincipalName::new("fourth")));
+    }
+
+    #[test]
+    fn b11_one_timeout_of_one_principal_opens_no_circuit_with_a_threshold_of_one() {
+        let (mut circuit, honest, hostile) = with_honest();
+        circuit.revise(CircuitSpec { threshold: 1, ..CircuitSpec::default() });
+        circuit.answered(at(1), &hostile);
+        assert!(!circuit.failed_by(at(2), 1, &hostile));
+        assert!(circuit.failed_by(at(2), 2, &honest));
+    }
+
+    #[test]
+    fn b11_a_lost_connection_counts_whoever_called() {
+        let (mut circuit, _, hostile) = with_honest();
+        assert!(!circuit.failed(at(1), 1) && !circuit.failed(at(1), 2));
+        assert!(!circuit.failed_by(at(1), 3, &hostile));
+        assert!(circuit.failed(at(1), 4));
+    }
+
+    #[test]
+    fn b11_timeouts_of_the_only_principal_open_it_as_ever() {
+        let mut circuit = Circuit::new(CircuitSpec::default());
+        let local = PrincipalName::new(PrincipalName::LOCAL);
+        circuit.answered(at(0), &local);
+        assert!(!circuit.failed_by(at(1), 1, &local) && !circuit.failed_by(at(1), 2, &local));
+        assert!(circuit.failed_by(at(1), 3, &local));
     }
 
     #[test]

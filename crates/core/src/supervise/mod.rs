@@ -6,6 +6,7 @@ pub mod circuit;
 pub mod connect_limit;
 pub mod keepalive;
 mod link;
+mod principals;
 pub mod restarts;
 pub mod spec;
 pub mod status;

@@ -2,6 +2,7 @@
 //! pattern. Only proven health forgives; a handshake proves nothing.
 
 use super::spec::RestartSpec;
+use crate::ids::PrincipalName;
 use crate::time::Mono;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +12,20 @@ use std::time::Duration;
 pub struct RestartBudget {
     max: u32,
     window: Duration,
-    at: VecDeque<Mono>,
+    /// When, and the principal whose calls alone were in flight before, if there was one.
+    at: VecDeque<(Mono, Option<PrincipalName>)>,
+}
+
+/// What a restart is counted for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RestartCause {
+    /// The server, or nobody knows.
+    #[default]
+    Server,
+    /// The calls of this principal, which alone were in flight.
+    Principal(PrincipalName),
+    /// The calls of a principal that is refused for it: the restart does not count.
+    Forgiven,
 }
 
 impl RestartBudget {
@@ -32,19 +46,37 @@ impl RestartBudget {
 
     /// Takes note of a restart.
     pub fn record(&mut self, now: Mono) {
-        while self.at.front().is_some_and(|at| now - *at > self.window) {
+        self.push(now, None);
+    }
+
+    /// Takes note of a restart, for this cause.
+    pub fn record_for(&mut self, now: Mono, cause: RestartCause) {
+        match cause {
+            RestartCause::Server => self.push(now, None),
+            RestartCause::Principal(principal) => self.push(now, Some(principal)),
+            RestartCause::Forgiven => {}
+        }
+    }
+
+    fn push(&mut self, now: Mono, principal: Option<PrincipalName>) {
+        while self.at.front().is_some_and(|(at, _)| now - *at > self.window) {
             self.at.pop_front();
         }
         // Parked probes restart too; more entries than the verdict needs would only cost memory.
         if self.at.len() > self.max as usize {
             self.at.pop_front();
         }
-        self.at.push_back(now);
+        self.at.push_back((now, principal));
     }
 
     /// The last restart that was noted did not happen.
     pub fn take_back(&mut self) {
         self.at.pop_back();
+    }
+
+    /// Takes off the restarts that this principal has caused.
+    pub fn forgive_principal(&mut self, principal: &PrincipalName) {
+        self.at.retain(|(_, of)| of.as_ref() != Some(principal));
     }
 
     /// The upstream has proven to be healthy: earlier restarts were bad luck.
@@ -54,7 +86,7 @@ impl RestartBudget {
 
     /// Restarts within the window that ends now.
     pub fn in_window(&self, now: Mono) -> u32 {
-        self.at.iter().filter(|at| now - **at <= self.window).count() as u32
+        self.at.iter().filter(|(at, _)| now - *at <= self.window).count() as u32
     }
 }
 
@@ -82,6 +114,20 @@ mod tests {
         (0..5).for_each(|n| budget.record(at(n * 60)));
         assert!(budget.is_spent(at(299)));
         assert!(!budget.is_spent(at(301)), "the one at 0 s has left the window");
+    }
+
+    #[test]
+    fn c05_restarts_of_a_refused_principal_are_taken_off_and_those_of_others_stay() {
+        let mut budget = RestartBudget::new(&RestartSpec::default());
+        let (mallory, other) = (PrincipalName::new("mallory"), PrincipalName::new("other"));
+        for cause in [mallory.clone(), other, mallory.clone()] {
+            budget.record_for(at(1), RestartCause::Principal(cause));
+        }
+        budget.record_for(at(1), RestartCause::Server);
+        budget.record_for(at(1), RestartCause::Forgiven);
+        assert_eq!(budget.in_window(at(2)), 4);
+        budget.forgive_principal(&mallory);
+        assert_eq!(budget.in_window(at(2)), 2);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod circuit;
 #[path = "../common/mod.rs"]
 mod common;
 mod owner;
+mod principals;
 mod sessions;
 mod status;
 

@@ -430,6 +430,7 @@ impl From<&Event> for Facts {
             | Event::TextsChanged { items: tools, .. }
             | Event::ToolsSuspicious { tools } => Self { tools: Some(tools.clone()), ..none },
             Event::TooManyTools { .. } => Self { cause: Some(event.to_string()), ..none },
+            Event::PrincipalRefused { wait, .. } => Self { cooldown_ms: Some(millis(*wait)), ..none },
             Event::MessagesDropped { dropped: lines } | Event::JunkSkipped { lines, sample: _ } => {
                 Self { lines: Some(*lines), ..none }
             }

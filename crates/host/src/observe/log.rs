@@ -164,6 +164,9 @@ fn write(server: &str, line: &Line) {
         Event::CircuitOpened { failures, .. } => {
             tracing::warn!(server, failures, repeated, "`{server}` {event}{again}");
         }
+        Event::PrincipalRefused { principal, deaths, .. } => {
+            tracing::warn!(server, principal, deaths, repeated, "`{server}` {event}: `{principal}`{again}");
+        }
         Event::ProbeFailed { cause } => tracing::info!(server, cause, repeated, "`{server}` {event}{again}"),
         Event::Slept => tracing::debug!(server, repeated, "`{server}` {event}{again}"),
         Event::CatalogChanged { added, removed, changed } => {

@@ -5,6 +5,7 @@ use super::answer::Answer;
 use super::call_watch::CallWatch;
 use super::catalog::wants_headers;
 use super::input_waits::InputWait;
+use super::waiters::Waiter;
 use super::{Live, Origin, Upstream};
 use crate::client::Principal;
 use crate::ledger::OpenRow;
@@ -81,7 +82,7 @@ impl Upstream {
         self.refuse_while_asking(&order.caller)?;
         loop {
             let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
-            let ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
+            let mut ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
             patience.has_link();
             let Some(live) = self.live().filter(|live| live.epoch == ticket.epoch()) else {
                 // The link went between admission and now; nothing was sent.
@@ -99,6 +100,7 @@ impl Upstream {
             }
             let mark = Arc::new(SentMark::default());
             row.goes();
+            ticket.used = true;
             let gone_at = self.clock.mono();
             let nesting = self.settings().nesting;
             let trouble = match self.send(&live, order, &mark, &ticket, gone_at, &mut patience).await {
@@ -291,25 +293,28 @@ impl Upstream {
     ) -> Result<OpenTicket<'_>, CallError> {
         let mut place: Option<Held<'_>> = None;
         loop {
-            // Registered before asking: a wake-up between the answer and the wait is not missed.
-            let turn = self.turnstile.notified();
-            tokio::pin!(turn);
-            turn.as_mut().enable();
-            let admission = match place.take() {
-                None => self.with(|machine, now| machine.admit(now)),
+            let (admission, waiter) = match place.take() {
+                None => self.with(|machine, now| {
+                    let admission = machine.admit_for(now, patience.principal.key());
+                    let waiter = match &admission {
+                        Admission::Wait(place) => Some(self.waiters.add(place.number)),
+                        Admission::Go(_) | Admission::Refuse(_) => None,
+                    };
+                    (admission, waiter)
+                }),
                 Some(held) => held.ask_again(),
             };
-            let held = match admission {
-                Admission::Go(ticket) => return Ok(OpenTicket { upstream: self, ticket: Some(ticket) }),
+            let place_taken = match admission {
+                Admission::Go(ticket) => return Ok(OpenTicket::new(self, ticket)),
                 Admission::Refuse(refusal) => return Err(self.refused(&refusal, patience)),
-                Admission::Wait(place) => Held { upstream: self, place: Some(place) },
+                Admission::Wait(place) => place,
             };
+            let held = place.insert(Held { upstream: self, place: Some(place_taken), waiter });
             let wait_for = held.wait_for();
             let until = patience.until(wait_for);
-            place = Some(held);
             has_to_wait();
             tokio::select! {
-                () = turn => {}
+                () = held.woken() => {}
                 () = tokio::time::sleep_until(self.clock.instant(until)) => {
                     return Err(self.waited_in_vain(wait_for, patience));
                 }
@@ -527,6 +532,29 @@ impl Upstream {
                 CallError::new(Code::Stopped, name, Fate::NotSent, text)
             }
             Reason::Stopped => self.stopped(),
+            Reason::Crashed { deaths, within } => {
+                let within = text::duration(*within);
+                CallError::new(
+                    Code::Unreachable,
+                    name,
+                    Fate::NotSent,
+                    format!(
+                        "server `{name}` died {deaths} times within {within} while only calls of this client were \
+                         in flight, so its calls are not sent for a while"
+                    ),
+                )
+                .hint(format!("find the call that ends the server; the operator sees why in `gripfast logs {name}`"))
+            }
+            Reason::MadeRoom => CallError::new(
+                Code::Overloaded,
+                name,
+                Fate::NotSent,
+                format!(
+                    "server `{name}` has too many calls waiting, most of them of this client; its newest one made \
+                     room for another client"
+                ),
+            )
+            .hint("send fewer calls at a time, or raise `max_in_flight` if the server can do more at once"),
             Reason::Overloaded => CallError::new(
                 Code::Overloaded,
                 name,
@@ -764,6 +792,14 @@ impl<'a> Patience<'a> {
 pub(super) struct OpenTicket<'a> {
     upstream: &'a Upstream,
     ticket: Option<Ticket>,
+    /// Something may have been sent with it.
+    used: bool,
+}
+
+impl<'a> OpenTicket<'a> {
+    fn new(upstream: &'a Upstream, ticket: Ticket) -> Self {
+        Self { upstream, ticket: Some(ticket), used: false }
+    }
 }
 
 impl OpenTicket<'_> {
@@ -785,7 +821,8 @@ impl OpenTicket<'_> {
 impl Drop for OpenTicket<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.upstream.with(|machine, now| machine.end(now, ticket, CallEnd::Abandoned));
+            let end = if self.used { CallEnd::Abandoned } else { CallEnd::Unused };
+            self.upstream.with(|machine, now| machine.end(now, ticket, end));
         }
     }
 }
@@ -794,16 +831,26 @@ impl Drop for OpenTicket<'_> {
 struct Held<'a> {
     upstream: &'a Upstream,
     place: Option<Place>,
+    waiter: Option<Waiter<'a>>,
 }
 
-impl Held<'_> {
+impl<'a> Held<'a> {
     fn wait_for(&self) -> WaitFor {
         self.place.as_ref().map_or(WaitFor::Link, |place| place.wait_for)
     }
 
-    fn ask_again(mut self) -> Admission {
+    /// Ends when it is to ask again.
+    async fn woken(&self) {
+        match &self.waiter {
+            Some(waiter) => waiter.woken().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn ask_again(mut self) -> (Admission, Option<Waiter<'a>>) {
         let place = self.place.take().expect("a place is taken only to ask again");
-        self.upstream.with(|machine, now| machine.readmit(now, place))
+        let admission = self.upstream.with(|machine, now| machine.readmit(now, place));
+        (admission, self.waiter.take())
     }
 }
 

@@ -20,6 +20,7 @@ mod listen;
 mod owner;
 mod restore;
 mod second;
+mod waiters;
 mod wishes;
 
 pub use answer::{Answer, Members};
@@ -31,6 +32,7 @@ pub(crate) use wishes::{Followed, Following, Wishes};
 
 use self::answers::{Answers, Thinking};
 use self::input_waits::InputWaits;
+use self::waiters::Waiters;
 use crate::cache::{AnswerCache, CacheUse};
 use crate::client::Principal;
 use crate::clock::Clock;
@@ -112,8 +114,8 @@ pub(crate) struct Upstream {
     armed: AtomicU64,
     /// Wakes whoever watches the visible state.
     changed: Notify,
-    /// Wakes callers that wait, one at a time and in their order.
-    turnstile: Notify,
+    /// Calls that wait for a slot or a link.
+    waiters: Waiters,
     /// Removal or shutdown: the owner ends for good.
     gone: CancellationToken,
     /// Cancelled when what a stored catalog may repeat of secrets is known.
@@ -317,7 +319,7 @@ impl Upstream {
             nudge: Notify::new(),
             armed: AtomicU64::new(0),
             changed: Notify::new(),
-            turnstile: Notify::new(),
+            waiters: Waiters::default(),
             gone: CancellationToken::new(),
             secrets_known: CancellationToken::new(),
             removed: AtomicBool::new(false),
@@ -433,7 +435,7 @@ impl Upstream {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Now) -> T) -> T {
         let now = self.clock.now();
         let mut events: Vec<Event> = Vec::new();
-        let (result, owner_is_due, callers_due, stranded) = {
+        let (result, owner_is_due, wakeups, displaced) = {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
             let result = act(&mut machine, now);
             while let Some(event) = machine.poll_event() {
@@ -443,8 +445,8 @@ impl Upstream {
             // A timer that fires too early costs nothing: the owner looks and sets it anew. So calls, which
             // only ever move it later, need not wake the owner.
             let too_late = due < self.armed.load(Ordering::Acquire);
-            let stranded = machine.take_stranded();
-            (result, machine.has_actions() || too_late, machine.can_be_answered(), stranded)
+            let owner_is_due = machine.has_actions() || too_late;
+            (result, owner_is_due, machine.take_wakeups(!events.is_empty()), machine.take_displaced())
         };
         let events_told = !events.is_empty();
         if events_told {
@@ -460,11 +462,7 @@ impl Upstream {
         if owner_is_due {
             self.nudge.notify_one();
         }
-        // What changed for everybody wakes them together. Otherwise one is woken, and wakes the next.
-        let together = if events_told { callers_due } else { callers_due.min(1) };
-        for _ in 0..together.max(stranded) {
-            self.turnstile.notify_one();
-        }
+        self.waiters.wake(wakeups, &displaced);
         result
     }
 }
@@ -509,7 +507,7 @@ impl Upstream {
     /// and leaves: a sleeping upstream is started for it, and a parked one is woken.
     pub(crate) fn knock(&self) {
         self.with(|machine, now| match machine.admit(now) {
-            Admission::Go(ticket) => machine.end(now, ticket, CallEnd::Abandoned),
+            Admission::Go(ticket) => machine.end(now, ticket, CallEnd::Unused),
             Admission::Wait(place) => machine.leave(now, place),
             Admission::Refuse(_) => {}
         });

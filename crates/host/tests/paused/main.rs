@@ -17,6 +17,7 @@ mod names;
 mod own_pins;
 mod pins;
 mod policy;
+mod principals;
 mod questions;
 mod replacing;
 mod restoring;

@@ -321,6 +321,10 @@ impl Server {
         self.life(|life| life.acts.extend(acts));
     }
 
+    pub(crate) fn forget_acts(&self) {
+        self.life(|life| life.acts.clear());
+    }
+
     pub(crate) fn always(&self, act: Act) {
         self.life(|life| life.otherwise = act);
     }

@@ -31,7 +31,7 @@ mod second;
 mod upkeep;
 
 pub use super::link::Renewal;
-pub use admission::{Admission, CallEnd, PausedSlot, Place, Reason, Refusal, Ticket, WaitFor};
+pub use admission::{Admission, CallEnd, PausedSlot, Place, Reason, Refusal, Ticket, WaitFor, Wakeups};
 pub use exchange::{Action, Ask, Input, LinkKind, Manner, ProbeAnswer};
 pub use revise::Revision;
 pub use second::Role;
@@ -40,10 +40,12 @@ use super::circuit::Circuit;
 use super::connect_limit::ConnectLimit;
 use super::keepalive::{CallsBefore, Keepalive, Probe};
 use super::link::{CatalogState, Link, Ready};
-use super::restarts::RestartBudget;
+use super::principals::{AtWorkFor, Principals, RecentPrincipals};
+use super::restarts::{RestartBudget, RestartCause};
 use super::spec::{KeepaliveSpec, SupervisionSpec};
 use super::status::State;
 use crate::event::Event;
+use crate::failure::crashes::PrincipalCrashes;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::jitter::Jitter;
@@ -71,6 +73,10 @@ pub struct Upstream {
     circuit: Circuit,
     budget: RestartBudget,
     connect_limit: ConnectLimit,
+    /// What the next restart is counted for.
+    restart_cause: RestartCause,
+    /// Deaths of the process, by the principal whose calls alone were in flight.
+    crashes: PrincipalCrashes,
     outage: Option<Outage>,
     /// Since when it was away, until its catalog is listed again.
     away_since: Option<Mono>,
@@ -85,7 +91,15 @@ pub struct Upstream {
 
     next_call: u64,
     in_flight: u32,
+    /// The slots and waiting calls of each principal.
+    principals: Principals,
+    /// The principals that called lately.
+    callers: RecentPrincipals,
+    /// The principals that gave up calls on the present link; the server may still be at work on them.
+    given_up: AtWorkFor,
     waiting: u32,
+    /// Places that were lost to other principals, and were not told so yet.
+    displaced: Vec<u64>,
     /// Those of them who wait for a slot.
     queued: u32,
     /// Whether they had a link to wait for a slot of, when that was last looked at.
@@ -133,6 +147,8 @@ impl Upstream {
             circuit: Circuit::new(spec.circuit),
             budget: RestartBudget::new(&spec.restart),
             connect_limit: ConnectLimit::default(),
+            restart_cause: RestartCause::default(),
+            crashes: PrincipalCrashes::default(),
             spec,
             kind,
             link: Link::Dormant,
@@ -152,7 +168,11 @@ impl Upstream {
             glance_at: now.mono + Self::GLANCE_EVERY,
             next_call: 0,
             in_flight: 0,
+            principals: Principals::new(),
+            callers: RecentPrincipals::default(),
+            given_up: AtWorkFor::Nobody,
             waiting: 0,
+            displaced: Vec::new(),
             queued: 0,
             has_slots: false,
             strands: false,
@@ -251,8 +271,7 @@ impl Upstream {
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let beside = [self.second_due(), self.retired_due()];
-        beside.into_iter().flatten().chain(self.link_due()).min()
+        earlier(earlier(self.second_due(), self.retired_due()), self.link_due())
     }
 
     fn link_due(&self) -> Option<Mono> {
@@ -282,7 +301,7 @@ impl Upstream {
                     ready.measure_at,
                     self.idle_stop_at(),
                 ];
-                due.into_iter().flatten().chain([self.glance_at]).min()
+                due.into_iter().fold(Some(self.glance_at), earlier)
             }
         }
     }
@@ -445,5 +464,13 @@ impl Upstream {
             | Link::Draining { .. }
             | Link::Stopped => None,
         }
+    }
+}
+
+/// The earlier of two times, if there is one.
+fn earlier(one: Option<Mono>, other: Option<Mono>) -> Option<Mono> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

@@ -1,7 +1,8 @@
 //! Being away: how an outage begins, is retried, is parked, and what blocks it.
 
-use super::{Action, LinkKind, Manner, Upstream};
+use super::{Action, AtWorkFor, LinkKind, Manner, RestartCause, Upstream};
 use crate::event::Event;
+use crate::failure::crashes::PrincipalCrashes;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::supervise::backoff::Backoff;
@@ -95,6 +96,7 @@ impl Upstream {
     /// An established link is given up.
     pub(super) fn lose_link(&mut self, now: Mono, failure: Failure) {
         self.actions.push_back(Action::HangUp(Manner::AtOnce));
+        self.blame(now, &failure);
         let spent = self.budget.is_spent(now);
         if self.kind == LinkKind::Remote {
             self.count_restart(now);
@@ -104,6 +106,41 @@ impl Upstream {
             }
         }
         self.away(now, failure);
+    }
+
+    /// A process died or was given up: if it can only have been at work for one of several principals, its death is on
+    /// the record of that principal (C05).
+    fn blame(&mut self, now: Mono, failure: &Failure) {
+        if self.kind != LinkKind::Process {
+            return;
+        }
+        let in_flight = self.principals.in_flight();
+        let has_hung = matches!(failure, Failure::TimedOut(_));
+        let principal = match (&in_flight, &self.given_up) {
+            (AtWorkFor::Only(one), AtWorkFor::Nobody) => one,
+            (AtWorkFor::Only(one), AtWorkFor::Only(other)) if one == other => one,
+            (AtWorkFor::Nobody, AtWorkFor::Only(one)) if has_hung => one,
+            (AtWorkFor::Nobody | AtWorkFor::Only(_) | AtWorkFor::Several, _) => return,
+        };
+        if !self.callers.has_other(now, principal, PrincipalCrashes::WINDOW) {
+            return;
+        }
+        let Some(verdict) = self.crashes.died(now, principal) else {
+            self.restart_cause = RestartCause::Principal(principal.clone());
+            return;
+        };
+        self.events.push_back(Event::PrincipalRefused {
+            principal: principal.as_str().to_owned(),
+            deaths: PrincipalCrashes::REFUSED_AT,
+            wait: verdict.wait,
+        });
+        self.restart_cause = match verdict.forgiven {
+            true => {
+                self.budget.forgive_principal(principal);
+                RestartCause::Forgiven
+            }
+            false => RestartCause::Principal(principal.clone()),
+        };
     }
 
     /// There is no link, for this reason: decide when to try again.
@@ -262,7 +299,7 @@ impl Upstream {
 
     fn count_restart(&mut self, now: Mono) {
         self.restarts += 1;
-        self.budget.record(now);
+        self.budget.record_for(now, std::mem::take(&mut self.restart_cause));
         self.events.push_back(Event::Restarting { in_window: self.budget.in_window(now) });
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{LinkKind, Upstream};
 use crate::event::{Event, ReplaceCause};
+use crate::failure::crashes::PrincipalCrashes;
 use crate::supervise::link::Link;
 use crate::supervise::spec::SupervisionSpec;
 use crate::time::{Mono, Now};
@@ -76,6 +77,7 @@ impl Upstream {
     /// Circuit, restart budget and outage belong to what was there before. So does a spare.
     pub(super) fn forget_troubles(&mut self) {
         self.budget.forgive();
+        self.crashes = PrincipalCrashes::default();
         self.outage = None;
         if self.circuit.close() {
             self.events.push_back(Event::CircuitClosed);

@@ -1,7 +1,7 @@
 //! A second link beside the present one: a spare that takes over when the first is lost, or a replacement
 //! for one that still works. Links that were replaced live on until their last call has ended.
 
-use super::{Action, LinkKind, Upstream};
+use super::{Action, AtWorkFor, LinkKind, Upstream};
 use crate::event::{Event, ReplaceCause};
 use crate::failure::Failure;
 use crate::ids::{Epoch, SecondId};
@@ -275,6 +275,8 @@ impl Upstream {
         self.link_number += 1;
         self.on_link = 0;
         self.paused = 0;
+        self.principals.begin_link();
+        self.given_up = AtWorkFor::Nobody;
         self.second.outdated = None;
         self.second.longest_call = self.spec.timeouts.call;
     }
