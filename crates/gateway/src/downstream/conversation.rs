@@ -63,13 +63,14 @@ impl Conversation {
         let presence = Presence::begin(&gateway.host, peer.principal());
         let abilities = Abilities::default();
         let memory = gateway.memory_of(peer);
+        let questions = Arc::new(Questions::of(peer.principal(), gateway.sessions.questions()));
         Self {
             gateway,
             channel: Channel::over(&out),
             out,
             running: Arc::default(),
             client: Client::with(abilities, presence.client(abilities), memory),
-            questions: Arc::default(),
+            questions,
             presence,
             tasks: JoinSet::new(),
             listening: JoinSet::new(),

@@ -14,6 +14,7 @@ mod conversation;
 mod cursor;
 mod era;
 mod extensions;
+mod fair_table;
 mod follows;
 mod forward;
 mod guard;
@@ -111,7 +112,10 @@ impl Gateway {
         let gateway = Arc::new(Self {
             host,
             sessions,
-            waiting: Waiting::default(),
+            waiting: Waiting::new(
+                terms.limits.suspended_calls_per_client as usize,
+                terms.limits.suspended_calls as usize,
+            ),
             in_flight: Shares::new(
                 terms.limits.in_flight_per_client as usize,
                 terms.limits.in_flight as usize,

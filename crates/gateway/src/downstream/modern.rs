@@ -115,7 +115,8 @@ fn begin(
 ) -> Result<Suspended, Overload> {
     let admitted = gateway.admit(body)?;
     let client = Client::of_request(request.params, who, gateway.memory_of(&body.peer));
-    let (outbox, inputs) = (Arc::new(Outbox::to(&client)), Arc::new(Inputs::default()));
+    let inputs = Arc::new(Inputs::of(body.peer.principal(), gateway.sessions.questions()));
+    let outbox = Arc::new(Outbox::to(&client));
     let ear = ModernEar { outbox: Arc::clone(&outbox), inputs: Arc::clone(&inputs), client: client.clone() };
     let of = (request.to_own(), admitted);
     let call = begin_call(gateway, Era::Modern, of, Arc::clone(&outbox), Arc::new(ear), client, None);

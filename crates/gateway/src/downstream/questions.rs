@@ -7,8 +7,10 @@
 
 use super::ask::Fault;
 use super::client::Client;
+use super::fair_table::FairTable;
 use super::{Gateway, extensions};
 use bytes::Bytes;
+use gripfast::Principal;
 use gripfast::transport::BoxFuture;
 use gripfast::wire::envelope::{self, Message, Request};
 use gripfast::wire::patch::Object;
@@ -120,11 +122,59 @@ impl Gateway {
     }
 }
 
+/// The questions that clients have not answered yet, of all of them: how many one principal may have open.
+pub(crate) struct OpenQuestions(Arc<Mutex<FairTable<oneshot::Sender<()>>>>);
+
+impl OpenQuestions {
+    /// At most `each` of one principal, and `all` in all. Beyond it the oldest is given up, of all together the oldest of
+    /// the principal that has the most.
+    pub(crate) fn new(each: usize, all: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairTable::new(each, all))))
+    }
+
+    /// A client of this principal is asked something.
+    pub(crate) fn open(&self, principal: &Principal) -> OpenQuestion {
+        let (give_up, given_up) = oneshot::channel();
+        let (number, gone) = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(principal, give_up);
+        // Outside the lock: those who wait for them are told.
+        drop(gone);
+        OpenQuestion { among: Arc::clone(&self.0), number, given_up }
+    }
+}
+
+/// A question that counts as open until this is dropped.
+pub(crate) struct OpenQuestion {
+    among: Arc<Mutex<FairTable<oneshot::Sender<()>>>>,
+    number: u64,
+    given_up: oneshot::Receiver<()>,
+}
+
+impl OpenQuestion {
+    /// The answer, unless the question has to make room for others before.
+    pub(crate) async fn unless_given_up<T>(mut self, answer: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            // The sender is dropped when the question is given up.
+            _ = &mut self.given_up => None,
+        }
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        let left = self.among.lock().unwrap_or_else(PoisonError::into_inner).remove(self.number);
+        drop(left);
+    }
+}
+
 /// The questions that one client has not answered yet.
-#[derive(Default)]
 pub(crate) struct Questions {
     asked: AtomicU64,
     open: Mutex<HashMap<RequestId, oneshot::Sender<Bytes>>>,
+    /// Whose client it is.
+    principal: Principal,
+    all: Arc<OpenQuestions>,
 }
 
 /// A question on its way: what the client is sent, and what the server will be answered.
@@ -139,6 +189,11 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 const MOST_OPEN: usize = 100;
 
 impl Questions {
+    /// Those of a client of this principal.
+    pub(crate) fn of(principal: Principal, all: &Arc<OpenQuestions>) -> Self {
+        Self { asked: AtomicU64::new(0), open: Mutex::default(), principal, all: Arc::clone(all) }
+    }
+
     /// Asks the client by whatever way `send` is, or declines for it if it cannot be asked this. A question that
     /// nobody waits for any more is withdrawn by the same way.
     pub(crate) fn ask(
@@ -173,12 +228,14 @@ impl Questions {
             open.insert(our_id.clone(), tell);
         }
         let closing = Closing { questions: Arc::clone(self), id: our_id, send };
+        let open = self.all.open(&self.principal);
         let answer = Box::pin(async move {
             let _closing = closing;
-            match tokio::time::timeout(ANSWER_WITHIN, answered).await {
-                Ok(Ok(response)) => envelope::with_id(&response, servers_id.as_id())
+            match tokio::time::timeout(ANSWER_WITHIN, open.unless_given_up(answered)).await {
+                Ok(Some(Ok(response))) => envelope::with_id(&response, servers_id.as_id())
                     .unwrap_or_else(|_| unanswered(&servers_id, "the client's answer is not a response")),
-                Ok(Err(_)) => unanswered(&servers_id, "the client went away"),
+                Ok(Some(Err(_))) => unanswered(&servers_id, "the client went away"),
+                Ok(None) => unanswered(&servers_id, "the client has too many questions to answer"),
                 Err(_) => unanswered(&servers_id, "the client did not answer in time"),
             }
         });
@@ -250,6 +307,47 @@ mod tests {
         let by_url = abilities(r#"{"elicitation":{"url":{}},"roots":{}}"#);
         assert!(!allowed(by_url, FORM) && allowed(by_url, URL) && allowed(by_url, ROOTS));
         assert!(!allowed(abilities("{}"), FORM));
+    }
+
+    impl Default for OpenQuestions {
+        fn default() -> Self {
+            Self::new(1000, 2000)
+        }
+    }
+
+    impl Default for Questions {
+        fn default() -> Self {
+            Self::of(Principal::local(), &Arc::default())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_principal_with_too_many_questions_gives_up_its_oldest_and_nobody_elses() {
+        let all = Arc::new(OpenQuestions::new(2, 3));
+        let ask = |name: &str| {
+            // Each in a session of its own.
+            let questions = Arc::new(Questions::of(Principal::named(name), &all));
+            let answer = tokio::spawn(put(&questions).answer);
+            (questions, answer)
+        };
+        let modest = ask("modest");
+        tokio::task::yield_now().await;
+        let greedy = [ask("greedy"), ask("greedy"), ask("greedy")];
+        let [(first, given_up), rest @ ..] = greedy;
+        let answer = String::from_utf8(given_up.await.unwrap()).unwrap();
+        assert!(answer.contains("too many questions"), "{answer}");
+        assert!(first.lock().is_empty());
+        let third = ask("third");
+        tokio::task::yield_now().await;
+        let open: Vec<_> = [&modest].into_iter().chain(&rest).chain([&third]).collect();
+        let still: Vec<_> = open.iter().map(|(questions, _)| questions.lock().len()).collect();
+        assert_eq!(still, [1, 0, 1, 1], "three in all: the one with the most has given up its oldest");
+        for (questions, answer) in [modest, third] {
+            assert!(questions.answered(Bytes::from_static(
+                br#"{"jsonrpc":"2.0","id":"gripfast-0","result":{"said":"yes"}}"#
+            )));
+            assert!(String::from_utf8(answer.await.unwrap()).unwrap().contains("yes"));
+        }
     }
 
     fn put(questions: &Arc<Questions>) -> Question {

@@ -129,7 +129,8 @@ mod tests {
     fn session(id: &str, peer: Peer, now: Now) -> Session {
         let version = ProtocolVersion::LATEST_LEGACY;
         let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(60)).unwrap();
-        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), &Shares::new(0, 0)));
+        let host = Host::builder().build();
+        let common = Arc::new(Common::new(Clock::new(), host, &Shares::new(0, 0), Arc::default()));
         Session::new(id.into(), pass, peer, Marks::default(), &common, now)
     }
 

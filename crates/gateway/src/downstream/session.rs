@@ -10,7 +10,7 @@ use super::left_out::LeftOut;
 use super::outbox::Outbox;
 use super::pass::Pass;
 use super::presence::Presence;
-use super::questions::Questions;
+use super::questions::{OpenQuestions, Questions};
 use super::refusal::Overload;
 use super::under_way::{Number, UnderWay};
 use super::wishes::Wishes;
@@ -87,6 +87,8 @@ pub(crate) struct Common {
     memory: Shares,
     /// The part of it that streams which have ended may take, so that they can be picked up.
     kept: Shares,
+    /// The questions that clients have not answered.
+    pub(crate) questions: Arc<OpenQuestions>,
     /// How many streams there were. A number is given once: a session that made room and came back has no stream under
     /// the number of an earlier one.
     streams: AtomicU64,
@@ -96,9 +98,9 @@ impl Common {
     /// Ended streams may take a fourth, so that what nobody may ever read leaves room for answers.
     const KEPT_PART: usize = 4;
 
-    pub(crate) fn new(clock: Clock, host: Host, memory: &Shares) -> Self {
+    pub(crate) fn new(clock: Clock, host: Host, memory: &Shares, questions: Arc<OpenQuestions>) -> Self {
         let kept = memory.part(Self::KEPT_PART);
-        Self { clock, host, memory: memory.clone(), kept, streams: AtomicU64::new(0) }
+        Self { clock, host, memory: memory.clone(), kept, questions, streams: AtomicU64::new(0) }
     }
 }
 
@@ -135,7 +137,8 @@ impl Session {
         common: &Arc<Common>,
         now: Now,
     ) -> Self {
-        let (questions, get_streams) = (Arc::<Questions>::default(), Arc::<GetStreams>::default());
+        let questions = Arc::new(Questions::of(peer.principal(), &common.questions));
+        let get_streams = Arc::<GetStreams>::default();
         let (presence, abilities) = (Presence::begin(&common.host, peer.principal()), pass.abilities());
         let memory = Arc::new(ClientMemory::new(&common.memory, &peer));
         let mut client = Client::with(abilities, presence.client(abilities), Arc::clone(&memory));
@@ -409,7 +412,7 @@ mod tests {
 
     fn session(memory: usize) -> Arc<Session> {
         let memory = Shares::new(4 * memory, 4 * memory);
-        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), &memory));
+        let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), &memory, Arc::default()));
         let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
         let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
         Arc::new(Session::new("id".into(), pass, Peer::here(), Marks::default(), &common, now))

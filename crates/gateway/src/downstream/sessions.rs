@@ -4,7 +4,7 @@
 use super::clock::{Clock, Now};
 use super::herald::Marks;
 use super::pass::{Pass, random};
-use super::questions::Abilities;
+use super::questions::{Abilities, OpenQuestions};
 use super::recall::Recall;
 use super::roster::{Enrolled, Roster};
 use super::seal::Seal;
@@ -49,9 +49,13 @@ impl Sessions {
     /// What is remembered of sessions is kept in the store of `host`, whose servers are told when one is over.
     pub(crate) fn new(seal: Seal, host: Host, terms: &Terms, clock: Clock, memory: &Shares) -> Self {
         let store = host.store();
+        let questions = Arc::new(OpenQuestions::new(
+            terms.limits.questions_per_client as usize,
+            terms.limits.questions as usize,
+        ));
         Self {
             seal,
-            common: Arc::new(Common::new(clock, host, memory)),
+            common: Arc::new(Common::new(clock, host, memory, questions)),
             idle: terms.session_idle_timeout,
             recall: Arc::new(Recall::new(store)),
             asking: Semaphore::new(4),
@@ -60,6 +64,11 @@ impl Sessions {
                 terms.limits.sessions as usize,
             )),
         }
+    }
+
+    /// The questions that clients have not answered, those without a session included.
+    pub(crate) fn questions(&self) -> &Arc<OpenQuestions> {
+        &self.common.questions
     }
 
     /// A new session that speaks `version`, of a client that calls itself `name`.

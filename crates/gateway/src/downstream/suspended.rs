@@ -4,7 +4,9 @@
 //! request. Meanwhile the call goes on behind us, held here under a state that only we can have given out.
 
 use super::client::Client;
+use super::fair_table::FairTable;
 use super::outbox::{Next, Outbox};
+use super::questions::{OpenQuestion, OpenQuestions};
 use super::running::Running;
 use crate::shares::Share;
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use gripfast::transport::{BoxFuture, Listener};
 use gripfast::wire::envelope::{self, Message};
 use gripfast::wire::patch::Object;
 use gripfast::wire::{RawValue, RequestId, codes};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -133,10 +135,12 @@ impl Drop for Suspended {
 }
 
 /// The input that a server wants before it goes on, and who waits for it.
-#[derive(Default)]
 pub(crate) struct Inputs {
     wanted: Mutex<Wanted>,
     news: Notify,
+    /// Whose call it is.
+    principal: Principal,
+    questions: Arc<OpenQuestions>,
 }
 
 #[derive(Default)]
@@ -163,6 +167,11 @@ const GRACE: Duration = Duration::from_secs(5);
 const MOST_OPEN: usize = 100;
 
 impl Inputs {
+    /// The input for a call of this principal.
+    pub(crate) fn of(principal: Principal, questions: &Arc<OpenQuestions>) -> Self {
+        Self { wanted: Mutex::default(), news: Notify::new(), principal, questions: Arc::clone(questions) }
+    }
+
     /// Waits until something is wanted, and a moment longer: a server that wants to know several things at once
     /// can only ask for one after the other.
     pub(crate) async fn wanted(&self) {
@@ -197,12 +206,17 @@ impl Inputs {
         }
     }
 
-    fn put(&self, request: &envelope::Request<'_>, memory: Share) -> Option<oneshot::Receiver<String>> {
+    fn put(
+        &self,
+        request: &envelope::Request<'_>,
+        memory: Share,
+    ) -> Option<(OpenQuestion, oneshot::Receiver<String>)> {
         let method = serde_json::Value::from(&*request.method);
         let params = request.params.map_or("{}", RawValue::get);
         let question = format!("{{\"method\":{method},\"params\":{params}}}");
         let (answer, answered) = oneshot::channel();
         let mut wanted = self.lock();
+        wanted.open.retain(|_, open| !open.answer.is_closed());
         if wanted.open.len() >= MOST_OPEN {
             return None;
         }
@@ -211,7 +225,7 @@ impl Inputs {
         wanted.open.insert(key, Open { question, answer, _memory: memory });
         drop(wanted);
         self.news.notify_waiters();
-        Some(answered)
+        Some((self.questions.open(&self.principal), answered))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Wanted> {
@@ -241,12 +255,14 @@ impl Listener for ModernEar {
         }
         let is_form = asked.method == "elicitation/create";
         let memory = self.client.memory.take(request.len()).ok()?;
-        let (id, answered) = (asked.id.to_request_id(), self.inputs.put(&asked, memory)?);
+        let (id, (open, answered)) = (asked.id.to_request_id(), self.inputs.put(&asked, memory)?);
         Some(Box::pin(async move {
-            match tokio::time::timeout(ANSWER_WITHIN, answered).await {
-                Ok(Ok(result)) => response(&id, result),
-                Ok(Err(_)) | Err(_) if is_form => response(&id, r#"{"action":"cancel"}"#.to_owned()),
-                Ok(Err(_)) | Err(_) => {
+            match tokio::time::timeout(ANSWER_WITHIN, open.unless_given_up(answered)).await {
+                Ok(Some(Ok(result))) => response(&id, result),
+                Ok(Some(Err(_)) | None) | Err(_) if is_form => {
+                    response(&id, r#"{"action":"cancel"}"#.to_owned())
+                }
+                Ok(Some(Err(_)) | None) | Err(_) => {
                     let why = "the client did not come back with an answer";
                     envelope::error_response(Some(id.as_id()), codes::INTERNAL_ERROR, why, None)
                 }
@@ -263,8 +279,7 @@ fn response(id: &RequestId, result: String) -> Vec<u8> {
 }
 
 /// The calls that wait for their clients to come back, the oldest first.
-#[derive(Default)]
-pub(crate) struct Waiting(Arc<Mutex<VecDeque<Held>>>);
+pub(crate) struct Waiting(Arc<Mutex<FairTable<Held>>>);
 
 struct Held {
     number: u64,
@@ -274,26 +289,29 @@ struct Held {
 }
 
 impl Waiting {
-    /// Clients that never come back do not fill our memory: the oldest gives way.
-    const MOST: usize = 1000;
+    /// Clients that never come back do not fill our memory: of one principal at most `each` calls wait, and `all` of all
+    /// of them. Beyond it the oldest gives way, of all together the oldest of the principal that has the most.
+    pub(crate) fn new(each: usize, all: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairTable::new(each, all))))
+    }
 
     /// Holds a call under a number, for as long as a person may think. After that it is given up, and its
     /// server is told.
     pub(crate) fn hold(&self, number: u64, call: Suspended) {
-        let waiting = Arc::downgrade(&self.0);
-        let patience = tokio::spawn(async move {
-            tokio::time::sleep(ANSWER_WITHIN + GRACE).await;
-            if let Some(waiting) = waiting.upgrade() {
-                drop(take(&waiting, |held| held.number == number));
+        let (waiting, principal) = (Arc::downgrade(&self.0), call.origin.principal.clone());
+        let patience = tokio::spawn({
+            let principal = principal.clone();
+            async move {
+                tokio::time::sleep(ANSWER_WITHIN + GRACE).await;
+                if let Some(waiting) = waiting.upgrade() {
+                    drop(take(&waiting, &principal, number));
+                }
             }
         });
         let held = Held { number, call, _patience: AbortOnDropHandle::new(patience) };
-        let mut waiting = lock(&self.0);
-        let oldest = if waiting.len() >= Self::MOST { waiting.pop_front() } else { None };
-        waiting.push_back(held);
-        drop(waiting);
-        // Outside the lock: its end is told to others.
-        drop(oldest);
+        let (_, gone) = lock(&self.0).insert(&principal, held);
+        // Outside the lock: their end is told to others.
+        drop(gone);
     }
 
     /// Gives a call back to its client, who comes back with the same request. Somebody else's is nobody's.
@@ -303,12 +321,14 @@ impl Waiting {
         principal: &Principal,
         request: &envelope::Request<'_>,
     ) -> Result<Suspended, NotGiven> {
-        let is_it = |held: &Held| held.number == number && held.call.origin.principal == *principal;
-        let origin = lock(&self.0).iter().find(|held| is_it(held)).map(|held| held.call.origin.clone());
+        let origin = {
+            let waiting = lock(&self.0);
+            waiting.find(principal, |held| held.number == number).map(|(_, held)| held.call.origin.clone())
+        };
         if !origin.ok_or(NotGiven::Ended)?.is_of(request) {
             return Err(NotGiven::ForAnother);
         }
-        take(&self.0, is_it).ok_or(NotGiven::Ended)
+        take(&self.0, principal, number).ok_or(NotGiven::Ended)
     }
 }
 
@@ -321,13 +341,13 @@ pub(crate) enum NotGiven {
     ForAnother,
 }
 
-fn take(waiting: &Mutex<VecDeque<Held>>, is_it: impl Fn(&Held) -> bool) -> Option<Suspended> {
+fn take(waiting: &Mutex<FairTable<Held>>, principal: &Principal, number: u64) -> Option<Suspended> {
     let mut waiting = lock(waiting);
-    let at = waiting.iter().position(is_it)?;
+    let (at, _) = waiting.find(principal, |held| held.number == number)?;
     waiting.remove(at).map(|held| held.call)
 }
 
-fn lock(waiting: &Mutex<VecDeque<Held>>) -> std::sync::MutexGuard<'_, VecDeque<Held>> {
+fn lock(waiting: &Mutex<FairTable<Held>>) -> std::sync::MutexGuard<'_, FairTable<Held>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -347,6 +367,22 @@ mod tests {
         match Message::parse(message) {
             Ok(Message::Request(request)) => request,
             other => panic!("{other:?}"),
+        }
+    }
+
+    impl Waiting {
+        const MOST: usize = 1000;
+    }
+
+    impl Default for Inputs {
+        fn default() -> Self {
+            Self::of(Principal::local(), &Arc::default())
+        }
+    }
+
+    impl Default for Waiting {
+        fn default() -> Self {
+            Self::new(Self::MOST, 2 * Self::MOST)
         }
     }
 
@@ -462,6 +498,32 @@ mod tests {
         };
         let (_questions, told) = tokio::join!(asking, told);
         assert_eq!(told, 2, "the third came too late");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_principal_with_too_many_suspended_calls_loses_its_oldest_and_nobody_elses() {
+        let waiting = Waiting::new(3, 5);
+        let hold = |number: u64, whose: &str| waiting.hold(number, suspended_of(Principal::named(whose)).0);
+        let mut expected: Vec<(u64, &str)> = Vec::new();
+        let check = |expected: &[(u64, &str)], gone: &[u64]| {
+            let table = lock(&waiting.0);
+            for (number, whose) in expected {
+                let found = table.find(&Principal::named(*whose), |held| held.number == *number);
+                assert_eq!(found.is_none(), gone.contains(number), "call {number} of {whose}");
+            }
+        };
+        for (number, whose) in [(0, "modest"), (1, "greedy"), (2, "greedy"), (3, "greedy")] {
+            hold(number, whose);
+            expected.push((number, whose));
+        }
+        check(&expected, &[]);
+        for (number, whose, gone) in
+            [(4, "greedy", &[1][..]), (5, "other", &[1]), (6, "third", &[1, 2]), (7, "third", &[1, 2, 3])]
+        {
+            hold(number, whose);
+            expected.push((number, whose));
+            check(&expected, gone);
+        }
     }
 
     proptest! {

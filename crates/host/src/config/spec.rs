@@ -178,6 +178,16 @@ pub struct ClientLimits {
     /// and a deeper result ends its call with an error. Too small, and honest structured data is refused; too
     /// large, and clients and servers that read recursively crash on it. Default 128.
     pub nesting: u32,
+    /// Calls of modern clients that wait for their client to come back with input. Beyond it the client that has the
+    /// most loses its oldest one. Default 2000.
+    pub suspended_calls: u32,
+    /// Of these, calls of one client. Beyond it its oldest one is given up. Default 1000.
+    pub suspended_calls_per_client: u32,
+    /// Questions of servers that clients have not answered. Beyond it the client that has the most loses its oldest one,
+    /// and the server is told. Default 2000.
+    pub questions: u32,
+    /// Of these, questions to one client, over all its sessions. Beyond it its oldest one is given up. Default 1000.
+    pub questions_per_client: u32,
 }
 
 impl Default for ClientLimits {
@@ -192,6 +202,10 @@ impl Default for ClientLimits {
             memory: 512 << 20,
             memory_per_client: 256 << 20,
             nesting: 128,
+            suspended_calls: 2000,
+            suspended_calls_per_client: 1000,
+            questions: 2000,
+            questions_per_client: 1000,
         }
     }
 }

@@ -79,7 +79,7 @@ impl Upstream {
         // What is known of earlier attempts, if they left us at all.
         let mut attempted: Option<Fate> = None;
         self.refuse_after_crashes(order)?;
-        self.refuse_while_asking(&order.caller)?;
+        self.refuse_while_asking(&order.principal, &order.caller)?;
         loop {
             let admitted = self.admitted(&mut patience, || row.waits(attempted)).await;
             let mut ticket = admitted.map_err(|error| after_an_attempt(error, attempted))?;
@@ -346,7 +346,7 @@ impl Upstream {
         let ear: Arc<dyn CallEar> = Arc::clone(&watch) as Arc<dyn CallEar>;
         let under_way =
             live.underway.enter(request.id, order.caller.clone(), &order.principal, ear, Arc::clone(mark));
-        let waits = || self.waits_for_input(ticket, &order.caller);
+        let waits = || self.waits_for_input(ticket, &order.principal, &order.caller);
         let answering =
             self.answered(live, request, under_way, mark, &watch, (now, patience.deadline), waits);
         let answered = answering.await;

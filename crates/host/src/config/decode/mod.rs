@@ -270,6 +270,10 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
             limits.memory_per_client = size;
         }
         table.whole_number("nesting", &mut limits.nesting, problems);
+        table.whole_number("suspended_calls", &mut limits.suspended_calls, problems);
+        table.whole_number("suspended_calls_per_client", &mut limits.suspended_calls_per_client, problems);
+        table.whole_number("questions", &mut limits.questions, problems);
+        table.whole_number("questions_per_client", &mut limits.questions_per_client, problems);
         table.finish(problems);
     }
     fields.choice("ledger", &words::ledgers(), &mut gateway.ledger.keeps, problems);

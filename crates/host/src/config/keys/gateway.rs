@@ -319,5 +319,33 @@ static LIMITS: Table = Table {
                     is refused, and a deeper result ends its call with an error. Too small, and honest structured data \
                     is refused; too large, and clients and servers that read recursively crash on it.",
         },
+        Row {
+            name: "suspended_calls",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.suspended_calls.to_string()),
+            about: "Calls of modern clients that wait for their client to come back with input. Beyond it the client \
+                    that has the most loses its oldest one: the server is told, and the client has to call again. Too \
+                    small, and people who think for long lose their calls; too large, and memory.",
+        },
+        Row {
+            name: "suspended_calls_per_client",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.suspended_calls_per_client.to_string()),
+            about: "Of these, calls of one client. Beyond it its own oldest one is given up, not one of others.",
+        },
+        Row {
+            name: "questions",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.questions.to_string()),
+            about: "Questions of servers that clients have not answered. Beyond it the client that has the most loses \
+                    its oldest one, and the server is told so. Too small, and people who think for long are not waited \
+                    for; too large, and memory.",
+        },
+        Row {
+            name: "questions_per_client",
+            kind: Kind::Number(SOME),
+            usual: Usual::Gateway(|gateway| gateway.limits.questions_per_client.to_string()),
+            about: "Of these, questions to one client, over all its sessions. Beyond it its own oldest one is given up.",
+        },
     ]],
 };
