@@ -30,6 +30,7 @@ mod older_words;
 mod pages;
 mod pipe;
 mod policy;
+mod principals;
 mod questions;
 mod roots;
 mod scene;

@@ -4,7 +4,7 @@ use crate::world::*;
 use bytes::Bytes;
 use gripfast::config::Isolation;
 use gripfast::transport::{BoxFuture, Listener};
-use gripfast::{CallOptions, Client, ClientKey};
+use gripfast::{CallOptions, Client, ClientKey, Principal};
 use gripfast_core::supervise::upstream::LinkKind;
 use serde_json::json;
 use std::sync::Arc;
@@ -103,4 +103,32 @@ async fn c06_calls_that_wait_for_a_person_give_their_slots_back_and_are_bounded_
         5,
         "four that wait for a person and one beside them, then four at a time"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn c06_calls_that_wait_for_a_person_are_bounded_for_each_principal_over_all_its_sessions() {
+    let mut few = spec();
+    few.supervision.max_in_flight = 4;
+    few.isolation = Isolation::Shared;
+    let (host, server) = host_with_spec(LinkKind::Process, few).await;
+    let caller = Arc::new(Thoughtful::default());
+    let of = |principal: &str, session: u32| {
+        let (host, listener) = (host.clone(), Arc::clone(&caller) as Arc<dyn Listener>);
+        let client = Client::one(ClientKey::new(format!("{principal} {session}")));
+        let client = Some(client.on_behalf_of(Principal::named(principal.to_owned())));
+        let options = CallOptions { client, listener: Some(listener), ..CallOptions::default() };
+        let params = raw(json!({ "name": "act", "arguments": { "key": principal } }));
+        async move { host.request_with("it", "tools/call", Some(params), options).await }
+    };
+    server.always(Act::AskThenWork(Duration::ZERO));
+    let asked: Vec<_> = (0..4).map(|session| tokio::spawn(of("ann", session))).collect();
+    settle().await;
+    assert_eq!(caller.asked.load(Ordering::Relaxed), 4);
+    server.always(Act::Answer);
+    let error = of("ann", 4).await.unwrap_err();
+    assert_eq!((error.code.word(), error.outcome.word()), ("overloaded", "not_sent"), "in a fifth session");
+    of("ben", 0).await.expect("a question to somebody else blocks nobody");
+    asked.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    of("ann", 4).await.expect("nothing is left of calls that were given up");
 }
