@@ -21,6 +21,7 @@ pub mod json;
 pub mod ledger;
 pub mod line;
 pub mod policy;
+pub mod rate;
 pub mod redact;
 pub mod repeats;
 pub mod standing;

@@ -1,18 +1,20 @@
-//! Connections: taken as long as there is room, served for as long as their clients keep their side up, and
-//! let go of in order. A client that sends its head slowly, or does not read what it asked for, costs a
-//! connection for a minute and nothing more. Where TLS is spoken, a connection is a client's only after a handshake.
+//! Accepts connections while there is room, serves them, and closes them in order at the end. A connection whose client
+//! has not authenticated has a few seconds for the head of a request, and makes room for new ones; a known client that
+//! is slow to send or to read costs a connection for a minute. Where TLS is spoken, a handshake comes first.
 
+use crate::connection_table::{ConnectionTable, Slot};
 #[cfg(unix)]
 use crate::control_socket::ControlSocket;
 use crate::front::Front;
 use crate::request_framing::StrictFraming;
-use crate::shares::{Peer, Share, Shares};
+use crate::shares::{Peer, Shares};
 use crate::steady::{Part, Steady};
 use crate::tls::{Tls, strict_transport};
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Request, StatusCode};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -30,8 +32,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A request's head has to be complete after this, counted from the end of the request before it. So it is
-/// also how long a connection may be idle.
+/// The head of a request of a known client has to be complete after this, counted from the end of the request before it.
+/// So it is also how long such a connection may be idle.
 pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(60);
 /// A client that takes nothing of what waits for it is cut off after this.
 const STALLED_FOR: Duration = Duration::from_secs(60);
@@ -41,7 +43,7 @@ const LARGEST_HEAD: usize = 64 << 10;
 const BUFFER: usize = 64 << 10;
 /// How long shaking hands may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// How many may shake hands at a time, which takes some 20 KiB each, and how many of one address. More are closed.
+/// TLS handshakes at a time, of some 20 KiB each, and those of one address. Beyond it the oldest one is closed.
 const HANDSHAKES: usize = 2048;
 const HANDSHAKES_OF_ONE: usize = 1024;
 /// What every TLS connection begins with, and no HTTP request.
@@ -59,10 +61,11 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// What is served to whoever connects.
 pub(crate) struct Connections {
     pub(crate) front: Front,
-    /// How many there may be.
-    pub(crate) shares: Shares,
+    pub(crate) table: ConnectionTable,
     /// Where clients speak https.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// How long a connection that is not known has for the head of a request.
+    pub(crate) first_request_timeout: Duration,
 }
 
 impl Connections {
@@ -70,7 +73,8 @@ impl Connections {
     /// way may finish. Returns when the last one has. Dropping the future cuts all connections.
     pub(crate) async fn serve(self, listener: TcpListener, leaving: CancellationToken) -> io::Result<()> {
         let (all, turned_away) = (TaskTracker::new(), Shares::new(TURNED_AWAY, TURNED_AWAY));
-        let door = Door { tls: self.tls, handshakes: Shares::new(HANDSHAKES_OF_ONE, HANDSHAKES) };
+        let door =
+            Door { tls: self.tls, handshakes: ConnectionTable::of_unknown(HANDSHAKES_OF_ONE, HANDSHAKES) };
         let cut = CancellationToken::new();
         let _cut_at_the_end = cut.clone().drop_guard();
         loop {
@@ -83,6 +87,7 @@ impl Connections {
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept connections; is the limit of open files too low?");
+                    self.table.make_room();
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
                 }
@@ -90,22 +95,28 @@ impl Connections {
             // Small answers must not wait for more to send.
             let _ = stream.set_nodelay(true);
             let peer = Peer::at(address.ip());
-            match self.shares.take(&peer, 1) {
-                Ok(share) => {
+            let close = cut.child_token();
+            match self.table.admit(&peer, close.clone()) {
+                Ok(slot) => {
                     let (door, front, leaving) = (door.clone(), self.front.clone(), leaving.clone());
+                    let client = Client {
+                        peer,
+                        first_request_timeout: self.first_request_timeout,
+                        slot: Some(Arc::new(slot)),
+                    };
                     let connection = async move {
-                        match leaving.run_until_cancelled(door.enter(stream, &peer)).await.flatten() {
+                        match leaving.run_until_cancelled(door.enter(stream, &client.peer)).await.flatten() {
                             Some(Entered::Plain(stream)) => {
-                                serve(stream, Scheme::Http, peer, front, leaving).await
+                                serve(stream, Scheme::Http, client, front, leaving).await
                             }
                             Some(Entered::Encrypted(stream)) => {
-                                serve(*stream, Scheme::Https, peer, front, leaving).await
+                                serve(*stream, Scheme::Https, client, front, leaving).await
                             }
                             Some(Entered::NotEncrypted(stream)) => turn_away(stream, &NOT_ENCRYPTED).await,
                             None => {}
                         }
                     };
-                    all.spawn(until_cut(cut.clone(), share, connection));
+                    all.spawn(until_cut(close, connection));
                 }
                 Err(_) => {
                     if let Ok(share) = turned_away.take(&Peer::here(), 1) {
@@ -119,7 +130,11 @@ impl Connections {
                                 None => {}
                             }
                         };
-                        all.spawn(until_cut(cut.clone(), share, connection));
+                        let connection = async move {
+                            let _share = share;
+                            connection.await;
+                        };
+                        all.spawn(until_cut(cut.clone(), connection));
                     }
                 }
             }
@@ -158,8 +173,11 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
         let Ok(share) = shares.take(&peer, 1) else { continue };
         let (front, leaving) = (front.clone(), leaving.clone());
         let connection = async move {
+            let _share = share;
+            // This user needs to show nothing more.
+            let client = Client { peer, first_request_timeout: HEAD_WITHIN, slot: None };
             match checked {
-                Ok(()) => serve(Patient::new(stream), Scheme::Http, peer, front, leaving).await,
+                Ok(()) => serve(Patient::new(stream), Scheme::Http, client, front, leaving).await,
                 Err(other) => {
                     tracing::warn!(
                         uid = other.uid,
@@ -169,15 +187,15 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
                 }
             }
         };
-        all.spawn(until_cut(cut.clone(), share, connection));
+        all.spawn(until_cut(cut.clone(), connection));
     }
     drop(socket);
     all.close();
     all.wait().await;
 }
 
-/// Its share is free when the connection has ended, in whichever way.
-async fn until_cut(cut: CancellationToken, _share: Share, connection: impl Future<Output = ()>) {
+/// What a connection has taken is free when it has ended, in whichever way.
+async fn until_cut(cut: CancellationToken, connection: impl Future<Output = ()>) {
     let _ = cut.run_until_cancelled(connection).await;
 }
 
@@ -185,7 +203,7 @@ async fn until_cut(cut: CancellationToken, _share: Share, connection: impl Futur
 #[derive(Clone)]
 struct Door {
     tls: Option<Arc<Tls>>,
-    handshakes: Shares,
+    handshakes: ConnectionTable,
 }
 
 /// What came in.
@@ -209,11 +227,12 @@ impl Door {
                 Ok(1) => return Some(Entered::NotEncrypted(Patient::new(stream))),
                 Ok(_) | Err(_) => return None,
             }
-            // Whoever says nothing takes no part of what those need who do.
-            let _share = self.handshakes.take(peer, 1).ok()?;
+            // Counted from the first byte on: a client that sends nothing costs no handshake.
+            let close = CancellationToken::new();
+            let _slot = self.handshakes.admit(peer, close.clone()).ok()?;
             // Patience is about bytes that are taken, so it is below what makes bytes out of answers.
-            let stream = tls.shake(Patient::new(stream)).await.ok()?;
-            Some(Entered::Encrypted(Box::new(stream)))
+            let shaken = close.run_until_cancelled(tls.shake(Patient::new(stream))).await?;
+            Some(Entered::Encrypted(Box::new(shaken.ok()?)))
         };
         tokio::time::timeout(HANDSHAKE_WITHIN, shake).await.ok().flatten()
     }
@@ -226,25 +245,46 @@ enum Scheme {
     Https,
 }
 
+/// The client of one connection.
+struct Client {
+    peer: Peer,
+    first_request_timeout: Duration,
+    /// Its place in the table; connections of the control socket have none.
+    slot: Option<Arc<Slot>>,
+}
+
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     scheme: Scheme,
-    peer: Peer,
+    client: Client,
     front: Front,
     leaving: CancellationToken,
 ) {
+    let Client { peer, first_request_timeout, slot } = client;
     // One for each connection, which answers one request at a time.
     let part = Arc::new(Part::new());
+    let slot_of_requests = slot.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (front, peer, part) = (front.clone(), peer.clone(), Arc::clone(&part));
+        let slot = slot_of_requests.clone();
         let strict_transport = match scheme {
             Scheme::Https => strict_transport(request.headers()),
             Scheme::Http => None,
         };
         async move {
-            let mut response = part.does(|| front.serve(request, peer)).await?;
+            let begun = slot.as_ref().filter(|slot| !slot.is_known()).map(Slot::begin_request);
+            let mut response = part.does(|| front.serve(request, peer, slot.clone())).await?;
             if let Some(value) = strict_transport {
                 response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, value);
+            }
+            // The request of an unknown client ends with the last byte of its answer.
+            if let Some(begun) = begun.filter(|_| slot.is_some_and(|slot| !slot.is_known())) {
+                response = response.map(|body| {
+                    Body::new(body.map_err(move |error| {
+                        let _until_dropped = &begun;
+                        error
+                    }))
+                });
             }
             Ok::<_, Infallible>(response)
         }
@@ -257,6 +297,14 @@ async fn serve(
         .serve_connection(TokioIo::new(StrictFraming::new(stream)), service);
     let mut connection = pin!(connection);
     // How a connection ended is its client's business; what became of the requests is told elsewhere.
+    if let Some(slot) = slot {
+        tokio::select! {
+            biased;
+            _ = Steady::new(connection.as_mut()) => return,
+            known = slot.until_known(first_request_timeout) => if known.is_err() { return },
+            () = leaving.cancelled() => {}
+        }
+    }
     tokio::select! {
         biased;
         _ = Steady::new(connection.as_mut()) => return,
@@ -415,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g05_one_address_and_all_of_them_shake_so_many_hands_at_a_time_and_no_more() {
+    async fn g05_a_new_handshake_ends_the_oldest_of_its_address_or_of_the_one_with_the_most() {
         let directory = tempfile::tempdir().unwrap();
         let (cert, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
         let pair = rcgen::KeyPair::generate().unwrap();
@@ -424,27 +472,33 @@ mod tests {
         std::fs::write(&key, pair.serialize_pem()).unwrap();
         let files = gripfast::config::ListenerTls { cert, key };
         let tls = Tls::of(&files, gripfast::private_files::StrictModes::On).unwrap();
-        let door = Door { tls: Some(Arc::new(tls)), handshakes: Shares::new(1, 2) };
+        let door = Door { tls: Some(Arc::new(tls)), handshakes: ConnectionTable::of_unknown(2, 3) };
         let mut kept = Vec::new();
-        // Somebody whose handshake has begun and does not go on.
+        // A handshake that has begun and does not go on.
         let mut begin = |(theirs, ours): (TcpStream, TcpStream), address: [u8; 4]| {
             assert_eq!(theirs.try_write(&[TLS_HANDSHAKE]).unwrap(), 1);
             kept.push(theirs);
             let door = door.clone();
             tokio::spawn(async move { door.enter(ours, &Peer::at(address.into())).await.is_none() })
         };
+        let until_admitted = async |count| {
+            while door.handshakes.admitted() < count {
+                tokio::task::yield_now().await;
+            }
+        };
         let first = begin(connected().await, [192, 0, 2, 1]);
-        while door.handshakes.taken() < 1 {
-            tokio::task::yield_now().await;
-        }
-        assert!(begin(connected().await, [192, 0, 2, 1]).await.unwrap(), "one address has one");
-        let second = begin(connected().await, [192, 0, 2, 2]);
-        while door.handshakes.taken() < 2 {
-            tokio::task::yield_now().await;
-        }
-        assert!(begin(connected().await, [192, 0, 2, 3]).await.unwrap(), "all have two");
+        until_admitted(1).await;
+        let second = begin(connected().await, [192, 0, 2, 1]);
+        until_admitted(2).await;
+        let third = begin(connected().await, [192, 0, 2, 1]);
+        assert!(first.await.unwrap(), "one address has two");
+        let fourth = begin(connected().await, [192, 0, 2, 2]);
+        until_admitted(4).await;
+        let fifth = begin(connected().await, [192, 0, 2, 3]);
+        assert!(second.await.unwrap(), "all have three, and the first address has the most");
+        assert!([&third, &fourth, &fifth].iter().all(|handshake| !handshake.is_finished()));
         drop(kept);
-        assert!(first.await.unwrap() && second.await.unwrap(), "nobody got in");
+        assert!(third.await.unwrap() && fourth.await.unwrap() && fifth.await.unwrap());
         assert_eq!(door.handshakes.taken(), 0);
     }
 }

@@ -1,12 +1,17 @@
-//! What is served to whoever connects. The endpoint that clients call all day is on a short way of its own; the other
-//! paths are the router's. Both ways begin with the guard and ask who somebody is.
+//! Routes each request of a connection. Requests to `/mcp` take a short way of their own, the router has all other
+//! paths. Before both, the guard looks at the head, and requests beyond the rate of their client are refused.
 
+use crate::admin::{self, Admin};
 use crate::auth::Access;
-use crate::downstream::{Gateway, Guard};
+use crate::connection_table::Slot;
+use crate::downstream::{Gateway, Guard, too_many_requests};
+use crate::request_body::RequestBody;
+use crate::request_limits::{RequestLimits, TooMany};
 use crate::shares::Peer;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
+use gripfast::Principal;
 use http::Request;
 use hyper::body::Incoming;
 use std::convert::Infallible;
@@ -15,49 +20,112 @@ use tower_service::Service as _;
 
 /// What is served to whoever connects.
 #[derive(Clone)]
-pub(crate) struct Front(Arc<Inner>);
+pub(crate) struct Front(Arc<Parts>);
 
-struct Inner {
-    guard: Guard,
-    access: Option<Arc<Access>>,
-    gateway: Arc<Gateway>,
-    others: Router,
+/// What a request may meet.
+pub(crate) struct Parts {
+    pub(crate) guard: Guard,
+    pub(crate) access: Option<Arc<Access>>,
+    pub(crate) admin: Arc<Admin>,
+    /// Requests per second, where they are limited.
+    pub(crate) limits: Option<Arc<RequestLimits>>,
+    pub(crate) gateway: Arc<Gateway>,
+    /// Everything but the endpoint. It looks itself after who may use what.
+    pub(crate) others: Router,
 }
 
+/// The principal that requests with the admin token count for. No key can have this name.
+const ADMIN: &str = "(admin token)";
+
 impl Front {
-    /// The endpoint of `gateway`, for those whom `guard` lets pass and `access` knows; and `others`, which looks
-    /// after itself.
-    pub(crate) fn new(
-        guard: Guard,
-        access: Option<Arc<Access>>,
-        gateway: Arc<Gateway>,
-        others: Router,
-    ) -> Self {
-        Self(Arc::new(Inner { guard, access, gateway, others }))
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
     }
 
-    /// Answers one request of somebody who connected from the address of `peer`.
+    /// Answers one request of a client that connected from the address of `peer`. Requests without a `slot` came through
+    /// the control socket, which has no limits.
     pub(crate) async fn serve(
         self,
         mut request: Request<Incoming>,
         peer: Peer,
+        slot: Option<Arc<Slot>>,
     ) -> Result<Response<Body>, Infallible> {
-        if request.uri().path() != Gateway::ENDPOINT {
-            request.extensions_mut().insert(peer);
-            return self.0.others.clone().call(request).await;
+        let Parts { guard, access, gateway, .. } = &*self.0;
+        let limits = slot.as_ref().and(self.0.limits.as_deref());
+        let spend = |peer: &Peer| limits.map_or(Ok(()), |limits| limits.spend(peer, 1));
+        let path = request.uri().path();
+        if let Some(refusal) = guard.refusal(request.method(), request.uri(), request.headers()) {
+            return Ok(spend(&peer).map_or_else(|too_many| refused(path, too_many), |()| refusal));
         }
-        if let Some(refusal) = self.0.guard.refusal(request.method(), request.uri(), request.headers()) {
-            return Ok(refusal);
+        let unknown = slot.filter(|slot| !slot.is_known());
+        if path != Gateway::ENDPOINT {
+            return self.serve_others(request, peer, unknown, spend).await;
         }
-        let Some(access) = &self.0.access else { return Ok(self.0.gateway.serve(request, peer).await) };
+        let Some(access) = access else {
+            if let Err(too_many) = spend(&peer) {
+                return Ok(too_many_requests(too_many));
+            }
+            return Ok(gateway.serve(request.map(|body| RequestBody::new(body, unknown)), peer).await);
+        };
         // Checking a token takes a large future.
-        match Box::pin(access.peer(request.uri(), request.headers())).await {
+        match Box::pin(access.limited_peer(&peer, request.uri(), request.headers())).await {
             Ok((peer, credential)) => {
+                unknown.into_iter().for_each(|slot| slot.mark_known());
                 request.extensions_mut().insert(credential.clone());
-                let served = self.0.gateway.serve(request, peer);
+                let served = gateway.serve(request, peer);
                 Ok(access.serve(&credential, Gateway::ENDPOINT, served).await)
             }
             Err(refusal) => Ok(*refusal),
         }
+    }
+
+    async fn serve_others(
+        &self,
+        mut request: Request<Incoming>,
+        peer: Peer,
+        unknown: Option<Arc<Slot>>,
+        spend: impl Fn(&Peer) -> Result<(), TooMany>,
+    ) -> Result<Response<Body>, Infallible> {
+        let Parts { access, admin, others, .. } = &*self.0;
+        let path = request.uri().path();
+        let shows_token = admin.is_shown_token(request.headers());
+        // `Access::admit` counts what it lets in, and what it does not.
+        let is_counted_there = access.is_some() && is_of_clients(path);
+        if !is_health(path) && !is_counted_there {
+            let spent = if shows_token { spend(&Peer::Is(Principal::named(ADMIN))) } else { spend(&peer) };
+            if let Err(too_many) = spent {
+                return Ok(refused(path, too_many));
+            }
+        }
+        request.extensions_mut().insert(peer);
+        match (access, unknown) {
+            // Without authentication a client is known by a complete request.
+            (None, unknown) => others.clone().call(request.map(|body| RequestBody::new(body, unknown))).await,
+            (Some(_), Some(unknown)) => {
+                if shows_token {
+                    unknown.mark_known();
+                }
+                request.extensions_mut().insert(unknown);
+                others.clone().call(request).await
+            }
+            (Some(_), None) => others.clone().call(request).await,
+        }
+    }
+}
+
+/// A load balancer takes a gateway out of use that does not answer here, and answering costs nothing.
+fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
+/// Paths besides the endpoint that clients authenticate for.
+fn is_of_clients(path: &str) -> bool {
+    matches!(path, "/sse" | "/message")
+}
+
+fn refused(path: &str, too_many: TooMany) -> Response {
+    match path.starts_with("/api/") {
+        true => admin::too_many_requests(too_many),
+        false => too_many_requests(too_many),
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod auth;
+mod connection_table;
 mod connections;
 #[cfg(unix)]
 pub mod control_socket;
@@ -15,7 +16,9 @@ mod front;
 mod memory;
 pub mod metrics;
 pub mod reload;
+mod request_body;
 mod request_framing;
+mod request_limits;
 pub mod server;
 mod shares;
 mod steady;

@@ -2,6 +2,7 @@
 
 use crate::admin::{Admin, ClientsView};
 use crate::auth::Access;
+use crate::connection_table::ConnectionTable;
 use crate::connections::Connections;
 #[cfg(unix)]
 use crate::connections::serve_socket;
@@ -9,10 +10,10 @@ use crate::connections::serve_socket;
 use crate::control_socket::ControlSocket;
 use crate::dashboard;
 use crate::downstream::{Census, Gateway, Guard, Seal, Terms};
-use crate::front::Front;
+use crate::front::{Front, Parts};
 use crate::metrics::Meter;
 use crate::reload::Reloader;
-use crate::shares::Shares;
+use crate::request_limits::RequestLimits;
 use crate::telemetry::Telemetry;
 use crate::tls::{BadCertificate, Tls};
 use axum::middleware::from_fn_with_state;
@@ -128,12 +129,16 @@ impl Server {
             .public_url
             .as_ref()
             .map_or_else(|| format!("{}://{bound}", settings.scheme()), ToString::to_string);
-        let access = Access::of(&settings.access, state_dir, &base).map_err(CannotListen::Access)?;
-        let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         let limits = settings.terms.limits;
-        let shares = Shares::new(limits.connections_per_client as usize, limits.connections as usize);
+        let rate = limits.request_rate(settings.access.asks());
+        let request_limits = rate.map(|rate| Arc::new(RequestLimits::new(rate)));
+        let access = Access::of(&settings.access, state_dir, &base, request_limits.clone())
+            .map_err(CannotListen::Access)?;
+        let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
+        request_limits.iter().for_each(|limits| gateway.limit_requests(Arc::clone(limits)));
+        let table = ConnectionTable::new(limits.connections_per_client as usize, limits.connections as usize);
         let admin = Admin::new(host.clone(), state_dir).map_err(CannotListen::State)?.counting({
-            let (gateway, connections) = (Arc::clone(&gateway), shares.clone());
+            let (gateway, connections) = (Arc::clone(&gateway), table.clone());
             move || {
                 let Census { sessions, in_flight, memory } = gateway.census();
                 ClientsView { connections: connections.taken(), sessions, in_flight, memory_bytes: memory }
@@ -165,14 +170,25 @@ impl Server {
             .layer(from_fn_with_state(Arc::clone(&admin), Admin::let_read))
             .merge(dashboard::router())
             .merge(Arc::clone(&admin).login_router())
-            .merge(endpoint)
-            .layer(guard.clone().layer());
-        let front = Front::new(guard, access.clone(), Arc::clone(&gateway), router);
+            .merge(endpoint);
+        let front = Front::new(Parts {
+            guard,
+            access: access.clone(),
+            admin: Arc::clone(&admin),
+            limits: request_limits,
+            gateway: Arc::clone(&gateway),
+            others: router,
+        });
         Ok(Self {
             listener,
             #[cfg(unix)]
             control: control_socket(state_dir, bound).await,
-            connections: Connections { front, shares, tls: tls.clone() },
+            connections: Connections {
+                front,
+                table,
+                tls: tls.clone(),
+                first_request_timeout: limits.first_request_timeout,
+            },
             tls,
             gateway,
             admin,

@@ -3,7 +3,7 @@
 
 use gripfast::Principal;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A client, as far as it can be told from others: by what it has shown, and before that, or where nobody
@@ -22,11 +22,13 @@ impl Peer {
         Self::At(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
-    /// Whoever connects from this address.
+    /// The client at this address. An IPv6 address stands for its network of 64 bits, of which one client has every
+    /// address; one that holds an IPv4 address counts as that.
     pub(crate) fn at(address: IpAddr) -> Self {
         match address.to_canonical() {
             local if local.is_loopback() => Self::here(),
-            address => Self::At(address),
+            IpAddr::V4(address) => Self::At(address.into()),
+            IpAddr::V6(address) => Self::At(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
         }
     }
 
@@ -206,6 +208,15 @@ mod tests {
         assert_eq!(shares.taken(), 10);
         drop(share);
         assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn g05_an_ipv6_network_of_64_bits_is_one_client_and_a_mapped_address_is_its_ipv4_address() {
+        let at = |address: &str| Peer::at(address.parse().unwrap());
+        assert_eq!(at("2001:db8:1:2::1"), at("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(at("2001:db8:1:2::1"), at("2001:db8:1:3::1"));
+        assert_eq!(at("::ffff:192.0.2.1"), peer(1));
+        assert_ne!(at("::ffff:192.0.2.1"), at("::ffff:192.0.2.2"));
     }
 
     #[test]

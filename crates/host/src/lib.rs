@@ -69,12 +69,13 @@ pub use gripfast_core::failure::symptoms;
 pub use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 pub use gripfast_core::ids::ClientKey;
 pub use gripfast_core::policy::Pattern;
+pub use gripfast_core::rate::RateLimiter;
 pub use gripfast_core::redact;
 pub use gripfast_core::standing::Restored;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
 pub use gripfast_core::text;
-pub use gripfast_core::time::Wall;
+pub use gripfast_core::time::{Mono, Wall};
 /// MCP as bytes, for programs that put a surface of their own in front of a host.
 pub use gripfast_wire as wire;
 pub use gripfast_wire::envelope::ErrorObject;

@@ -1,8 +1,9 @@
 //! How the admin API answers: JSON, never to be kept by anybody on the way, and errors that say what to do.
 
+use crate::request_limits::TooMany;
 use axum::body::Body;
 use axum::http::header::X_CONTENT_TYPE_OPTIONS;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, WWW_AUTHENTICATE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use gripfast::{CallError, Code};
@@ -34,6 +35,17 @@ fn written(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Res
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A request beyond the rate of its client.
+pub(crate) fn too_many_requests(too_many: TooMany) -> Response {
+    let text = "too many requests per second from this client; try again in a moment";
+    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "overloaded", text)
+        .with_hint("`requests` in the table `gateway.limits` sets the limit; the control socket has none");
+    let mut response = refusal.into_response();
+    let seconds = too_many.retry_after.as_secs().max(1);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 

@@ -19,10 +19,15 @@ pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
         )
         .with_hint("open the gateway's own page, or use the command line"));
     }
-    let Some(offered) = text(headers, &AUTHORIZATION).and_then(bearer) else {
+    let Some(offered) = offered(headers) else {
         return Err(unauthorized(token, "this needs the admin token"));
     };
     if token.matches(offered) { Ok(()) } else { Err(unauthorized(token, "this is not the admin token")) }
+}
+
+/// What a request offers as the admin token.
+pub(super) fn offered(headers: &HeaderMap) -> Option<&str> {
+    text(headers, &AUTHORIZATION).and_then(bearer)
 }
 
 fn unauthorized(token: &Token, what: &str) -> Refusal {

@@ -21,6 +21,7 @@ mod tools;
 mod view;
 mod words;
 
+pub(crate) use answer::too_many_requests;
 pub use calls::CallsView;
 pub use openapi::document;
 pub use pins::PinsView;
@@ -193,6 +194,11 @@ impl Admin {
                 next.run(request).await
             }
         }
+    }
+
+    /// Whether a request shows the admin token.
+    pub(crate) fn is_shown_token(&self, headers: &http::HeaderMap) -> bool {
+        guard::offered(headers).is_some_and(|offered| self.token.matches(offered))
     }
 
     /// A server as status shows it.

@@ -12,8 +12,10 @@ pub mod keys;
 mod signature;
 mod tokens;
 
+use crate::connection_table::Slot;
 use crate::credential::Credential;
-use crate::downstream::Gateway;
+use crate::downstream::{Gateway, too_many_requests};
+use crate::request_limits::RequestLimits;
 use crate::shares::Peer;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -26,9 +28,10 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
 use in_use::{CredentialId, InUse};
 use keys::Keyring;
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokens::Tokens;
 
@@ -39,7 +42,15 @@ pub(crate) struct Access {
     challenge: Challenge,
     /// What those have shown who are being served.
     in_use: InUse,
+    /// Requests per second of each client, where they are limited.
+    limits: Option<Arc<RequestLimits>>,
+    /// Digests of tokens that were valid when they were last shown.
+    verified: Mutex<HashSet<[u8; 32]>>,
 }
+
+/// Tokens that are remembered as valid. Beyond it all are forgotten, which costs nothing but the exemption of
+/// [`Access::limited_peer`].
+const MOST_VERIFIED: usize = 10_000;
 
 /// How often credentials in use are looked at. What they opened ends within a second of them.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -66,6 +77,7 @@ impl Access {
         config: &AccessConfig,
         state_dir: Option<&Path>,
         base: &str,
+        limits: Option<Arc<RequestLimits>>,
     ) -> io::Result<Option<Arc<Self>>> {
         if !config.asks() {
             return Ok(None);
@@ -82,7 +94,8 @@ impl Access {
         }
         let challenge = Challenge::new(base, config.jwt.as_ref());
         let tokens = config.jwt.clone().map(|jwt| Tokens::of(jwt, config.strict_modes));
-        Ok(Some(Arc::new(Self { keys, tokens, challenge, in_use: InUse::default() })))
+        let (in_use, verified) = (InUse::default(), Mutex::default());
+        Ok(Some(Arc::new(Self { keys, tokens, challenge, in_use, limits, verified })))
     }
 
     /// Where clients find out how to log in, which they may ask before they have.
@@ -92,8 +105,12 @@ impl Access {
 
     /// Lets those in who show who they are.
     pub(crate) async fn admit(State(access): State<Arc<Self>>, mut request: Request, next: Next) -> Response {
-        match access.peer(request.uri(), request.headers()).await {
+        let address = Peer::of(&request);
+        match access.limited_peer(&address, request.uri(), request.headers()).await {
             Ok((peer, credential)) => {
+                if let Some(slot) = request.extensions().get::<Arc<Slot>>() {
+                    slot.mark_known();
+                }
                 let path = request.uri().path().to_owned();
                 request.extensions_mut().insert(peer);
                 request.extensions_mut().insert(credential.clone());
@@ -103,12 +120,42 @@ impl Access {
         }
     }
 
-    /// Who sends this, or what those are told who do not show it.
-    pub(crate) async fn peer(
+    /// Who sends this, within the limits of requests per second. A request with a valid credential counts for its
+    /// principal, any other for its `address`. Where that has no requests left, no signature is verified, unless the
+    /// token was valid before: clients behind one address do not keep each other out.
+    pub(crate) async fn limited_peer(
         &self,
+        address: &Peer,
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<(Peer, Credential), Box<Response>> {
+        let Some(limits) = &self.limits else { return self.peer(uri, headers).await };
+        let refused = |too_many| Box::new(too_many_requests(too_many));
+        let token = self.tokens.is_some().then(|| bearer(headers)).flatten();
+        let token = token.filter(|shown| !shown.starts_with(keys::PREFIX)).map(digest);
+        if let Some(token) = token
+            && !self.verified().contains(&token)
+        {
+            limits.check(address).map_err(refused)?;
+        }
+        let shown = self.peer(uri, headers).await;
+        if let Some(token) = token {
+            let mut verified = self.verified();
+            if verified.len() >= MOST_VERIFIED {
+                verified.clear();
+            }
+            let _ = if shown.is_ok() { verified.insert(token) } else { verified.remove(&token) };
+        }
+        limits.spend(shown.as_ref().map_or(address, |(peer, _)| peer), 1).map_err(refused)?;
+        shown
+    }
+
+    fn verified(&self) -> MutexGuard<'_, HashSet<[u8; 32]>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who sends this, or what those are told who do not show it.
+    async fn peer(&self, uri: &Uri, headers: &HeaderMap) -> Result<(Peer, Credential), Box<Response>> {
         let shown = self.who(headers, wall()).await;
         let (principal, id) = shown.map_err(|stranger| Box::new(self.challenge.to(&stranger, uri.path())))?;
         Ok((Peer::Is(principal), self.in_use.credential(id)))
@@ -174,6 +221,11 @@ fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+fn digest(token: &str) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
 fn refused(why: &str) -> Stranger {
     Stranger::Refused(why.to_owned())
 }
@@ -209,7 +261,7 @@ mod tests {
     async fn g05_whoever_shows_a_key_is_its_principal_and_nobody_else_is_let_in() {
         let directory = tempfile::tempdir().unwrap();
         let config = AccessConfig { keys: true, ..AccessConfig::default() };
-        let access = Access::of(&config, Some(directory.path()), HERE).unwrap().unwrap();
+        let access = Access::of(&config, Some(directory.path()), HERE, None).unwrap().unwrap();
         let key = keys::add(directory.path(), "laptop").unwrap();
         let who =
             async |shown: &str| access.who(&headers(&[&format!("Bearer {shown}")]), Duration::ZERO).await;
@@ -218,15 +270,15 @@ mod tests {
         assert!(matches!(access.who(&HeaderMap::new(), Duration::ZERO).await, Err(Stranger::ShowsNothing)));
         assert!(keys::remove(directory.path(), "laptop").unwrap());
         assert!(matches!(who(&key).await, Err(Stranger::Refused(_))), "it is over at once");
-        assert!(Access::of(&AccessConfig::default(), None, HERE).unwrap().is_none());
-        assert!(Access::of(&config, None, HERE).is_err());
+        assert!(Access::of(&AccessConfig::default(), None, HERE, None).unwrap().is_none());
+        assert!(Access::of(&config, None, HERE, None).is_err());
     }
 
     #[tokio::test]
     async fn g05_what_a_credential_has_opened_ends_with_it() {
         let directory = tempfile::tempdir().unwrap();
         let config = AccessConfig { keys: true, ..AccessConfig::default() };
-        let access = Access::of(&config, Some(directory.path()), HERE).unwrap().unwrap();
+        let access = Access::of(&config, Some(directory.path()), HERE, None).unwrap().unwrap();
         let key = keys::add(directory.path(), "laptop").unwrap();
         let at = |seconds| Duration::from_secs(seconds);
         let (_, by_key) = access.who(&headers(&[&format!("Bearer {key}")]), at(0)).await.unwrap();

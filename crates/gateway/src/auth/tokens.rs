@@ -172,10 +172,14 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Access;
     use super::*;
+    use crate::request_limits::RequestLimits;
+    use crate::shares::Peer;
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    use gripfast::config::Jwks;
+    use gripfast::config::{AccessConfig, Jwks};
+    use http::header::AUTHORIZATION;
     use ring::rand::SystemRandom;
     use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
     use serde_json::json;
@@ -239,15 +243,18 @@ mod tests {
     }
 
     fn tokens_by(strict_modes: StrictModes, file: &Path, scopes: &[&str]) -> Tokens {
-        let config = JwtConfig {
+        Tokens::of(config(file, scopes), strict_modes)
+    }
+
+    fn config(file: &Path, scopes: &[&str]) -> JwtConfig {
+        JwtConfig {
             issuer: "https://login.example".to_owned(),
             audience: "https://mcp.example/mcp".to_owned(),
             jwks: Jwks::File(file.to_owned()),
             name: "sub".to_owned(),
             scopes: scopes.iter().map(ToString::to_string).collect(),
             typ: TokenTypes::Any,
-        };
-        Tokens::of(config, strict_modes)
+        }
     }
 
     fn coded(bytes: &[u8]) -> String {
@@ -294,6 +301,35 @@ mod tests {
         let message = message(&json!({ "alg": "EdDSA", "kid": "two" }), &claims());
         let token = format!("{message}.{}", coded(authority.edwards.sign(message.as_bytes()).as_ref()));
         assert_eq!(whose(&tokens, &token).await, alice);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g05_an_address_without_requests_left_has_no_signature_verified() {
+        let authority = Authority::new();
+        let access = AccessConfig { jwt: Some(config(&authority.file(), &[])), ..AccessConfig::default() };
+        let limits = Arc::new(RequestLimits::new(2));
+        let access = Access::of(&access, None, "https://mcp.example", Some(limits)).unwrap().unwrap();
+        let address = Peer::at([192, 0, 2, 1].into());
+        let shows = async |token: &str| {
+            let headers = [(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect();
+            let shown = access.limited_peer(&address, &"/mcp".parse().unwrap(), &headers).await;
+            shown.map_or_else(|refusal| refusal.status().as_u16(), |_| 200)
+        };
+        let of = |name: &str| {
+            let claims = json!({ "iss": "https://login.example", "aud": "https://mcp.example/mcp", "sub": name,
+                "exp": 4_000_000_000_u64 });
+            authority.signs(&es256(), &claims)
+        };
+        let (known, fresh) = (of("alice"), of("bob"));
+        assert_eq!(shows(&known).await, 200);
+        for status in [401, 401, 429] {
+            assert_eq!(shows("made.up.token").await, status);
+        }
+        assert_eq!(shows(&fresh).await, 429, "it is valid, but nobody looks");
+        assert_eq!(shows(&known).await, 200, "it was valid before");
+        assert_eq!(shows(&known).await, 429, "its principal has a rate, too");
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(shows(&fresh).await, 200);
     }
 
     #[tokio::test]

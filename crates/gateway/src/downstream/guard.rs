@@ -3,8 +3,6 @@
 //! take the request for something else.
 
 use axum::body::Body;
-use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use gripfast::transport::HOST_ID;
 use http::header::{
@@ -50,11 +48,6 @@ impl Guard {
             addresses: !listen.ip().is_loopback(),
             host_id: host_id.into(),
         }
-    }
-
-    /// Turns others away before anything looks at their request.
-    pub fn layer(self) -> axum::middleware::FromFnLayer<Check, Self, (axum::extract::State<Self>, Request)> {
-        axum::middleware::from_fn_with_state(self, check as Check)
     }
 
     /// What a request is turned away with, if it is.
@@ -169,25 +162,6 @@ fn name_in(authority: &str) -> &str {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         Some(_) | None => authority,
     }
-}
-
-type Check = fn(
-    axum::extract::State<Guard>,
-    Request,
-    Next,
-) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>>;
-
-fn check(
-    axum::extract::State(guard): axum::extract::State<Guard>,
-    request: Request,
-    next: Next,
-) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> {
-    Box::pin(async move {
-        match guard.refusal(request.method(), request.uri(), request.headers()) {
-            None => next.run(request).await,
-            Some(refusal) => refusal,
-        }
-    })
 }
 
 #[cfg(test)]

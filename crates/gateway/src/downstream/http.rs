@@ -262,6 +262,13 @@ async fn post_batch(gateway: &Arc<Gateway>, headers: &HeaderMap, body: &Received
         Ok(messages) => messages,
         Err(error) => return refuse(&era::unreadable_batch(&error)),
     };
+    // The request that brought them has been counted.
+    let more = u32::try_from(messages.len()).unwrap_or(u32::MAX).saturating_sub(1);
+    if let Some(limits) = gateway.request_limits.get()
+        && let Err(too_many) = limits.spend(&body.peer, more)
+    {
+        return refusal::too_many_requests(too_many);
+    }
     let due: Vec<Arc<Outbox>> = messages
         .into_iter()
         .filter_map(|message| begin_member(gateway, session, &body.part(body.bytes.slice_ref(message))))

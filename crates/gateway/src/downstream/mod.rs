@@ -9,7 +9,7 @@ mod ask;
 mod begun;
 pub(crate) mod body;
 mod client;
-mod clock;
+pub(crate) mod clock;
 mod conversation;
 mod cursor;
 mod era;
@@ -53,11 +53,13 @@ mod wishes;
 
 pub(crate) use ask::Told;
 pub use guard::Guard;
+pub(crate) use refusal::too_many_requests;
 pub use seal::Seal;
 pub(crate) use session::SessionFacts;
 pub use terms::Terms;
 
 use crate::memory::ClientMemory;
+use crate::request_limits::RequestLimits;
 use crate::shares::{Peer, Shares};
 use crate::telemetry::Telemetry;
 use begun::Begun;
@@ -97,6 +99,8 @@ pub struct Gateway {
     pub(crate) process: u64,
     /// Who else is told of what is served.
     telemetry: OnceLock<Telemetry>,
+    /// Requests per second of each client, where they are limited.
+    request_limits: OnceLock<Arc<RequestLimits>>,
 }
 
 impl Gateway {
@@ -131,6 +135,7 @@ impl Gateway {
             settled: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),
             telemetry: OnceLock::new(),
+            request_limits: OnceLock::new(),
         });
         tokio::spawn(sweep(Arc::downgrade(&gateway), gateway.leaving.clone()));
         gateway
@@ -140,12 +145,21 @@ impl Gateway {
     pub(crate) const ENDPOINT: &str = "/mcp";
 
     /// Answers a request of `peer` to the endpoint.
-    pub(crate) async fn serve(
+    pub(crate) async fn serve<B>(
         self: &Arc<Self>,
-        request: ::http::Request<hyper::body::Incoming>,
+        request: ::http::Request<B>,
         peer: Peer,
-    ) -> axum::response::Response {
+    ) -> axum::response::Response
+    where
+        B: http_body::Body<Data = bytes::Bytes> + Unpin,
+    {
         http::serve(self, request, peer).await
+    }
+
+    /// The messages of a batch count as requests here.
+    pub(crate) fn limit_requests(&self, limits: Arc<RequestLimits>) {
+        let set = self.request_limits.set(limits);
+        debug_assert!(set.is_ok(), "a gateway has one listener");
     }
 
     /// From now on somebody else is told of what is served, unless somebody is already.

@@ -5,6 +5,7 @@ use super::ask::Fault;
 use super::http::json_response;
 use super::respond;
 use crate::memory;
+use crate::request_limits::TooMany;
 use crate::shares::Exhausted;
 use axum::body::Body;
 use axum::response::Response;
@@ -45,6 +46,12 @@ impl Overload {
         Self { status: StatusCode::TOO_MANY_REQUESTS, text, retry_after: Duration::from_secs(1) }
     }
 
+    /// For a client that has sent too many requests in a second.
+    fn too_fast(too_many: TooMany) -> Self {
+        let text = "too many requests per second from this client (`limits.requests`)".to_owned();
+        Self { status: StatusCode::TOO_MANY_REQUESTS, text, retry_after: too_many.retry_after }
+    }
+
     /// The error that says so.
     pub(super) fn fault(&self) -> Fault {
         let millis = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
@@ -65,6 +72,11 @@ pub(super) fn overloaded(id: Option<Id<'_>>, overload: &Overload) -> Response {
     let mut response = json_response(body.into(), overload.status);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(overload.retry_after.as_secs().max(1)));
     response
+}
+
+/// A request beyond the rate of its client. It was not read, so its id is not known.
+pub(crate) fn too_many_requests(too_many: TooMany) -> Response {
+    overloaded(None, &Overload::too_fast(too_many))
 }
 
 /// What cannot be read leaves the connection in a state that nobody knows: it ends.

@@ -120,7 +120,10 @@ fn the_operator_gets_in_while_clients_have_all_connections() {
     let sandbox = Sandbox::with(&config);
     let gateway = Serving::start(&sandbox, &[]);
     let address = gateway.url.strip_prefix("http://").unwrap();
-    let _client = TcpStream::connect(address).unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    // A client that has sent a complete request makes no room for others.
+    write!(client, "GET /healthz HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 12]).unwrap();
     until("clients have all connections", || {
         let mut another = TcpStream::connect(address).unwrap();
         write!(another, "GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();

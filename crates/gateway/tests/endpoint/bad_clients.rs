@@ -153,24 +153,91 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_is_given_up_after_a_minute() {
+async fn g05_a_first_head_has_five_seconds() {
     let (_demo, scene) = scene().await;
-    let mut raw = Raw::to(&scene).await;
-    raw.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
-    scene.until_clients("the connection", |clients| clients.connections == 1).await;
-    pass(Duration::from_secs(61)).await;
-    raw.hears_all().await;
+    let (mut silent, mut slow) = (Raw::to(&scene).await, Raw::to(&scene).await);
+    slow.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
+    scene.until_clients("the connections", |clients| clients.connections == 2).await;
+    pass(Duration::from_millis(4500)).await;
+    assert_eq!(scene.clients().await.connections, 2);
+    pass(Duration::from_millis(600)).await;
+    assert_eq!((silent.hears_all().await, slow.hears_all().await), (String::new(), String::new()));
     all_is_quiet(&scene).await;
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_given_up_after_a_minute() {
+async fn a_later_head_is_given_up_after_a_minute() {
     let (_demo, scene) = scene().await;
-    let mut raw = Raw::to(&scene).await;
-    scene.until_clients("the connection", |clients| clients.connections == 1).await;
-    pass(Duration::from_secs(61)).await;
-    assert_eq!(raw.hears_all().await, "");
+    let (mut silent, mut slow) = (Raw::to(&scene).await, Raw::to(&scene).await);
+    for raw in [&mut silent, &mut slow] {
+        raw.says("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        raw.hears("200 OK").await;
+    }
+    slow.says("POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
+    pass(Duration::from_secs(55)).await;
+    assert_eq!(scene.clients().await.connections, 2, "they have sent a complete request");
+    pass(Duration::from_secs(6)).await;
+    silent.hears_all().await;
+    slow.hears_all().await;
     all_is_quiet(&scene).await;
+}
+
+/// A gateway with few connections, and with these further lines.
+async fn cramped(gateway: &str) -> (gripfast_demo::RunningServer, Scene) {
+    let demo = demo().await;
+    let config = format!(
+        "[gateway]\n{gateway}\nlimits = {{ connections = 64, connections_per_client = 64 }}\n\n{}",
+        at("demo", &demo.url(), "legacy", &[])
+    );
+    let scene = Scene::with(&config).await;
+    (demo, scene)
+}
+
+/// More connections than there may be, each of which has sent this.
+async fn crowd(scene: &Scene, said: &str) -> Vec<Raw> {
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        let mut raw = Raw::to(scene).await;
+        raw.says(said).await;
+        crowd.push(raw);
+    }
+    crowd
+}
+
+/// A client that needs a connection of its own is answered within a second, while all others stay.
+async fn is_served_within_a_second(scene: &Scene, headers: &[(&str, &str)]) -> usize {
+    let http = crate::client::Http::at(&scene.http.address);
+    let answered = http.post(headers, initialize(LEGACY).to_string());
+    let answered = tokio::time::timeout(Duration::from_secs(1), answered).await.expect("an answer in time");
+    assert_eq!(answered.status, 200, "{answered:?}");
+    scene.clients().await.connections as usize
+}
+
+#[tokio::test]
+async fn g05_half_requests_without_a_key_do_not_keep_a_key_holder_out() {
+    let (_demo, scene) = cramped("auth = { keys = true }").await;
+    let key = format!("Bearer {}", gripfast_gateway::auth::keys::add(scene.state_dir(), "laptop").unwrap());
+    for half in [
+        "",
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    ] {
+        let _crowd = crowd(&scene, half).await;
+        let taken = is_served_within_a_second(&scene, &[("authorization", &key)]).await;
+        assert!(taken <= 64, "{taken} connections: {half:?}");
+    }
+}
+
+#[tokio::test]
+async fn g05_half_bodies_do_not_keep_others_out_where_nobody_authenticates() {
+    let (_demo, scene) = cramped("").await;
+    let known = Legacy::meets(&scene.http).await;
+    let stream = known.listens(None).await;
+    let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let _crowd = crowd(&scene, half).await;
+    assert!(is_served_within_a_second(&scene, &[]).await <= 64);
+    assert_eq!(stream.status, 200);
+    assert_eq!(known.asks("ping", json!({})).await["result"], json!({}), "known clients keep theirs");
 }
 
 #[tokio::test]

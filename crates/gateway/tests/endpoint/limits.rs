@@ -95,6 +95,77 @@ async fn connections_beyond_the_limit_are_told_and_closed() {
     .await;
 }
 
+/// How many of twenty requests are refused because of their rate, and how many are not.
+async fn hurried(scene: &Scene, path: &str, headers: &[(&str, &str)], message: &Value) -> (usize, usize) {
+    let all = (0..20).map(|_| {
+        let method = if message.is_null() { Method::GET } else { Method::POST };
+        let body = if message.is_null() { String::new() } else { message.to_string() };
+        scene.http.send(method, path, headers, body)
+    });
+    let all = futures_util::future::join_all(all).await;
+    let (refused, others): (Vec<_>, Vec<_>) = all.iter().partition(|answered| answered.status == 429);
+    for answered in &refused {
+        assert_eq!(answered.headers["retry-after"], "1");
+        if path.starts_with("/api/") {
+            assert_eq!(answered.message()["error"]["code"], "overloaded", "{answered:?}");
+        } else {
+            assert_eq!(answered.message()["error"]["data"]["code"], "overloaded", "{answered:?}");
+        }
+    }
+    (refused.len(), others.len())
+}
+
+#[tokio::test]
+async fn g05_requests_beyond_the_rate_are_refused_by_principal_and_by_address_without_a_credential() {
+    let demo = demo().await;
+    let gateway = "[gateway]\nauth = { keys = true }\nlimits = { requests = 1 }\n\n";
+    let scene = Scene::with(&format!("{gateway}{}", at("demo", &demo.url(), "legacy", &[]))).await;
+    let key =
+        |name| format!("Bearer {}", gripfast_gateway::auth::keys::add(scene.state_dir(), name).unwrap());
+    let (alice, bob) = (key("alice"), key("bob"));
+    let hello = crate::client::initialize(LEGACY);
+    // All come from one address. Each way uses up what it counts for, and nothing else.
+    for (path, shown, message) in [
+        ("/mcp", "Bearer gfk_made-up", &hello),
+        ("/sse", "", &Value::Null),
+        ("/api/v1/status", "", &Value::Null),
+        ("/mcp", &*alice, &hello),
+    ] {
+        let (refused, _) = hurried(&scene, path, &[("authorization", shown)], message).await;
+        assert!(refused > 0, "{path} {shown}");
+    }
+    let answered = scene.http.post(&[("authorization", &bob)], hello.to_string()).await;
+    assert_eq!(answered.status, 200, "neither the address nor another principal keeps him out: {answered:?}");
+    let token = std::fs::read_to_string(scene.state_dir().join(gripfast_gateway::admin::TOKEN_FILE)).unwrap();
+    let by_token = [("authorization", &*format!("Bearer {}", token.trim()))];
+    assert_eq!(scene.http.send(Method::GET, "/api/v1/status", &by_token, "").await.status, 200);
+    let (refused, _) = hurried(&scene, "/healthz", &[], &Value::Null).await;
+    assert_eq!(refused, 0, "health is always told");
+}
+
+#[tokio::test]
+async fn each_message_of_a_batch_counts_as_a_request() {
+    let demo = demo().await;
+    let scene = Scene::with(&limited(&demo.url(), "requests = 100")).await;
+    let client = Legacy::speaks(&scene.http, "2025-03-26").await;
+    let batch = json!((0..90).map(|id| request(id, "ping", &json!({}))).collect::<Vec<_>>());
+    let all = futures_util::future::join_all((0..6).map(|_| client.post(&batch))).await;
+    let refused: Vec<_> = all.iter().filter(|answered| answered.status == 429).collect();
+    assert!(!refused.is_empty() && refused.len() < 6, "{} of 6", refused.len());
+    assert_eq!(refused[0].message()["error"]["data"]["code"], "overloaded");
+}
+
+#[tokio::test]
+async fn without_auth_requests_have_no_rate_unless_the_config_sets_one() {
+    let demo = demo().await;
+    let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;
+    let hello = crate::client::initialize(LEGACY);
+    assert_eq!(hurried(&scene, "/mcp", &[], &hello).await, (0, 20));
+    let scene = Scene::with(&limited(&demo.url(), "requests = 1")).await;
+    let (refused, let_in) = hurried(&scene, "/mcp", &[], &hello).await;
+    assert!(refused > 0 && let_in > 0, "{refused} {let_in}");
+}
+
 #[tokio::test]
 async fn a_client_may_have_sixteen_streams_open_in_a_session() {
     let demo = demo().await;

@@ -262,3 +262,24 @@ async fn g05_a_certificate_does_not_tell_clients_apart() {
     let refused = Server::bind(scene.host.clone(), &settings).await.err();
     assert!(matches!(refused, Some(CannotListen::Tls(_))), "{refused:?}");
 }
+
+#[tokio::test]
+async fn g05_handshakes_that_do_not_end_do_not_keep_others_out() {
+    let (papers, demo) = (Papers::new(), demo().await);
+    let limits = "[gateway.limits]\nconnections = 64\nconnections_per_client = 64\n\n";
+    let scene =
+        Scene::with(&format!("{limits}{}", papers.config(&at("demo", &demo.url(), "legacy", &[])))).await;
+    let mut crowd = Vec::new();
+    for first in [&[][..], &[0x16, 3, 1]].into_iter().cycle().take(100) {
+        let mut stream = TcpStream::connect(&scene.http.address).await.unwrap();
+        stream.write_all(first).await.unwrap();
+        crowd.push(stream);
+    }
+    let served = async {
+        let (mut client, _) = papers.client(&scene).await;
+        client.send(Method::GET, "/healthz", &[], String::new()).await.status
+    };
+    let served = tokio::time::timeout(Duration::from_secs(1), served).await;
+    assert_eq!(served.expect("an answer in time"), 200);
+    drop(crowd);
+}

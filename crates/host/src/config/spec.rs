@@ -162,10 +162,12 @@ pub struct ClientLimits {
     /// 4096.
     pub in_flight_per_client: u32,
     /// Open connections. An HTTP connection carries one request or one stream at a time, so this bounds both.
-    /// Beyond it a connection is told 503 and closed. The limit of open files of the process should be
-    /// above it. Default 8192.
+    /// A quarter is reserved for connections that have authenticated (without `auth`: that have sent a complete
+    /// request). Of the others, the oldest is closed to make room for a new one; where there is none, the new one is
+    /// told 503 and closed. It is lowered at the start if the limit of open files is too low for it. Default 8192.
     pub connections: u32,
-    /// Of these, connections of one client. Default 4096.
+    /// Of these, connections of one client, which is an IPv4 address or an IPv6 network of 64 bits; a quarter is
+    /// reserved in the same way. Default 4096.
     pub connections_per_client: u32,
     /// The bytes of request bodies and answers in memory. A request beyond it is refused with 503; an answer beyond it ends
     /// its call with `overloaded`, outcome `done`. Too small, and large answers are lost; too large, and clients that do not
@@ -188,6 +190,25 @@ pub struct ClientLimits {
     pub questions: u32,
     /// Of these, questions to one client, over all its sessions. Beyond it its oldest one is given up. Default 1000.
     pub questions_per_client: u32,
+    /// How long a connection that has not authenticated (without `auth`: that has sent no complete request) may take
+    /// for the head of a request. Too short, and clients on slow lines are cut off; too long, and connections that
+    /// send nothing take up room. Default 5 s.
+    pub first_request_timeout: Duration,
+    /// Requests per second: of each principal, and of each address for requests without a valid credential. As many
+    /// may come in an instant. Beyond it they are refused with 429. `None`: 1000 with `auth`, no limit without, where
+    /// all clients are programs of this machine. Zero: no limit.
+    pub requests: Option<u32>,
+}
+
+impl ClientLimits {
+    /// The default of `requests` where clients have to authenticate.
+    pub const REQUESTS_WITH_AUTH: u32 = 1000;
+
+    /// Requests per second of one client, where they are limited.
+    pub fn request_rate(&self, with_auth: bool) -> Option<u32> {
+        let usual = if with_auth { Self::REQUESTS_WITH_AUTH } else { 0 };
+        Some(self.requests.unwrap_or(usual)).filter(|rate| *rate > 0)
+    }
 }
 
 impl Default for ClientLimits {
@@ -206,6 +227,8 @@ impl Default for ClientLimits {
             suspended_calls_per_client: 1000,
             questions: 2000,
             questions_per_client: 1000,
+            first_request_timeout: Duration::from_secs(5),
+            requests: None,
         }
     }
 }

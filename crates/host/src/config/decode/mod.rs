@@ -274,6 +274,8 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         table.whole_number("suspended_calls_per_client", &mut limits.suspended_calls_per_client, problems);
         table.whole_number("questions", &mut limits.questions, problems);
         table.whole_number("questions_per_client", &mut limits.questions_per_client, problems);
+        table.duration("first_request_timeout", &mut limits.first_request_timeout, problems);
+        limits.requests = table.some_number("requests", problems);
         table.finish(problems);
     }
     fields.choice("ledger", &words::ledgers(), &mut gateway.ledger.keeps, problems);

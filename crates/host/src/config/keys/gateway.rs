@@ -287,14 +287,34 @@ static LIMITS: Table = Table {
             name: "connections",
             kind: Kind::Number(SOME),
             usual: Usual::Gateway(|gateway| gateway.limits.connections.to_string()),
-            about: "Open connections. One carries one request or one stream at a time, so this bounds both. Beyond it a \
-                    connection is told 503 and closed. The limit of open files of the process should be above it.",
+            about: "Open connections. One carries one request or one stream at a time, so this bounds both. A quarter is \
+                    reserved for connections that have authenticated (without `auth`: that have sent a complete \
+                    request). Of the others, the oldest is closed to make room for a new one; where there is none, the \
+                    new one is told 503 and closed. It is lowered at the start if the limit of open files is too low.",
         },
         Row {
             name: "connections_per_client",
             kind: Kind::Number(SOME),
             usual: Usual::Gateway(|gateway| gateway.limits.connections_per_client.to_string()),
-            about: "Of these, connections of one client.",
+            about: "Of these, connections of one client, which is an IPv4 address or an IPv6 network of 64 bits. A quarter \
+                    is reserved in the same way.",
+        },
+        Row {
+            name: "first_request_timeout",
+            kind: Kind::Duration(Span::between(Duration::from_millis(100), Duration::from_secs(60))),
+            usual: Usual::Gateway(|gateway| show(gateway.limits.first_request_timeout)),
+            about: "How long a connection that has not authenticated (without `auth`: that has sent no complete request) \
+                    may take for the head of a request; then it is closed. Too short, and clients on slow lines are cut \
+                    off; too long, and connections that send nothing take up room.",
+        },
+        Row {
+            name: "requests",
+            kind: Kind::Number(0..=1_000_000),
+            usual: Usual::Words("1000 with `auth`, no limit without"),
+            about: "Requests per second of each principal, and of each address (IPv6: network of 64 bits) for requests \
+                    without a valid credential; as many may come in an instant. Each message of a batch counts. Beyond \
+                    it requests are refused with 429. `/healthz`, `/readyz` and the control socket are exempt. 0 is no \
+                    limit. Too small, and busy clients are refused; too large, and one client can keep the gateway busy.",
         },
         Row {
             name: "memory",
