@@ -11,6 +11,7 @@ pub mod cache;
 pub mod catalog;
 pub mod chain;
 pub mod credential;
+pub mod descriptors;
 pub mod event;
 pub mod failure;
 pub mod file_modes;

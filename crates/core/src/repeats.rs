@@ -88,6 +88,25 @@ impl Said {
     }
 }
 
+/// One line of log for something that happens again and again: said at once, then only counted for a minute.
+#[derive(Debug, Default)]
+pub struct LogThrottle {
+    said_at: Option<Mono>,
+    unsaid: u64,
+}
+
+impl LogThrottle {
+    /// It happened. Says whether that is worth a line, and how often it happened since the last one without a line.
+    pub fn hear(&mut self, now: Mono) -> Option<u64> {
+        if self.said_at.is_some_and(|at| now - at < Repeats::WHILE) {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said_at = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +143,15 @@ mod tests {
         let latest = Event::Revived { away: Duration::from_millis(239) };
         assert_eq!(repeats.handle_timeout(at(60_100)), [said(latest, 239)]);
         assert_eq!(repeats.poll_timeout(), None);
+    }
+
+    #[test]
+    fn f04_what_happens_ten_times_a_second_is_one_line_a_minute() {
+        let mut throttle = LogThrottle::default();
+        let lines: Vec<u64> = (0..1200).filter_map(|tenth| throttle.hear(at(tenth * 100))).collect();
+        assert_eq!(lines, [0, 599]);
+        assert_eq!(throttle.hear(at(119_999)), None);
+        assert_eq!(throttle.hear(at(120_000)), Some(600));
     }
 
     #[test]

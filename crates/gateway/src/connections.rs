@@ -5,6 +5,7 @@
 use crate::connection_table::{ConnectionTable, Slot};
 #[cfg(unix)]
 use crate::control_socket::ControlSocket;
+use crate::downstream::clock::Clock;
 use crate::front::Front;
 use crate::request_framing::StrictFraming;
 use crate::shares::{Peer, Shares};
@@ -12,6 +13,7 @@ use crate::steady::{Part, Steady};
 use crate::tls::{Tls, strict_transport};
 use axum::body::Body;
 use axum::response::Response;
+use gripfast::{LogThrottle, Mono, file_limit};
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -73,6 +75,7 @@ impl Connections {
     /// way may finish. Returns when the last one has. Dropping the future cuts all connections.
     pub(crate) async fn serve(self, listener: TcpListener, leaving: CancellationToken) -> io::Result<()> {
         let (all, turned_away) = (TaskTracker::new(), Shares::new(TURNED_AWAY, TURNED_AWAY));
+        let mut refused = AcceptErrors::default();
         let door =
             Door { tls: self.tls, handshakes: ConnectionTable::of_unknown(HANDSHAKES_OF_ONE, HANDSHAKES) };
         let cut = CancellationToken::new();
@@ -86,7 +89,7 @@ impl Connections {
                 Ok(accepted) => accepted,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections; is the limit of open files too low?");
+                    refused.hear("clients", &error);
                     self.table.make_room();
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
@@ -152,6 +155,7 @@ impl Connections {
 pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, leaving: CancellationToken) {
     let Some(socket) = socket else { return };
     let (all, shares) = (TaskTracker::new(), Shares::new(COMMANDS, COMMANDS));
+    let mut refused = AcceptErrors::default();
     let cut = CancellationToken::new();
     let _cut_at_the_end = cut.clone().drop_guard();
     loop {
@@ -163,7 +167,7 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
             Ok(accepted) => accepted,
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections of commands");
+                refused.hear("commands", &error);
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
@@ -192,6 +196,31 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
     drop(socket);
     all.close();
     all.wait().await;
+}
+
+/// Errors of a listener, of which one a minute is logged.
+struct AcceptErrors {
+    clock: Clock,
+    throttle: LogThrottle,
+}
+
+impl Default for AcceptErrors {
+    fn default() -> Self {
+        Self { clock: Clock::new(), throttle: LogThrottle::default() }
+    }
+}
+
+impl AcceptErrors {
+    fn hear(&mut self, whose: &str, error: &io::Error) {
+        let Some(unsaid) = self.throttle.hear(Mono::at(self.clock.mono())) else { return };
+        let cause = file_limit::exhausted(error).map_or_else(|| error.to_string(), str::to_owned);
+        tracing::warn!(
+            cause,
+            unsaid,
+            "cannot accept connections of {whose}: {cause}; `LimitNOFILE=` or `ulimit -n` raises the limit of open \
+             files (logged once a minute)"
+        );
+    }
 }
 
 /// What a connection has taken is free when it has ended, in whichever way.
@@ -482,9 +511,12 @@ mod tests {
             tokio::spawn(async move { door.enter(ours, &Peer::at(address.into())).await.is_none() })
         };
         let until_admitted = async |count| {
-            while door.handshakes.admitted() < count {
-                tokio::task::yield_now().await;
-            }
+            let admitted = async {
+                while door.handshakes.admitted() < count {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), admitted).await.expect("a handshake begins");
         };
         let first = begin(connected().await, [192, 0, 2, 1]);
         until_admitted(1).await;

@@ -184,6 +184,14 @@ impl CallError {
                 format!("upstream `{server}` is unreachable ({failure}); it is dialed again by itself"),
             )
             .hint(status_hint),
+            Failure::LacksResources(_) => Self::new(
+                Code::Overloaded,
+                server,
+                outcome,
+                format!("upstream `{server}` could not be reached: {failure}; it is tried again as soon as there is room"),
+            )
+            .retry_after(Some(Duration::from_secs(1)))
+            .hint("raise the limit of open files of the gripfast process: `LimitNOFILE=` or `ulimit -n`"),
             Failure::Lost(_) | Failure::ServerFault(_) => match outcome {
                 Outcome::Unknown => Self::new(
                     Code::OutcomeUnknown,

@@ -30,6 +30,9 @@ fn meaning(evidence: &Evidence) -> Failure {
         }
         Observed::BadConfig(text) => Failure::Blocked(BlockCause::BadConfig(text.clone())),
         Observed::SpawnFailed(text) => Failure::Unreachable(format!("could not be started: {text}")),
+        Observed::LacksResources(text) | Observed::Dial { trouble: DialTrouble::LacksResources, text } => {
+            Failure::LacksResources(text.clone())
+        }
         Observed::NoToken(text) => Failure::Unreachable(format!("its login could not be renewed: {text}")),
         Observed::Dial { trouble, text } => Failure::Unreachable(dial(*trouble, text)),
         Observed::Closed(text) => lost(evidence, text.clone()),
@@ -57,7 +60,7 @@ fn dial(trouble: DialTrouble, text: &str) -> String {
         DialTrouble::Refused => "connection refused".to_owned(),
         DialTrouble::Tls => format!("TLS failed: {text}"),
         DialTrouble::TimedOut => "no connection in time".to_owned(),
-        DialTrouble::Other => text.to_owned(),
+        DialTrouble::LacksResources | DialTrouble::Other => text.to_owned(),
     }
 }
 
@@ -194,6 +197,7 @@ fn session_verdict(observed: &Observed) -> SessionVerdict {
         }
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
+        | Observed::LacksResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::Dial { .. }
@@ -279,6 +283,7 @@ fn answer_text(observed: &Observed) -> Option<String> {
         Observed::Rpc { error, .. } => Some(error.message.clone()),
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
+        | Observed::LacksResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::Dial { .. }

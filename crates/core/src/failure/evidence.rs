@@ -52,6 +52,8 @@ pub enum Observed {
     NoExecutable(String),
     /// The process could not be started for another reason.
     SpawnFailed(String),
+    /// The system has no file descriptor, memory or process left for the attempt.
+    LacksResources(String),
     /// A variable that the config names is not set.
     UnsetVariable(String),
     /// A value of the config turned out unusable when it was expanded.
@@ -113,6 +115,8 @@ pub enum DialTrouble {
     Tls,
     /// It took too long.
     TimedOut,
+    /// There is no file descriptor or memory left for it here.
+    LacksResources,
     /// Anything else.
     Other,
 }

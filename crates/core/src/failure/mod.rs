@@ -26,6 +26,9 @@ use std::time::Duration;
 pub enum Failure {
     /// The server could not be reached: nothing was sent.
     Unreachable(String),
+    /// This machine or process has no file descriptor, memory or process left for the attempt. It says nothing about
+    /// the server, and nothing was sent.
+    LacksResources(String),
     /// An established link broke.
     Lost(String),
     /// Nothing came back in time.
@@ -64,7 +67,8 @@ impl Failure {
         match self {
             Self::Unreachable(text) => Self::Unreachable(cut(text)),
             Self::Lost(text) => Self::Lost(cut(text)),
-            Self::TimedOut(_)
+            Self::LacksResources(_)
+            | Self::TimedOut(_)
             | Self::SessionExpired(_)
             | Self::CredentialRefused(_)
             | Self::BeyondScope(_)
@@ -84,6 +88,7 @@ impl Failure {
         let masked = |text: String| escaped(&known.text(&text)).into_owned();
         match self {
             Self::Unreachable(text) => Self::Unreachable(masked(text)),
+            Self::LacksResources(text) => Self::LacksResources(masked(text)),
             Self::Lost(text) => Self::Lost(masked(text)),
             Self::TimedOut(after) => Self::TimedOut(after),
             Self::SessionExpired(text) => Self::SessionExpired(masked(text)),
@@ -137,6 +142,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(text)
+            | Self::LacksResources(text)
             | Self::Lost(text)
             | Self::SessionExpired(text)
             | Self::CredentialRefused(text)

@@ -107,6 +107,9 @@ pub enum Next {
 /// A server that asks for patience without saying how much gets this.
 pub const UNSPECIFIED_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How soon something is tried again for which there was no file descriptor, memory or process. The attempt costs little.
+pub const RESOURCES_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
 /// What a call does after `failure`, given how much was sent, how harmful a second execution would be,
 /// and which replays it has used up already. Uses up the replay that it grants.
 pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replays) -> Next {
@@ -126,6 +129,11 @@ pub fn after(failure: &Failure, sent: Sent, safety: Safety, replays: &mut Replay
                 grant(&mut replays.other, Next::Again, Next::GiveUp(Outcome::Unknown))
             }
             (Sent::Yes, Safety::AtMostOnce) => Next::GiveUp(Outcome::Unknown),
+        },
+        Failure::LacksResources(_) => match sent {
+            // As above, and the link is still there: others may free what is missing.
+            Sent::No => Next::AgainAfter(RESOURCES_AGAIN_AFTER),
+            Sent::Yes => Next::GiveUp(Outcome::Unknown),
         },
         // Its time is up, or the answer makes no sense: asking again would not be heard better.
         Failure::TimedOut(_) | Failure::Nonsense(_) => match sent {
@@ -153,6 +161,7 @@ pub fn fate_of(failure: &Failure, sent: Sent) -> Option<Outcome> {
         (
             Sent::Yes,
             Failure::Unreachable(_)
+            | Failure::LacksResources(_)
             | Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::ServerFault(_)

@@ -674,3 +674,41 @@ fn f03_reading_the_status_of_a_silent_remote_server_has_it_probed_once_in_ten_se
     child.tell(Input::StatusRead);
     assert_eq!(probes(&child), 0, "the death of a child is noticed at once");
 }
+
+/// A lack of file descriptors says nothing about a server: it is tried again all the time, and nothing is counted.
+#[test]
+fn b03_attempts_for_which_there_were_no_descriptors_count_for_nothing() {
+    let lacks = || Failure::LacksResources("gripfast has no free file descriptors".to_owned());
+    for kind in BOTH {
+        let mut world = World::ready(kind);
+        world.link_down(killed());
+        world.pass(SEC);
+        let restarts = world.status().restarts;
+        // Longer than the window after which a server is parked.
+        for _ in 0..4 * 600 {
+            world.link_down(lacks());
+            assert_eq!(world.state(), State::Reconnecting);
+            assert!(world.status().cause.unwrap().contains("no free file descriptors"));
+            world.pass(250 * MS);
+        }
+        assert_eq!(world.status().restarts, restarts, "no attempt was made");
+        world.link_down(refused());
+        assert_eq!(world.state(), State::Reconnecting, "the outage of the server itself begins here");
+        world.pass(SEC);
+        world.come_up();
+        assert_eq!(world.state(), State::Ready);
+    }
+}
+
+/// Calls over HTTP for which there was no socket cost neither the link nor the circuit.
+#[test]
+fn c04_calls_without_a_free_descriptor_cost_neither_link_nor_circuit() {
+    let mut world = World::ready(LinkKind::Remote);
+    for _ in 0..10 {
+        world.fail_call(Failure::LacksResources("gripfast has no free file descriptors".to_owned()));
+    }
+    assert_eq!((world.state(), world.status().restarts), (State::Ready, 0));
+    world.fail_call(timed_out());
+    world.probe_ended(ProbeAnswer::Alive);
+    assert_eq!(world.state(), State::Ready, "the circuit has counted one failure");
+}

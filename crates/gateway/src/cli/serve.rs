@@ -12,7 +12,8 @@ use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
 use gripfast::auth::Logins;
-use gripfast::config::{Config, ConfigFile, GatewayConfig};
+use gripfast::config::{ClientLimits, Config, ConfigFile, GatewayConfig, Isolation, Target};
+use gripfast::file_limit::{self, Needs};
 use gripfast::private_files::StrictModes;
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::reload::Reloader;
@@ -166,6 +167,27 @@ impl Plan {
         Some(Arc::new(reloader.chosen_by(file.origin, config_trust::list())))
     }
 
+    /// Raises the limit of open files, and lowers the number of connections to what it leaves.
+    fn fit_into_file_limit(&self, limits: &mut ClientLimits) {
+        let Some(limit) = file_limit::raise() else { return };
+        let mut needs = Needs::default();
+        for spec in self.config.iter().flat_map(|(_, config)| &config.servers).flat_map(|entry| &entry.spec) {
+            match (&spec.target, spec.isolation) {
+                (Target::Stdio { .. }, Isolation::PerClient) => needs.processes += spec.max_instances,
+                (Target::Stdio { .. }, Isolation::Auto | Isolation::Shared) => needs.processes += 1,
+                (_, _) => needs.remotes += 1,
+            }
+        }
+        let (wanted, fitting) = (limits.connections, needs.connections_within(limit, limits.connections));
+        if fitting < wanted {
+            tracing::warn!(
+                "connections are limited to {fitting} instead of {wanted} (`gateway.limits.connections`): the limit of \
+                 open files is {limit}, and servers and state need the rest; `LimitNOFILE=` or `ulimit -n` raises it"
+            );
+            limits.lower_connections(fitting);
+        }
+    }
+
     pub(crate) fn settings(&self, listen: Option<SocketAddr>) -> Settings {
         Settings {
             listen: listen.unwrap_or(self.gateway.listen),
@@ -181,7 +203,8 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     // Before anybody knows of us: an unheard hangup would end the process.
     let hangups = Hangups::listen();
     let host = plan.host();
-    let settings = plan.settings(args.listen);
+    let mut settings = plan.settings(args.listen);
+    plan.fit_into_file_limit(&mut settings.terms.limits);
     let server = Server::bind(host.clone(), &settings).await.map_err(|error| cannot(&error))?;
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
     if let Some(telemetry) = telemetry() {

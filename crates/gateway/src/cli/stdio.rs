@@ -21,6 +21,7 @@ pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
 async fn serve(plan: &Plan) -> Result<Exit, Stop> {
     let mut signals = Signals::listen().map_err(no_runtime)?;
     let hangups = Hangups::listen();
+    gripfast::file_limit::raise();
     let host = plan.host();
     plan.start_servers(&host)?;
     let reloader = plan.reloader(&host);

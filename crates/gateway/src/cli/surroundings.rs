@@ -94,6 +94,7 @@ fn valueless(key: &str, error: &ExpandError) -> Missing {
         }
         ExpandError::NotText { .. } => "give it a value in UTF-8".to_owned(),
         ExpandError::CommandFailed { .. } => "the program is run whenever the server is connected".to_owned(),
+        ExpandError::LacksResources { .. } => "it is read again when there is room".to_owned(),
         ExpandError::FileUnreadable { .. } => "the file is read whenever the server is connected".to_owned(),
     };
     Missing { key: key.to_owned(), message: error.to_string(), hint }

@@ -15,6 +15,8 @@ mod edit;
 #[cfg(unix)]
 mod elsewhere;
 mod environment;
+#[cfg(target_os = "linux")]
+mod file_limit;
 mod help;
 mod import;
 #[cfg(unix)]

@@ -161,7 +161,9 @@ async fn g05_a_first_head_has_five_seconds() {
     pass(Duration::from_millis(4500)).await;
     assert_eq!(scene.clients().await.connections, 2);
     pass(Duration::from_millis(600)).await;
-    assert_eq!((silent.hears_all().await, slow.hears_all().await), (String::new(), String::new()));
+    let both = async { (silent.hears_all().await, slow.hears_all().await) };
+    let both = tokio::time::timeout(Duration::from_secs(20), both).await.expect("both are closed");
+    assert_eq!(both, (String::new(), String::new()));
     all_is_quiet(&scene).await;
 }
 

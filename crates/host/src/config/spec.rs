@@ -204,6 +204,14 @@ impl ClientLimits {
     /// The default of `requests` where clients have to authenticate.
     pub const REQUESTS_WITH_AUTH: u32 = 1000;
 
+    /// Lowers the number of connections, and in proportion what one client may have of them.
+    pub fn lower_connections(&mut self, most: u32) {
+        let each =
+            u64::from(self.connections_per_client) * u64::from(most) / u64::from(self.connections.max(1));
+        self.connections_per_client = u32::try_from(each).unwrap_or(u32::MAX).max(1);
+        self.connections = most;
+    }
+
     /// Requests per second of one client, where they are limited.
     pub fn request_rate(&self, with_auth: bool) -> Option<u32> {
         let usual = if with_auth { Self::REQUESTS_WITH_AUTH } else { 0 };

@@ -15,6 +15,7 @@
 //! Whatever an editor would fill in, such as `${input:id}` or `${workspaceFolder}`, is an error.
 
 use super::lookup::Lookup;
+use crate::file_limit;
 use gripfast_core::redact::{self, REDACTED};
 use std::fmt;
 use std::path::PathBuf;
@@ -106,6 +107,12 @@ pub enum ExpandError {
         path: PathBuf,
         /// The operating system's reason.
         why: String,
+    },
+    /// This process or machine has run out of what it takes to read a file or run a program.
+    #[error("{what}")]
+    LacksResources {
+        /// What has run out.
+        what: &'static str,
     },
 }
 
@@ -269,13 +276,19 @@ impl Reference {
             }
             Self::File { path } => match lookup.file(path) {
                 Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
-                Err(error) => Err(ExpandError::FileUnreadable { path: path.clone(), why: error.to_string() }),
+                Err(error) => Err(match file_limit::exhausted(&error) {
+                    Some(what) => ExpandError::LacksResources { what },
+                    None => ExpandError::FileUnreadable { path: path.clone(), why: error.to_string() },
+                }),
             },
             Self::Command { line } => match lookup.command(line) {
                 Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
-                Err(error) => Err(ExpandError::CommandFailed {
-                    program: program(line).to_owned(),
-                    why: error.to_string(),
+                Err(error) => Err(match file_limit::exhausted_by_start(&error) {
+                    Some(what) => ExpandError::LacksResources { what },
+                    None => ExpandError::CommandFailed {
+                        program: program(line).to_owned(),
+                        why: error.to_string(),
+                    },
                 }),
             },
         }

@@ -307,6 +307,7 @@ async fn fill_in(template: &Template) -> Result<Expanded, Observed> {
     };
     expanded.map_err(|error| match error {
         ExpandError::Unset { name } => Observed::UnsetVariable(name),
+        ExpandError::LacksResources { what } => Observed::LacksResources(what.to_owned()),
         ExpandError::NotText { .. }
         | ExpandError::FileUnreadable { .. }
         | ExpandError::CommandFailed { .. } => Observed::BadConfig(error.to_string()),

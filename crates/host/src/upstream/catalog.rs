@@ -489,6 +489,7 @@ fn concerns_link(failure: &Failure) -> bool {
         | Failure::SessionExpired(_)
         | Failure::CredentialRefused(_) => true,
         Failure::TimedOut(_)
+        | Failure::LacksResources(_)
         | Failure::BeyondScope(_)
         | Failure::Busy { .. }
         | Failure::ServerFault(_)

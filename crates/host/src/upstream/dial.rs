@@ -441,7 +441,7 @@ fn is_no(failure: &Failure) -> bool {
 /// that is gone by now, or that named an address which is not followed.
 fn more_telling<'a>(refusal: Option<&'a Evidence>, evidence: &'a Evidence) -> &'a Evidence {
     match &evidence.observed {
-        Observed::Dial { .. } | Observed::BadConfig(_) => evidence,
+        Observed::Dial { .. } | Observed::LacksResources(_) | Observed::BadConfig(_) => evidence,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
         | Observed::UnsetVariable(_)

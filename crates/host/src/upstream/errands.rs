@@ -321,7 +321,11 @@ impl Upstream {
     /// A failure outside of anybody's call may have cost the session, or the link.
     fn report(self: &Arc<Self>, live: &Arc<Live>, failure: &Failure) {
         match failure {
-            Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_) | Failure::Busy { .. } => {}
+            Failure::Declined(_)
+            | Failure::LacksResources(_)
+            | Failure::Outdated(_)
+            | Failure::BeyondScope(_)
+            | Failure::Busy { .. } => {}
             Failure::Unreachable(_) | Failure::SessionExpired(_) => {
                 let answer = ProbeAnswer::Failed(failure.clone());
                 self.tell(Input::ProbeEnded { epoch: live.epoch, answer });

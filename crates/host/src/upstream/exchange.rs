@@ -164,7 +164,11 @@ impl Upstream {
                 Next::AgainAfter(pause) => {
                     row.waits(attempted);
                     if !patience.rest(pause).await {
-                        let refused = CallError::from_failure(&self.name, &failure, Fate::Refused);
+                        let fate = match &failure {
+                            Failure::LacksResources(_) => Fate::NotSent,
+                            _ => Fate::Refused,
+                        };
+                        let refused = CallError::from_failure(&self.name, &failure, fate);
                         return Err(after_an_attempt(refused, earlier));
                     }
                 }

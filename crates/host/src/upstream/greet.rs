@@ -176,6 +176,7 @@ fn probe_of(trouble: &Trouble, route: Route) -> ProbeAnswer {
         Observed::Garbled(_) => ProbeAnswer::OtherResult,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
+        | Observed::LacksResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::NoToken(_)
@@ -221,6 +222,7 @@ fn miss_of_initialize(trouble: Trouble, route: Route) -> Miss {
         Observed::Garbled(_) => route == Route::Http,
         Observed::NoExecutable(_)
         | Observed::SpawnFailed(_)
+        | Observed::LacksResources(_)
         | Observed::UnsetVariable(_)
         | Observed::BadConfig(_)
         | Observed::NoToken(_)

@@ -44,6 +44,7 @@ impl Upstream {
                 | Failure::Outdated(_)
                 | Failure::BeyondScope(_)
                 | Failure::Nonsense(_)
+                | Failure::LacksResources(_)
                 | Failure::Busy { .. } => {}
                 // A server without such streams may say so with a 404: only a probe tells it from a lost session.
                 Failure::SessionExpired(_) => self.tell(Input::SessionDoubted { epoch }),

@@ -35,13 +35,12 @@ impl Settings {
 
 fn fill_in(calls: &[RestoreCall]) -> Result<Marked, Failure> {
     let filled_in = calls.iter().map(|call| {
-        let arguments = call.arguments.expand(&ProcessEnvironment).map_err(|error| {
-            Failure::Blocked(match error {
-                ExpandError::Unset { name } => BlockCause::UnsetVariable(name),
-                ExpandError::NotText { .. }
-                | ExpandError::FileUnreadable { .. }
-                | ExpandError::CommandFailed { .. } => BlockCause::BadConfig(error.to_string()),
-            })
+        let arguments = call.arguments.expand(&ProcessEnvironment).map_err(|error| match error {
+            ExpandError::LacksResources { what } => Failure::LacksResources(what.to_owned()),
+            ExpandError::Unset { name } => Failure::Blocked(BlockCause::UnsetVariable(name)),
+            ExpandError::NotText { .. }
+            | ExpandError::FileUnreadable { .. }
+            | ExpandError::CommandFailed { .. } => Failure::Blocked(BlockCause::BadConfig(error.to_string())),
         })?;
         let arguments = RawValue::from_string(arguments.to_string()).expect("a JSON value prints as JSON");
         let params = Patch::new().set_text("name", &call.tool).set_owned("arguments", arguments);

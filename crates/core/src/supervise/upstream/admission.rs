@@ -424,6 +424,7 @@ impl Upstream {
             && match failure {
                 Failure::Lost(_) | Failure::TimedOut(_) | Failure::ServerFault(_) => true,
                 Failure::Unreachable(_)
+                | Failure::LacksResources(_)
                 | Failure::SessionExpired(_)
                 | Failure::CredentialRefused(_)
                 | Failure::Busy { .. }
@@ -609,6 +610,8 @@ fn counts(failure: &Failure) -> bool {
         | Failure::Blocked(_) => true,
         // An answer that arrived, too large or unreadable, came over a transport that works.
         Failure::Nonsense(_)
+        // It was not even tried.
+        | Failure::LacksResources(_)
         | Failure::SessionExpired(_)
         | Failure::CredentialRefused(_)
         | Failure::Busy { .. }
@@ -631,6 +634,7 @@ fn may_be_of_its_request(failure: &Failure) -> bool {
         | Failure::Busy { .. }
         | Failure::Outdated(_)
         | Failure::BeyondScope(_)
+        | Failure::LacksResources(_)
         | Failure::Declined(_) => false,
     }
 }

@@ -144,6 +144,7 @@ impl ProbeAnswer {
             Observed::Rpc { .. } => true,
             Observed::NoExecutable(_)
             | Observed::SpawnFailed(_)
+            | Observed::LacksResources(_)
             | Observed::UnsetVariable(_)
             | Observed::BadConfig(_)
             | Observed::Dial { .. }

@@ -3,6 +3,7 @@
 use super::{Action, AtWorkFor, LinkKind, Manner, RestartCause, Upstream};
 use crate::event::Event;
 use crate::failure::crashes::PrincipalCrashes;
+use crate::failure::recovery::RESOURCES_AGAIN_AFTER;
 use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::supervise::backoff::Backoff;
@@ -18,11 +19,13 @@ pub(super) struct Outage {
     backoff: Backoff,
     /// It was parked. Whoever has it tried, it stays so until a link is up.
     parked: bool,
+    /// The last attempt was not made, for lack of file descriptors, memory or processes.
+    lacks_resources: bool,
 }
 
 impl Outage {
     fn new(now: Mono, spec: &RestartSpec) -> Self {
-        Self { since: now, backoff: Backoff::new(spec), parked: false }
+        Self { since: now, backoff: Backoff::new(spec), parked: false, lacks_resources: false }
     }
 }
 
@@ -74,7 +77,11 @@ impl Upstream {
             // What is sent into silence ends with an unknown outcome; what waits is served by the next link.
             Failure::TimedOut(_) => self.doubt(now),
             Failure::Nonsense(_) | Failure::Blocked(_) => self.probe(now),
-            Failure::BeyondScope(_) | Failure::Busy { .. } | Failure::Outdated(_) | Failure::Declined(_) => {}
+            Failure::LacksResources(_)
+            | Failure::BeyondScope(_)
+            | Failure::Busy { .. }
+            | Failure::Outdated(_)
+            | Failure::Declined(_) => {}
         }
     }
 
@@ -98,7 +105,7 @@ impl Upstream {
         self.actions.push_back(Action::HangUp(Manner::AtOnce));
         self.blame(now, &failure);
         let spent = self.budget.is_spent(now);
-        if self.kind == LinkKind::Remote {
+        if self.kind == LinkKind::Remote && !matches!(failure, Failure::LacksResources(_)) {
             self.count_restart(now);
             if spent {
                 self.cause = Some(failure.to_string());
@@ -143,8 +150,30 @@ impl Upstream {
         };
     }
 
+    /// An attempt was not made because this machine had nothing left for it. That says nothing about the server: it
+    /// counts neither as a restart nor as time in which the server was away, and is repeated until there is room.
+    fn lack_resources(&mut self, now: Mono, cause: String) {
+        self.cause = Some(cause);
+        let outage = self.outage.get_or_insert_with(|| Outage::new(now, &self.spec.restart));
+        // Callers are told how long it was away in all.
+        self.away_since.get_or_insert(outage.since);
+        outage.since = now;
+        outage.lacks_resources = true;
+        let again_at = now + RESOURCES_AGAIN_AFTER;
+        self.link = match outage.parked {
+            true => Link::Parked { probe_at: again_at },
+            false => Link::Waiting { until: again_at },
+        };
+    }
+
     /// There is no link, for this reason: decide when to try again.
     pub(super) fn away(&mut self, now: Mono, failure: Failure) {
+        if let Failure::LacksResources(cause) = failure {
+            return self.lack_resources(now, cause);
+        }
+        if let Some(outage) = &mut self.outage {
+            outage.lacks_resources = false;
+        }
         let age = self.outage.as_ref().map_or(Duration::ZERO, |outage| now - outage.since);
         let grace = self.grace_for(&failure);
         if grace.is_none_or(|grace| age >= grace) {
@@ -152,6 +181,7 @@ impl Upstream {
                 Failure::Blocked(cause) => return self.block(now, cause),
                 Failure::CredentialRefused(text) => return self.block(now, BlockCause::NeedsLogin(text)),
                 Failure::Unreachable(_)
+                | Failure::LacksResources(_)
                 | Failure::Lost(_)
                 | Failure::TimedOut(_)
                 | Failure::SessionExpired(_)
@@ -166,6 +196,7 @@ impl Upstream {
         let patience = match failure {
             Failure::Busy { retry_after, .. } => retry_after.unwrap_or_default().min(Self::LONGEST_PATIENCE),
             Failure::Unreachable(_)
+            | Failure::LacksResources(_)
             | Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::SessionExpired(_)
@@ -222,6 +253,7 @@ impl Upstream {
                 BlockCause::UnsetVariable(_) | BlockCause::BadConfig(_) | BlockCause::NeedsLogin(_),
             )
             | Failure::Unreachable(_)
+            | Failure::LacksResources(_)
             | Failure::Lost(_)
             | Failure::TimedOut(_)
             | Failure::SessionExpired(_)
@@ -251,7 +283,9 @@ impl Upstream {
 
     /// Another attempt of the present outage.
     pub(super) fn restart(&mut self, now: Mono) {
-        if self.kind == LinkKind::Process {
+        // An attempt that was not made is not a second restart.
+        let was_counted = self.outage.as_ref().is_some_and(|outage| outage.lacks_resources);
+        if self.kind == LinkKind::Process && !was_counted {
             self.count_restart(now);
         }
         self.dial(now);

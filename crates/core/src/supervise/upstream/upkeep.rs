@@ -146,7 +146,12 @@ impl Upstream {
         match answer {
             ProbeAnswer::Alive
             | ProbeAnswer::Failed(
-                Failure::Declined(_) | Failure::Outdated(_) | Failure::BeyondScope(_) | Failure::Busy { .. },
+                Failure::Declined(_)
+                | Failure::Outdated(_)
+                | Failure::BeyondScope(_)
+                | Failure::Busy { .. }
+                // It was not sent, which says nothing against the server. The next one will be.
+                | Failure::LacksResources(_),
             ) => {
                 let was_late = ready.keepalive.is_late();
                 ready.keepalive.answered(now);
@@ -169,6 +174,7 @@ impl Upstream {
                     Failure::SessionExpired(_) => self.renew_session(now, failure),
                     Failure::CredentialRefused(text) => self.renew_credential(now, text),
                     Failure::Unreachable(_)
+                    | Failure::LacksResources(_)
                     | Failure::Lost(_)
                     | Failure::TimedOut(_)
                     | Failure::ServerFault(_)

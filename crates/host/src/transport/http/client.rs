@@ -250,9 +250,11 @@ fn broken(error: &hyper::Error, to: &Address) -> Observed {
     let what = match trouble {
         // A server may refuse our certificate, or the want of one, after its own handshake is done.
         DialTrouble::Tls => "TLS failed",
-        DialTrouble::Dns | DialTrouble::Refused | DialTrouble::TimedOut | DialTrouble::Other => {
-            "the connection broke"
-        }
+        DialTrouble::Dns
+        | DialTrouble::Refused
+        | DialTrouble::TimedOut
+        | DialTrouble::LacksResources
+        | DialTrouble::Other => "the connection broke",
     };
     Observed::Closed(format!("{what}: {text}"))
 }

@@ -5,6 +5,7 @@ use super::egress::Egress;
 use super::happy_eyeballs::Tcp;
 use super::proxy::{Proxy, ProxyError, Tunnel};
 use crate::config::is_loopback;
+use crate::file_limit;
 use crate::private_files::{self, StrictModes};
 use crate::tls::{Believed, objection};
 use crate::transport::target::TlsFiles;
@@ -220,6 +221,10 @@ pub(super) fn trouble_in(error: &(dyn StdError + 'static)) -> (DialTrouble, Stri
         innermost = error.to_string();
         if let Some(ProxyError { .. }) = error.downcast_ref() {
             return (DialTrouble::Other, innermost);
+        }
+        let system = error.downcast_ref::<DnsError>().map(|DnsError(error)| error);
+        if let Some(text) = system.or_else(|| error.downcast_ref()).and_then(file_limit::exhausted) {
+            return (DialTrouble::LacksResources, text.to_owned());
         }
         if let Some(DnsError(error)) = error.downcast_ref() {
             return (DialTrouble::Dns, error.to_string());

@@ -72,6 +72,8 @@ impl Proxy {
         tcp.call(self.uri.clone()).await.map_err(|error| {
             let (trouble, text) = trouble_in(&*error);
             let why = match trouble {
+                // Not of the proxy.
+                DialTrouble::LacksResources => return error,
                 DialTrouble::Dns => format!("its name does not resolve: {text}"),
                 DialTrouble::Refused | DialTrouble::Tls | DialTrouble::TimedOut | DialTrouble::Other => text,
             };

@@ -18,6 +18,7 @@ pub use environment::{Environment, NetworkVariables};
 pub(crate) use program::Program;
 
 use crate::config::command_hint;
+use crate::file_limit;
 use gripfast_core::failure::Observed;
 use gripfast_core::supervise::upstream::Manner;
 use leash::Leash;
@@ -118,6 +119,8 @@ impl ProcessTree {
         else {
             return Err(io::Error::other("the child ended before its pipes could be taken"));
         };
+        // Before the child has done anything: it has just replaced our program by its own.
+        file_limit::restore_for(pid);
         leash.tie(pid);
         let exit = reap(child, until_gone);
         Ok((Self { pid, leash, exit, killed: AtomicBool::new(false) }, Pipes { stdin, stdout, stderr }))
@@ -206,6 +209,9 @@ fn reap(mut child: Child, until_gone: TaskTrackerToken) -> ExitWatch {
 /// What a failure to start means.
 pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
     let hint = || command_hint(program).map(|hint| format!("; {hint}")).unwrap_or_default();
+    if let Some(text) = file_limit::exhausted_by_start(error) {
+        return Observed::LacksResources(text.to_owned());
+    }
     match error.kind() {
         io::ErrorKind::NotFound => Observed::NoExecutable(match Path::new(program).components().count() {
             1 => format!("command `{program}` was not found on the PATH of its environment{}", hint()),
