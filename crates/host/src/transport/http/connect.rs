@@ -373,6 +373,17 @@ mod tests {
     use super::*;
     use url::Url;
 
+    #[cfg(unix)]
+    #[test]
+    fn b03_a_connection_without_a_free_descriptor_says_nothing_about_the_server() {
+        use rustix::io::Errno;
+        let error = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        let lacks = |error: &(dyn StdError + 'static)| trouble_in(error).0 == DialTrouble::LacksResources;
+        assert!(lacks(&error(Errno::MFILE)) && lacks(&error(Errno::NFILE)));
+        assert!(lacks(&DnsError(error(Errno::MFILE))), "the resolver needs one, too");
+        assert!(!lacks(&error(Errno::CONNREFUSED)) && !lacks(&DnsError(error(Errno::NOENT))));
+    }
+
     /// A name says nothing about where it leads: the addresses that it resolves to are judged.
     #[tokio::test]
     async fn a_name_that_resolves_to_this_machine_is_dialled_only_if_the_config_names_this_machine() {

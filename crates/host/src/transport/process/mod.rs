@@ -226,3 +226,20 @@ pub(crate) fn why_not_started(error: &io::Error, program: &str) -> Observed {
         _ => Observed::SpawnFailed(error.to_string()),
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn b03_what_has_run_out_is_told_from_what_is_wrong_with_a_server() {
+        let seen =
+            |errno: Errno| why_not_started(&io::Error::from_raw_os_error(errno.raw_os_error()), "server");
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN] {
+            assert!(matches!(seen(errno), Observed::LacksResources(_)), "{errno:?}: {:?}", seen(errno));
+        }
+        assert!(matches!(seen(Errno::NOENT), Observed::NoExecutable(_)));
+        assert!(matches!(seen(Errno::IO), Observed::SpawnFailed(_)));
+    }
+}
