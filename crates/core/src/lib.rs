@@ -25,6 +25,7 @@ pub mod policy;
 pub mod rate;
 pub mod redact;
 pub mod repeats;
+pub mod security;
 pub mod standing;
 pub mod supervise;
 pub mod text;
