@@ -1,13 +1,14 @@
-//! What happens to one upstream, as typed facts. Whoever watches turns them into log lines, metrics and
-//! feeds; whoever emits them knows nothing about that.
+//! What happens to one upstream, or to the gateway as a whole, as typed facts. Whoever watches turns them into log
+//! lines, metrics and feeds; whoever emits them knows nothing about that.
 
+use crate::security::SecurityEvent;
 use crate::supervise::status::State;
 use crate::text::{duration, names, times};
 use std::fmt;
 use std::mem::discriminant;
 use std::time::Duration;
 
-/// Something worth telling about one upstream.
+/// Something worth telling about one upstream, or about the gateway as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// It is in another state than before.
@@ -156,6 +157,8 @@ pub enum Event {
         /// The beginning of the last one.
         sample: String,
     },
+    /// A failed authentication, an admin action, or a change of keys or trust. It belongs to no upstream.
+    Security(SecurityEvent),
 }
 
 /// Why a link that works is replaced.
@@ -207,6 +210,7 @@ impl Event {
             Self::TooManyTools { .. } => "too_many_tools",
             Self::TextsChanged { .. } => "texts_changed",
             Self::JunkSkipped { .. } => "junk_skipped",
+            Self::Security(event) => event.word(),
         }
     }
 
@@ -245,6 +249,7 @@ impl Event {
             | Self::CatalogChanged { .. }
             | Self::ClientsSeparated
             | Self::TooManyTools { .. }
+            | Self::Security(_)
             | Self::MessagesDropped { .. } => self,
         }
     }
@@ -351,6 +356,7 @@ impl fmt::Display for Event {
             Self::JunkSkipped { lines, sample } => {
                 write!(f, "writes lines to stdout that are not MCP ({lines} so far): {sample}")
             }
+            Self::Security(event) => write!(f, "{event}"),
         }
     }
 }

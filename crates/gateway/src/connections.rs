@@ -183,10 +183,7 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
             match checked {
                 Ok(()) => serve(Patient::new(stream), Scheme::Http, client, front, leaving).await,
                 Err(other) => {
-                    tracing::warn!(
-                        uid = other.uid,
-                        "another user has connected to the control socket and is refused"
-                    );
+                    front.refused_user(other.uid);
                     turn_away(stream, &OTHER_USER).await;
                 }
             }

@@ -11,7 +11,9 @@ use crate::shares::Peer;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use gripfast::Principal;
+#[cfg(unix)]
+use gripfast::{AuthFailure, AuthFailures, AuthTarget};
+use gripfast::{Principal, Source};
 use http::Request;
 use hyper::body::Incoming;
 use std::convert::Infallible;
@@ -21,6 +23,18 @@ use tower_service::Service as _;
 /// What is served to whoever connects.
 #[derive(Clone)]
 pub(crate) struct Front(Arc<Parts>);
+
+/// Marks a request that came through the control socket.
+#[derive(Debug, Clone, Copy)]
+struct BySocket;
+
+/// Where a request came from, as it is recorded.
+pub(crate) fn source_of<B>(request: &Request<B>) -> Source {
+    match request.extensions().get::<BySocket>() {
+        Some(BySocket) => Source::ControlSocket,
+        None => Peer::of(request).source(),
+    }
+}
 
 /// What a request may meet.
 pub(crate) struct Parts {
@@ -42,6 +56,15 @@ impl Front {
         Self(Arc::new(parts))
     }
 
+    /// Records that a process of another user was turned away at the control socket.
+    #[cfg(unix)]
+    pub(crate) fn refused_user(&self, uid: u32) {
+        let (target, reason) = (AuthTarget::ControlSocket, AuthFailure::OtherUser);
+        let principal = Some(format!("uid {uid}"));
+        let failure = AuthFailures { target, reason, principal, source: Source::ControlSocket, count: 1 };
+        self.0.gateway.host.auth_failed(failure);
+    }
+
     /// Answers one request of a client that connected from the address of `peer`. Requests without a `slot` came through
     /// the control socket, which has no limits.
     pub(crate) async fn serve(
@@ -57,8 +80,11 @@ impl Front {
         if let Some(refusal) = guard.refusal(request.method(), request.uri(), request.headers()) {
             return Ok(spend(&peer).map_or_else(|too_many| refused(path, too_many), |()| refusal));
         }
+        if slot.is_none() {
+            request.extensions_mut().insert(BySocket);
+        }
         let unknown = slot.filter(|slot| !slot.is_known());
-        if path != Gateway::ENDPOINT {
+        if request.uri().path() != Gateway::ENDPOINT {
             return self.serve_others(request, peer, unknown, spend).await;
         }
         let Some(access) = access else {
@@ -68,14 +94,20 @@ impl Front {
             return Ok(gateway.serve(request.map(|body| RequestBody::new(body, unknown)), peer).await);
         };
         // Checking a token takes a large future.
-        match Box::pin(access.limited_peer(&peer, request.uri(), request.headers())).await {
-            Ok((peer, credential)) => {
+        match Box::pin(access.limited_peer(&peer, request.headers())).await {
+            Ok((client, credential)) => {
                 unknown.into_iter().for_each(|slot| slot.mark_known());
                 request.extensions_mut().insert(credential.clone());
-                let served = gateway.serve(request, peer);
+                let served = gateway.serve(request, client);
                 Ok(access.serve(&credential, Gateway::ENDPOINT, served).await)
             }
-            Err(refusal) => Ok(*refusal),
+            Err(refused) => {
+                let by_socket = request.extensions().get::<BySocket>().is_some();
+                let source = if by_socket { Source::ControlSocket } else { peer.source() };
+                // Its body holds nothing while the answer waits.
+                drop(request);
+                Ok(Box::pin(access.refuse(&refused, source, Gateway::ENDPOINT)).await)
+            }
         }
     }
 

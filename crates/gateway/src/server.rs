@@ -129,12 +129,13 @@ impl Server {
             .public_url
             .as_ref()
             .map_or_else(|| format!("{}://{bound}", settings.scheme()), ToString::to_string);
+        let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         let limits = settings.terms.limits;
         let rate = limits.request_rate(settings.access.asks());
         let request_limits = rate.map(|rate| Arc::new(RequestLimits::new(rate)));
-        let access = Access::of(&settings.access, state_dir, &base, request_limits.clone())
+        let (limited, leaving) = (request_limits.clone(), gateway.leaving.clone());
+        let access = Access::of(&settings.access, state_dir, &base, limited, &host, leaving)
             .map_err(CannotListen::Access)?;
-        let gateway = Gateway::new(host.clone(), seal(settings)?, &settings.terms);
         request_limits.iter().for_each(|limits| gateway.limit_requests(Arc::clone(limits)));
         let table = ConnectionTable::new(limits.connections_per_client as usize, limits.connections as usize);
         let admin = Admin::new(host.clone(), state_dir).map_err(CannotListen::State)?.counting({

@@ -1,7 +1,7 @@
 //! Who has how much of something of which there is only so much: one client is stopped before it has
 //! everything, and everybody before the machine has nothing left.
 
-use gripfast::Principal;
+use gripfast::{Principal, Source};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +35,15 @@ impl Peer {
     /// Whoever sends this. If nobody has said who that is, it is nobody of this machine.
     pub(crate) fn of<B>(request: &http::Request<B>) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or(Self::At(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
+    }
+
+    /// Where a request of it comes from, as it is recorded.
+    pub(crate) fn source(&self) -> Source {
+        match self {
+            Self::At(address) => Source::Address(*address),
+            // Its address was known before it authenticated.
+            Self::Is(_) => Source::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        }
     }
 
     /// Whether it is a program of this machine.

@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut events = host.events();
     tokio::spawn(async move {
         while let Ok(told) = events.recv().await {
-            println!("  event: {} {}", told.server, told.event.word());
+            println!("  event: {} {}", told.server.as_deref().unwrap_or("gateway"), told.event.word());
         }
     });
 

@@ -20,6 +20,7 @@ use crate::observe::{Feed, Tally, UpstreamEvent};
 use crate::overheard::{Ears, Overhears};
 use crate::pins::PinRules;
 use crate::policy::{Audience, ClientLists, ClientPolicy, Guard, Rules};
+use crate::security::Security;
 use crate::status::ServerStatus;
 use crate::store::{ApprovalWitness, Shelf, Store};
 use crate::transport::{Dialer, StderrLines, TargetDialer};
@@ -69,6 +70,7 @@ pub(crate) struct Inner {
     purse: Purse,
     cache: Arc<AnswerCache>,
     audit: Audit,
+    pub(crate) security: Security,
     ears: Ears,
     /// The ends of servers that were let go.
     pub(crate) leaving: TaskTracker,
@@ -533,7 +535,7 @@ impl Host {
         self.inner.audit.status()
     }
 
-    /// Follows what happens to the servers from now on.
+    /// Follows what happens to the servers, and to the gateway as a whole, from now on.
     pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.inner.feed.follow()
     }
@@ -570,6 +572,7 @@ impl Host {
         self.inner.leaving.close();
         self.inner.leaving.wait().await;
         self.inner.logins.settled().await;
+        self.finish_reports();
         let store = Arc::clone(&self.inner.store);
         let inner = Arc::clone(&self.inner);
         let flush = move || {
@@ -653,6 +656,20 @@ impl Host {
 
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.inner.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Inner {
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.feed
     }
 }
 

@@ -49,6 +49,7 @@ mod policy;
 pub mod private_files;
 mod replace;
 mod said;
+mod security;
 mod status;
 pub mod store;
 mod subscribe;
@@ -57,7 +58,7 @@ pub mod transport;
 mod unlisted;
 mod upstream;
 
-pub use audit::{AuditFile, AuditFinding, AuditKeeps, AuditOptions, AuditStatus, verify_audit};
+pub use audit::{AuditFile, AuditFinding, AuditKeeps, AuditOptions, AuditStatus, record_audit, verify_audit};
 pub use cache::{CacheCounts, CacheLimits, CacheSpec, CacheUse, ToolRule};
 pub use call::{BudgetSpec, BudgetUse, CallOptions, Per, Window};
 pub use client::{Client, Principal};
@@ -73,6 +74,10 @@ pub use gripfast_core::policy::Pattern;
 pub use gripfast_core::rate::RateLimiter;
 pub use gripfast_core::redact;
 pub use gripfast_core::repeats::LogThrottle;
+pub use gripfast_core::security::{
+    AdminAction, AuthFailure, AuthFailures, AuthTarget, KeyChange, SecurityEvent, Source, TrustDecision,
+    network,
+};
 pub use gripfast_core::standing::Restored;
 pub use gripfast_core::supervise::circuit::CircuitView;
 pub use gripfast_core::supervise::status::{NextAction, SpareState, State, UpstreamStatus};
@@ -89,6 +94,7 @@ pub use overheard::{Overheard, Overhears};
 pub use pins::{Difference, PinCounts, PinKind, PinMode, PinnedTool, Quarantined, Suspicion};
 pub use policy::{BadEntry, ClientPolicy, Decision, Kind, Lists, Policy, Verdict};
 pub use replace::Replaced;
+pub use security::SecurityCounts;
 pub use status::{ConnectAttempt, OwnInstances, ServerStatus};
 pub use subscribe::{SubscribeOptions, Subscribed, Subscription};
 pub use unlisted::Wanted;

@@ -106,5 +106,5 @@ export function events(told, named = false) {
   const newest = [...told].sort((a, b) => b.at - a.at);
   return h("ol", { class: "events" }, newest.map(({ at, kind, server, text }) =>
     h("li", { class: `event-${kind}` }, h("time", { datetime: new Date(at).toISOString() }, clock(at)),
-      named && h("strong", {}, ` ${server}`), ` ${text}`)));
+      named && h("strong", {}, ` ${server ?? "gateway"}`), ` ${text}`)));
 }

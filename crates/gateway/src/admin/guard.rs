@@ -6,23 +6,49 @@ use super::token::{Place, Token};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
+use gripfast::AuthFailure;
 
 /// Lets a request that acts pass, or says why not.
 pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
+    check(headers, token).map_err(|reason| refusal(reason, token))
+}
+
+/// Whether a request shows the token, and comes from no page of another origin.
+pub(super) fn check(headers: &HeaderMap, token: &Token) -> Result<(), AuthFailure> {
     if let Some(origin) = headers.get(ORIGIN)
         && !origin.to_str().is_ok_and(|origin| same_origin(origin, text(headers, &HOST)))
     {
-        return Err(Refusal::new(
+        return Err(AuthFailure::ForeignOrigin);
+    }
+    if !headers.contains_key(AUTHORIZATION) {
+        return Err(AuthFailure::NoCredential);
+    }
+    match text(headers, &AUTHORIZATION).and_then(bearer) {
+        Some(offered) if token.matches(offered) => Ok(()),
+        Some(_) => Err(AuthFailure::WrongAdminToken),
+        None => Err(AuthFailure::Malformed),
+    }
+}
+
+/// The answer to a request that was not let pass.
+pub(super) fn refusal(reason: AuthFailure, token: &Token) -> Refusal {
+    match reason {
+        AuthFailure::ForeignOrigin => Refusal::new(
             StatusCode::FORBIDDEN,
             "forbidden_origin",
             "a page of another origin may not operate this gateway",
         )
-        .with_hint("open the gateway's own page, or use the command line"));
+        .with_hint("open the gateway's own page, or use the command line"),
+        AuthFailure::WrongAdminToken => unauthorized(token, "this is not the admin token"),
+        AuthFailure::NoCredential
+        | AuthFailure::Malformed
+        | AuthFailure::UnknownKey
+        | AuthFailure::Expired
+        | AuthFailure::InvalidToken
+        | AuthFailure::InsufficientScope
+        | AuthFailure::OtherUser
+        | AuthFailure::CannotCheck => unauthorized(token, "this needs the admin token"),
     }
-    let Some(offered) = offered(headers) else {
-        return Err(unauthorized(token, "this needs the admin token"));
-    };
-    if token.matches(offered) { Ok(()) } else { Err(unauthorized(token, "this is not the admin token")) }
 }
 
 /// What a request offers as the admin token.

@@ -126,10 +126,9 @@ async fn remember(kept: Arc<Mutex<Kept>>, host: Host) {
 
 impl Kept {
     fn hear(&mut self, told: &UpstreamEvent) {
-        let UpstreamEvent { instance: None, event: Event::StateChanged { to, .. }, .. } = told else {
-            return;
-        };
-        if let Some(past) = self.servers.get_mut(&*told.server) {
+        let UpstreamEvent { server: Some(server), instance: None, event, .. } = told else { return };
+        let Event::StateChanged { to, .. } = event else { return };
+        if let Some(past) = self.servers.get_mut(&**server) {
             past.enter(millis(told.at.since_epoch()), to.word());
         }
     }
@@ -228,7 +227,7 @@ mod tests {
         let mut hear = |at: u64, instance: Option<u64>, to: State| {
             let event = Event::StateChanged { from: State::Starting, to, cause: None };
             let at = Wall::at(Duration::from_millis(at));
-            kept.hear(&UpstreamEvent { server: "notes".into(), instance, at, event });
+            kept.hear(&UpstreamEvent { server: Some("notes".into()), instance, at, event });
         };
         hear(0, None, State::Ready);
         hear(5 * HOUR, None, State::Reconnecting);

@@ -5,7 +5,7 @@
 
 use super::view::EventView;
 use axum::body::Bytes;
-use gripfast::UpstreamEvent;
+use gripfast::{Event, UpstreamEvent};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-/// The last events of all upstreams.
+/// The last events of all upstreams and of the gateway itself.
 pub(super) struct Journal {
     ring: Arc<Ring>,
     _writer: AbortOnDropHandle<()>,
@@ -32,6 +32,17 @@ struct Ring {
 struct Entry {
     number: u64,
     frame: Bytes,
+    /// Whether it tells about clients and operators.
+    is_record: bool,
+}
+
+/// Which events a follower may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sees {
+    /// All of them.
+    Everything,
+    /// What happens to servers, and nothing about clients and operators.
+    Servers,
 }
 
 /// One who reads along.
@@ -39,6 +50,7 @@ pub(super) struct Follower {
     ring: Arc<Ring>,
     latest: watch::Receiver<u64>,
     next: u64,
+    sees: Sees,
 }
 
 impl Journal {
@@ -54,11 +66,11 @@ impl Journal {
     }
 
     /// Follows from now on, or from after the event of this id if it is one of ours.
-    pub(super) fn follow(&self, last_seen: Option<&str>) -> Follower {
+    pub(super) fn follow(&self, last_seen: Option<&str>, sees: Sees) -> Follower {
         let latest = self.ring.latest.subscribe();
         let now = *latest.borrow();
         let seen = last_seen.and_then(|id| self.ring.number_of(id)).filter(|seen| *seen <= now);
-        Follower { ring: Arc::clone(&self.ring), latest, next: seen.unwrap_or(now) + 1 }
+        Follower { ring: Arc::clone(&self.ring), latest, next: seen.unwrap_or(now) + 1, sees }
     }
 }
 
@@ -85,7 +97,8 @@ impl Ring {
             if entries.len() == Self::CAPACITY {
                 entries.pop_front();
             }
-            entries.push_back(Entry { number, frame });
+            let is_record = matches!(event.event, Event::Security(_));
+            entries.push_back(Entry { number, frame, is_record });
         }
         self.latest.send_replace(number);
     }
@@ -116,17 +129,21 @@ impl Ring {
 impl Follower {
     /// The next frame; `None` when there will be none. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
-        let next = self.next;
-        let latest = *self.latest.wait_for(|latest| *latest >= next).await.ok()?;
-        match self.ring.first_from(next) {
-            Some(entry) if entry.number == next => {
-                self.next += 1;
-                Some(entry.frame)
-            }
-            later => {
-                let found = later.map_or(latest + 1, |entry| entry.number);
-                self.next = found;
-                Some(missed(found - next))
+        loop {
+            let next = self.next;
+            let latest = *self.latest.wait_for(|latest| *latest >= next).await.ok()?;
+            match self.ring.first_from(next) {
+                Some(entry) if entry.number == next => {
+                    self.next += 1;
+                    if !entry.is_record || self.sees == Sees::Everything {
+                        return Some(entry.frame);
+                    }
+                }
+                later => {
+                    let found = later.map_or(latest + 1, |entry| entry.number);
+                    self.next = found;
+                    return Some(missed(found - next));
+                }
             }
         }
     }
@@ -156,7 +173,7 @@ fn frame(id: Option<&str>, data: &impl Serialize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gripfast::{Event, Host};
+    use gripfast::{Host, SecurityEvent};
 
     fn ring() -> (Journal, UpstreamEvent) {
         let (_, events) = broadcast::channel(1);
@@ -164,7 +181,7 @@ mod tests {
         (
             journal,
             UpstreamEvent {
-                server: "demo".into(),
+                server: Some("demo".into()),
                 instance: None,
                 at: Default::default(),
                 event: Event::Slept,
@@ -179,11 +196,11 @@ mod tests {
     #[tokio::test]
     async fn a_follower_goes_on_after_the_event_it_saw_last() {
         let (journal, event) = ring();
-        let mut live = journal.follow(None);
+        let mut live = journal.follow(None, Sees::Everything);
         (0..3).for_each(|_| journal.ring.write(&event));
         let first = told(&mut live).await;
         let id = first.lines().next().unwrap().strip_prefix("id: ").unwrap();
-        let mut again = journal.follow(Some(id));
+        let mut again = journal.follow(Some(id), Sees::Everything);
         assert_eq!(told(&mut again).await, told(&mut live).await);
         assert!(told(&mut again).await.contains("-3\n"));
     }
@@ -193,20 +210,34 @@ mod tests {
         let (journal, event) = ring();
         journal.ring.write(&event);
         for id in ["1-1", "", "nonsense", &format!("{}-99", journal.ring.run)] {
-            assert_eq!(journal.follow(Some(id)).next, 2, "{id}");
+            assert_eq!(journal.follow(Some(id), Sees::Everything).next, 2, "{id}");
         }
     }
 
     #[tokio::test]
     async fn a_slow_follower_is_told_how_many_it_missed() {
         let (journal, event) = ring();
-        let mut slow = journal.follow(None);
+        let mut slow = journal.follow(None, Sees::Everything);
         (0..Ring::CAPACITY + 7).for_each(|_| journal.ring.write(&event));
         assert_eq!(
             told(&mut slow).await,
             "data: {\"kind\":\"missed\",\"text\":\"7 events were missed\",\"count\":7}\n\n"
         );
         assert!(told(&mut slow).await.contains("-8\n"));
+    }
+
+    #[tokio::test]
+    async fn g05_events_about_clients_are_left_out_for_a_follower_that_may_not_see_them() {
+        let (journal, event) = ring();
+        let mut followers = [Sees::Everything, Sees::Servers].map(|sees| journal.follow(None, sees));
+        let names = vec!["laptop".to_owned()];
+        let keys = SecurityEvent::KeysChanged { change: gripfast::KeyChange::Added, names, actor: None };
+        journal.ring.write(&UpstreamEvent { server: None, event: Event::Security(keys), ..event.clone() });
+        journal.ring.write(&event);
+        let [all, servers] = &mut followers;
+        let first = told(all).await;
+        assert!(first.contains("\"server\":null,\"kind\":\"keys_changed\""), "{first}");
+        assert_eq!(told(all).await, told(servers).await, "it is neither told nor counted as missed");
     }
 
     #[tokio::test]

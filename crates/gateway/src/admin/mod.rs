@@ -2,8 +2,9 @@
 //! about them. The command line, the dashboard and scripts all use these routes and nothing else.
 //!
 //! `operations` lists what can be asked, `openapi` describes it. `view` says what status looks like, `journal` numbers what happens, `history` keeps a day, `token` and `guard` decide who may
-//! act, `answer` is the only file that writes responses. Which address to listen on is not known here.
+//! act, `acting` records it, `answer` is the only file that writes responses. Which address to listen on is not known here.
 
+mod acting;
 mod answer;
 mod calls;
 mod config;
@@ -27,16 +28,19 @@ pub use openapi::document;
 pub use pins::PinsView;
 pub use token::{TOKEN_FILE, rotate_token};
 
+use crate::auth::FailedAuth;
 use crate::downstream::SessionFacts;
+use crate::front::source_of;
 use crate::reload::Reloader;
 use crate::shares::{Peer, Shares};
 use crate::tls::Tls;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use gripfast::{Host, ServerStatus};
+use gripfast::{AuthFailure, AuthTarget, Host, KeyChange, SecurityEvent, ServerStatus};
 use history::History;
-use journal::Journal;
+use http::{HeaderMap, Method};
+use journal::{Journal, Sees};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +75,7 @@ pub struct Admin {
     tls: Option<Arc<Tls>>,
     /// Whether records need the token on this machine too.
     guards_records: bool,
+    failed: FailedAuth,
 }
 
 /// Marks a request that is answered only because it shows the admin token.
@@ -86,15 +91,17 @@ impl Admin {
     /// # Errors
     /// The system gave no randomness.
     pub fn new(host: Host, state_dir: Option<&Path>) -> io::Result<Self> {
+        let leaving = CancellationToken::new();
         Ok(Self {
             token: Token::of(state_dir)?,
             state_dir: state_dir.map(Path::to_owned),
             journal: Journal::following(host.events()),
             history: History::of(&host),
+            failed: FailedAuth::new(host.clone(), leaving.clone()),
             host,
             begun: Instant::now(),
             serving: AtomicBool::new(false),
-            leaving: CancellationToken::new(),
+            leaving,
             reloader: OnceLock::new(),
             typed: OnceLock::new(),
             clients: None,
@@ -181,12 +188,30 @@ impl Admin {
     ) -> Response {
         let (is_here, path) = (Peer::of(&request).is_here(), request.uri().path());
         let is_guarded = admin.guards_records && is_record(path);
-        let is_open = (is_here && !is_guarded) || matches!(path, "/healthz" | "/readyz");
-        match guard::admit(request.headers(), &admin.token) {
-            // Where the token is concerns nobody elsewhere.
-            Err(refusal) if !is_here && !is_open => refusal.without_hint().into_response(),
-            Err(refusal) if !is_open => refusal.into_response(),
-            Err(_) => next.run(request).await,
+        let is_health = matches!(path, "/healthz" | "/readyz");
+        let is_open = (is_here && !is_guarded) || is_health;
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let target = if is_read { AuthTarget::AdminRead } else { AuthTarget::AdminAction };
+        let checked = guard::check(request.headers(), &admin.token);
+        admin.note_token_change();
+        match checked {
+            Err(reason) if !is_open => {
+                let source = source_of(&request);
+                let delay = admin.failed.record(source, target, reason, None);
+                // Its body holds nothing while the answer waits.
+                drop(request);
+                let refusal = guard::refusal(reason, &admin.token);
+                // Where the token is concerns nobody elsewhere.
+                let refusal = if is_here { refusal } else { refusal.without_hint() };
+                admin.failed.delayed(source, delay, refusal.into_response()).await
+            }
+            Err(reason) => {
+                // It is answered like one without a token, and a guess is a guess. Actions are checked by their routes.
+                if reason == AuthFailure::WrongAdminToken && is_read && !is_health {
+                    admin.failed.record(source_of(&request), target, reason, None);
+                }
+                next.run(request).await
+            }
             Ok(()) => {
                 if !is_open {
                     request.extensions_mut().insert(ByToken);
@@ -197,8 +222,24 @@ impl Admin {
     }
 
     /// Whether a request shows the admin token.
-    pub(crate) fn is_shown_token(&self, headers: &http::HeaderMap) -> bool {
+    pub(crate) fn is_shown_token(&self, headers: &HeaderMap) -> bool {
         guard::offered(headers).is_some_and(|offered| self.token.matches(offered))
+    }
+
+    /// Which events a request may see.
+    fn sees(&self, headers: &HeaderMap) -> Sees {
+        match self.guards_records && guard::check(headers, &self.token).is_err() {
+            true => Sees::Servers,
+            false => Sees::Everything,
+        }
+    }
+
+    /// Records that the token was replaced, if it was.
+    fn note_token_change(&self) {
+        if self.token.was_replaced() {
+            let change = KeyChange::AdminToken;
+            self.host.record(SecurityEvent::KeysChanged { change, names: Vec::new(), actor: None });
+        }
     }
 
     /// A server as status shows it.

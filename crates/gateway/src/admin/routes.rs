@@ -2,11 +2,11 @@
 
 use super::answer::{Refusal, json, text};
 use super::calls::LedgerView;
-use super::journal::Follower;
+use super::journal::{Follower, Sees};
 use super::operations::OPERATIONS;
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted, not_called};
-use super::view::{BudgetView, ConfigView, DetailView, FleetView, LogView, TlsView, millis};
-use super::{Admin, ByToken, guard};
+use super::view::{BudgetView, ConfigView, DetailView, EventView, FleetView, LogView, TlsView, millis};
+use super::{Admin, ByToken, acting, guard};
 use crate::downstream::body;
 use crate::shares::Peer;
 use axum::Router;
@@ -15,6 +15,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use gripfast::config::suggest;
@@ -43,7 +44,9 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
     let served = OPERATIONS
         .iter()
         .fold(Router::new(), |router, operation| router.route(operation.path, (operation.serve)()));
-    let api = served.method_not_allowed_fallback(wrong_method).fallback(no_such_path);
+    let acting = from_fn_with_state(Arc::clone(&admin), acting::admit);
+    // Those who ask for what there is not are not asked for a token.
+    let api = served.route_layer(acting).method_not_allowed_fallback(wrong_method).fallback(no_such_path);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -65,13 +68,18 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Result<Response, Refusal> {
     Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", what))
 }
 
-pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Response {
+pub(super) async fn fleet(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+    let events = match admin.sees(&headers) {
+        Sees::Everything => admin.host.security_events(),
+        Sees::Servers => Vec::new(),
+    };
     let fleet = FleetView {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: millis(admin.begun.elapsed()),
         upstreams: admin.host.status().iter().map(|status| admin.shown(status)).collect(),
         ledger: LedgerView::from(&admin.host.ledger_status()),
         cache: admin.host.cache_counts().into(),
+        events: events.iter().map(EventView::from).collect(),
         audit: admin.host.audit_status().into(),
         budgets: admin.host.budgets().into_iter().map(BudgetView::from).collect(),
         clients: admin.clients.as_ref().map(|count| count()),
@@ -89,7 +97,7 @@ pub(super) async fn upstream(
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
     let mut status = admin.host.status_of(&name)?;
-    if admin.guards_records && guard::admit(&headers, &admin.token).is_err() {
+    if admin.sees(&headers) == Sees::Servers {
         // These lines are the log, which needs the token.
         status.stderr.clear();
     }
@@ -195,11 +203,15 @@ pub(super) async fn reload(State(admin): State<Arc<Admin>>, headers: HeaderMap) 
 }
 
 /// The event stream. A client that comes back with `Last-Event-ID` gets the events that it missed. A stream that the
-/// admin token opened ends when that token is replaced.
+/// admin token opened ends when that token is replaced. Where clients have to authenticate, what tells about clients and
+/// operators is left out for a client without the token.
 pub(super) async fn events(State(admin): State<Arc<Admin>>, request: Request) -> Response {
     let last_seen = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
-    let follower = admin.journal.follow(last_seen);
-    let shown = request.extensions().get::<ByToken>().map(|_| request.headers().clone());
+    let sees = admin.sees(request.headers());
+    let follower = admin.journal.follow(last_seen, sees);
+    let needs_token =
+        request.extensions().get::<ByToken>().is_some() || (admin.guards_records && sees == Sees::Everything);
+    let shown = needs_token.then(|| request.headers().clone());
     let frames =
         futures_util::stream::unfold((follower, admin, shown), async |(mut follower, admin, shown)| {
             let next = next_frame(&mut follower, &admin, SIGN_OF_LIFE);
@@ -314,7 +326,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let admin = Arc::new(Admin::new(Host::builder().build(), Some(state.path())).unwrap());
         let token = std::fs::read_to_string(state.path().join(crate::admin::TOKEN_FILE)).unwrap();
-        let layer = axum::middleware::from_fn_with_state(Arc::clone(&admin), Admin::let_read);
+        let layer = from_fn_with_state(Arc::clone(&admin), Admin::let_read);
         let routes = router(Arc::clone(&admin)).layer(layer);
         let follow = async |from: [u8; 4]| {
             let mut request = Request::new(Body::empty());
@@ -338,7 +350,7 @@ mod tests {
     #[tokio::test]
     async fn silence_is_broken_by_a_sign_of_life() {
         let admin = Admin::new(Host::builder().build(), None).unwrap();
-        let mut follower = admin.journal.follow(None);
+        let mut follower = admin.journal.follow(None, Sees::Everything);
         let frame = next_frame(&mut follower, &admin, Duration::from_millis(1)).await.unwrap();
         assert_eq!(frame, ": still here\n\n", "a comment, which is no event to anybody");
     }

@@ -25,6 +25,8 @@ struct Known {
     place: Place,
     /// Of the file, when it was read.
     stamp: Option<FileStamp>,
+    /// Whether it was replaced since [`Token::was_replaced`] was last asked.
+    replaced: bool,
 }
 
 /// Where whoever wants the token finds it.
@@ -49,7 +51,7 @@ impl Token {
     /// aloud and done without.
     pub(super) fn of(state_dir: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = state_dir else {
-            let known = Known { text: random()?, place: Place::Nowhere, stamp: None };
+            let known = Known { text: random()?, place: Place::Nowhere, stamp: None, replaced: false };
             return Ok(Self { known: Mutex::new(known) });
         };
         let path = directory.join(TOKEN_FILE);
@@ -57,12 +59,18 @@ impl Token {
             Ok(text) => (text, Place::Kept(path.clone())),
             Err(error) => unusable(&path, &error)?,
         };
-        Ok(Self { known: Mutex::new(Known { text, place, stamp: FileStamp::of(&path) }) })
+        let stamp = FileStamp::of(&path);
+        Ok(Self { known: Mutex::new(Known { text, place, stamp, replaced: false }) })
     }
 
     /// The place where an operator finds it.
     pub(super) fn place(&self) -> Place {
         self.known().place.clone()
+    }
+
+    /// Whether another token took its place since this was last asked.
+    pub(super) fn was_replaced(&self) -> bool {
+        std::mem::take(&mut self.known().replaced)
     }
 
     /// Whether this is the token. How long that takes tells nothing about it but its length.
@@ -92,7 +100,8 @@ impl Token {
         };
         // Without randomness the file is looked at again with the next request.
         if let Ok((text, place)) = read {
-            *known = Known { text, place, stamp };
+            let replaced = known.replaced || text != known.text;
+            *known = Known { text, place, stamp, replaced };
         }
         known
     }
@@ -232,6 +241,7 @@ mod tests {
         let new = fs::read_to_string(directory.path().join(TOKEN_FILE)).unwrap();
         for gateway in [&one, &other] {
             assert!(gateway.matches(new.trim()) && !gateway.matches(&old));
+            assert!(gateway.was_replaced() && !gateway.was_replaced(), "it is noticed once");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no draft is left");
         // A token that a person writes counts too; with one that is too short no request is admitted.

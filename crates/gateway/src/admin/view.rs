@@ -8,8 +8,8 @@ use crate::reload::Reloader;
 use crate::tls::Tls;
 use gripfast::transport::StderrLines;
 use gripfast::{
-    AuditStatus, BudgetUse, CacheCounts, ConnectAttempt, Event, NextAction, Restored, ServerStatus,
-    SpareState, State, UpstreamEvent,
+    AuditStatus, BudgetUse, CacheCounts, ConnectAttempt, Event, NextAction, Principal, Restored,
+    SecurityEvent, ServerStatus, SpareState, State, UpstreamEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -37,6 +37,8 @@ pub(super) struct FleetView {
     /// removes them.
     pub(super) set_aside: Vec<String>,
     pub(super) cache: CacheView,
+    /// The last events that belong to no server. Where clients have to authenticate, they are shown with the admin token.
+    pub(super) events: Vec<EventView>,
     pub(super) budgets: Vec<BudgetView>,
     pub(super) audit: AuditView,
 }
@@ -273,7 +275,8 @@ impl<'n> LogView<'n> {
 pub(super) struct EventView {
     /// Milliseconds since the Unix epoch.
     at: u64,
-    server: String,
+    /// `null` for what belongs to no server: failed authentications, admin actions, changes of keys and trust.
+    server: Option<String>,
     /// The number of the instance, if it is one that belongs to a single client.
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<u64>,
@@ -310,6 +313,80 @@ struct Facts {
     tools: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<u64>,
+    #[serde(flatten)]
+    security: Option<SecurityFacts>,
+}
+
+/// What an event about security carries.
+#[derive(JsonSchema, Serialize, Default)]
+struct SecurityFacts {
+    /// The address of a client, or `control socket`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    /// The admin, the user or the request that did it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor: Option<String>,
+    /// What a request failed to authenticate for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// The principal of the credential that was refused, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<&'static str>,
+    /// The server that was acted on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acted_on: Option<String>,
+    /// The HTTP status of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<&'static str>,
+    /// The names of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<&'static str>,
+    /// A config file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+}
+
+impl From<&SecurityEvent> for SecurityFacts {
+    fn from(event: &SecurityEvent) -> Self {
+        let none = Self::default();
+        match event {
+            SecurityEvent::AuthFailed(failed) => Self {
+                source: Some(failed.source.to_string()),
+                target: Some(failed.target.word()),
+                reason: Some(failed.reason.word()),
+                client: failed.principal.clone(),
+                count: Some(failed.count),
+                ..none
+            },
+            SecurityEvent::AdminAction { action, server, tool: _, source, status } => Self {
+                source: Some(source.to_string()),
+                actor: Some(Principal::ADMIN.to_owned()),
+                action: Some(action.word()),
+                acted_on: server.clone(),
+                status: *status,
+                ..none
+            },
+            SecurityEvent::KeysChanged { change, names, actor } => {
+                Self { actor: actor.clone(), change: Some(change.word()), names: Some(names.clone()), ..none }
+            }
+            SecurityEvent::TrustChanged { decision, path, actor } => Self {
+                actor: actor.clone(),
+                decision: Some(decision.word()),
+                path: Some(path.clone()),
+                ..none
+            },
+        }
+    }
 }
 
 impl From<&ServerStatus> for UpstreamView {
@@ -395,7 +472,7 @@ impl From<&UpstreamEvent> for EventView {
     fn from(told: &UpstreamEvent) -> Self {
         Self {
             at: millis(told.at.since_epoch()),
-            server: told.server.to_string(),
+            server: told.server.as_deref().map(str::to_owned),
             instance: told.instance,
             kind: told.event.word(),
             text: told.event.to_string(),
@@ -434,6 +511,7 @@ impl From<&Event> for Facts {
             Event::MessagesDropped { dropped: lines } | Event::JunkSkipped { lines, sample: _ } => {
                 Self { lines: Some(*lines), ..none }
             }
+            Event::Security(event) => Self { security: Some(event.into()), ..none },
             Event::SessionRenewed
             | Event::SessionRestored { .. }
             | Event::CredentialRenewed

@@ -68,8 +68,8 @@ impl Challenge {
                 let text = "this gateway wants `Authorization: Bearer` with a key or a token";
                 (StatusCode::UNAUTHORIZED, None, text)
             }
-            Stranger::Refused(why) => (StatusCode::UNAUTHORIZED, Some("invalid_token"), why.as_str()),
-            Stranger::LacksScope => {
+            Stranger::Refused { why, .. } => (StatusCode::UNAUTHORIZED, Some("invalid_token"), why.as_str()),
+            Stranger::LacksScope { .. } => {
                 let text = "the token lacks a scope that this gateway wants";
                 (StatusCode::FORBIDDEN, Some("insufficient_scope"), text)
             }

@@ -1,14 +1,15 @@
 //! API keys: made by an operator, shown once, kept as digests in the state directory. A gateway looks at the file
 //! with every key that it is shown, so a key is good from the moment it is made until it is removed.
 
+use super::Stranger;
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gripfast::{Principal, private_files};
+use gripfast::{AuthFailure, KeyChange, Principal, private_files};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -169,8 +170,43 @@ struct Known {
     keys: HashMap<String, KnownKey>,
     /// Uses that are not written down yet.
     uses: Uses,
+    /// The keys as the file last had them when it could be read, by digest, with when they end; `None` before that.
+    last_read: Option<HashMap<String, LastRead>>,
+    /// What changed since [`Keyring::changes`] was last asked.
+    changed: BTreeMap<KeyChange, Vec<String>>,
     /// The names whose keys were good when it was last asked which were lost, or were used since.
     good: HashSet<Arc<str>>,
+}
+
+/// The name of a key, and when it ends.
+type LastRead = (Arc<str>, Option<u64>);
+
+impl Known {
+    /// Compares what the file says with what it said when it could last be read.
+    fn note_changes(&mut self, kept: &Kept) {
+        let now: HashMap<_, _> = kept
+            .keys
+            .iter()
+            .map(|key| (key.sha256.clone(), (Arc::from(key.name.as_str()), key.expires)))
+            .collect();
+        let Some(before) = self.last_read.replace(now.clone()) else { return };
+        let mut note = |change, name: &Arc<str>| {
+            self.changed.entry(change).or_default().push(name.to_string());
+        };
+        for (digest, (name, expires)) in &now {
+            match before.get(digest) {
+                None => note(KeyChange::Added, name),
+                Some((_, ended)) if ended != expires => note(KeyChange::ExpiryChanged, name),
+                Some(_) => {}
+            }
+        }
+        for (digest, (name, _)) in &before {
+            if !now.contains_key(digest) {
+                note(KeyChange::Removed, name);
+            }
+        }
+        self.changed.values_mut().for_each(|names| names.sort_unstable());
+    }
 }
 
 struct KnownKey {
@@ -191,18 +227,22 @@ type Uses = HashMap<String, u64>;
 
 impl Keyring {
     pub(super) fn in_directory(directory: &Path) -> Self {
-        Self { path: directory.join(FILE), known: Mutex::default() }
+        let path = directory.join(FILE);
+        // Where there is no file yet, the first key is a change.
+        let last_read = FileStamp::of(&path).is_none().then(HashMap::new);
+        Self { path, known: Mutex::new(Known { last_read, ..Known::default() }) }
     }
 
     /// Whose key this is at `wall`, and its digest.
-    pub(super) fn whose(&self, shown: &str, wall: Duration) -> Result<(String, Arc<str>), &'static str> {
-        let unknown = "this key is not known here";
-        let digest = shown.starts_with(PREFIX).then(|| digest_of(shown)).ok_or(unknown)?;
+    pub(super) fn whose(&self, shown: &str, wall: Duration) -> Result<(String, Arc<str>), Stranger> {
+        let unknown = || Stranger::refused(AuthFailure::UnknownKey, "this key is not known here");
+        let digest = shown.starts_with(PREFIX).then(|| digest_of(shown)).ok_or_else(unknown)?;
         let mut known = self.known();
         let Known { keys, uses, good, .. } = &mut *known;
-        let key = keys.get_mut(&digest).ok_or(unknown)?;
+        let key = keys.get_mut(&digest).ok_or_else(unknown)?;
         if !key.is_good(wall) {
-            return Err("this key has expired");
+            let expired = Stranger::refused(AuthFailure::Expired, "this key has expired");
+            return Err(expired.of(Some(key.name.to_string())));
         }
         if key.noted + NOTED_EVERY <= wall.as_secs() {
             key.noted = wall.as_secs();
@@ -226,6 +266,12 @@ impl Keyring {
         before.difference(&known.good).cloned().collect()
     }
 
+    /// The names of keys that were added, were removed or have another end since this was last asked. What the file says
+    /// when it is first read is no change.
+    pub(super) fn changes(&self) -> BTreeMap<KeyChange, Vec<String>> {
+        std::mem::take(&mut self.known().changed)
+    }
+
     /// Writes down when keys were last used. What cannot be written is tried again with the next use.
     pub(super) async fn note_uses(&self) {
         let uses = std::mem::take(&mut self.known().uses);
@@ -247,10 +293,16 @@ impl Keyring {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = FileStamp::of(&self.path);
         if known.stamp != stamp {
-            let kept = read(&self.path).unwrap_or_else(|error| {
-                tracing::warn!(path = %self.path.display(), %error, "keys cannot be read; nobody gets in by one");
-                Kept::default()
-            });
+            let kept = match read(&self.path) {
+                Ok(kept) => {
+                    known.note_changes(&kept);
+                    kept
+                }
+                Err(error) => {
+                    tracing::warn!(path = %self.path.display(), %error, "keys cannot be read; nobody gets in by one");
+                    Kept::default()
+                }
+            };
             let before = std::mem::take(&mut known.keys);
             let entry = |key: Key| {
                 let noted = before.get(&key.sha256).map(|before| before.noted).unwrap_or_default();
@@ -358,7 +410,8 @@ mod tests {
         assert_eq!((&*name, keyring.has(&digest, made)), ("guest", true));
         keyring.note_uses().await;
         assert_eq!(listed().last_used, Some(made.as_secs()));
-        assert_eq!(keyring.whose(&key, ends).unwrap_err(), "this key has expired");
+        let expired = keyring.whose(&key, ends).unwrap_err();
+        assert_eq!(expired.failure(), (AuthFailure::Expired, Some("guest".to_owned())));
         assert!(!keyring.has(&digest, ends) && !listed().is_good(ends));
         assert_eq!((keyring.lost(ends), keyring.lost(ends)), (vec!["guest".into()], Vec::new()));
         remove(directory.path(), "guest").unwrap();
@@ -377,6 +430,35 @@ mod tests {
         }
         add(directory.path(), "ci@build-1.example").unwrap();
         assert!(matches!(add(directory.path(), "ci@build-1.example"), Err(NoKey::Taken(_))));
+    }
+
+    #[test]
+    fn g05_a_gateway_notices_which_keys_were_added_removed_or_given_another_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let without = Keyring::in_directory(directory.path());
+        add(directory.path(), "one").unwrap();
+        assert_eq!(without.changes().len(), 1, "the first key of all is one");
+        let keyring = Keyring::in_directory(directory.path());
+        assert!(keyring.changes().is_empty(), "what is there at the start is no change");
+        add_for(directory.path(), "two", Some(Duration::from_secs(60))).unwrap();
+        add(directory.path(), "three").unwrap();
+        remove(directory.path(), "one").unwrap();
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let changed = keyring.changes();
+        assert_eq!(
+            changed.into_iter().collect::<Vec<_>>(),
+            [(KeyChange::Added, names(&["three", "two"])), (KeyChange::Removed, names(&["one"]))]
+        );
+        let path = directory.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, "{").unwrap();
+        assert!(keyring.changes().is_empty(), "a file that cannot be read says nothing");
+        let mut kept: Kept = serde_json::from_str(&text).unwrap();
+        kept.keys.iter_mut().find(|key| key.name == "two").unwrap().expires = None;
+        write(directory.path(), &kept).unwrap();
+        let changed = keyring.changes();
+        assert_eq!(changed.into_iter().collect::<Vec<_>>(), [(KeyChange::ExpiryChanged, names(&["two"]))]);
+        assert!(keyring.changes().is_empty(), "each is told once");
     }
 
     #[test]

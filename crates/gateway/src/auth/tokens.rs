@@ -4,9 +4,9 @@
 use super::Stranger;
 use super::issuer::{Issuer, NoKey};
 use super::signature::{self, ALGORITHMS};
-use gripfast::Principal;
 use gripfast::config::{JwtConfig, TokenTypes};
 use gripfast::private_files::StrictModes;
+use gripfast::{AuthFailure, Principal};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ impl Tokens {
 
     /// Whose token this is at `wall`, and when it ends. One that is let in because clocks differ ends with that.
     pub(super) async fn whose(&self, token: &str, wall: Duration) -> Result<(Principal, Duration), Stranger> {
-        let refuse = |why: &str| Stranger::Refused(why.to_owned());
+        let refuse = |why: &str| Stranger::refused(AuthFailure::InvalidToken, why);
         if token.len() > LONGEST {
             return Err(refuse("this is no token"));
         }
@@ -64,11 +64,13 @@ impl Tokens {
             .map_err(|error| refuse(why(error.kind())))?
             .claims;
         self.is_meant_for_us(&claims).map_err(refuse)?;
-        let ends = is_good_at(&claims, wall).map_err(refuse)?;
-        self.has_scopes(&claims)?;
+        // From here on the signature vouches for the name, also in what is recorded of a refusal.
         let name = claims.get(&self.config.name).and_then(Value::as_str).filter(|name| is_name(name));
+        let name = name.map(|name| format!("{PREFIX}{name}"));
+        let ends = is_good_at(&claims, wall).map_err(|stranger| stranger.of(name.clone()))?;
+        self.has_scopes(&claims).map_err(|stranger| stranger.of(name.clone()))?;
         let name = name.ok_or_else(|| refuse("the token does not say whose it is"))?;
-        Ok((Principal::named(format!("{PREFIX}{name}")), ends))
+        Ok((Principal::named(name), ends))
     }
 
     /// Whether these are the claims of an access token of our issuer for our audience. The library that checks the
@@ -106,7 +108,7 @@ impl Tokens {
             })
             .collect();
         let has_all = self.config.scopes.iter().all(|wanted| granted.contains(&wanted.as_str()));
-        if has_all { Ok(()) } else { Err(Stranger::LacksScope) }
+        if has_all { Ok(()) } else { Err(Stranger::LacksScope { principal: None }) }
     }
 }
 
@@ -149,20 +151,21 @@ fn why(kind: &ErrorKind) -> &'static str {
 }
 
 /// When a token ends that is good at `wall`.
-fn is_good_at(claims: &Map<String, Value>, wall: Duration) -> Result<Duration, &'static str> {
+fn is_good_at(claims: &Map<String, Value>, wall: Duration) -> Result<Duration, Stranger> {
+    let refuse = |why: &str| Stranger::refused(AuthFailure::InvalidToken, why);
     let at = |claim: &str| claims.get(claim).map(|value| value.as_f64().filter(|time| time.is_finite()));
     let (now, leeway) = (wall.as_secs_f64(), LEEWAY.as_secs_f64());
     let ends = match at("exp") {
         Some(Some(until)) if now < until => until,
         Some(Some(until)) if now < until + leeway => until + leeway,
-        Some(Some(_)) => return Err("the token has expired"),
-        Some(None) | None => return Err("the token does not say until when it is good"),
+        Some(Some(_)) => return Err(Stranger::refused(AuthFailure::Expired, "the token has expired")),
+        Some(None) | None => return Err(refuse("the token does not say until when it is good")),
     };
     let ends = Duration::try_from_secs_f64(ends).unwrap_or(Duration::MAX);
     match at("nbf") {
         None => Ok(ends),
         Some(Some(from)) if now + leeway >= from => Ok(ends),
-        Some(_) => Err("the token is not good yet"),
+        Some(_) => Err(refuse("the token is not good yet")),
     }
 }
 
@@ -172,7 +175,7 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Access;
+    use super::super::{Access, NotAdmitted};
     use super::*;
     use crate::request_limits::RequestLimits;
     use crate::shares::Peer;
@@ -285,7 +288,7 @@ mod tests {
 
     async fn why(tokens: &Tokens, token: &str) -> String {
         match whose(tokens, token).await {
-            Err(Stranger::Refused(why)) => why,
+            Err(Stranger::Refused { why, .. }) => why,
             other => panic!("{other:?}"),
         }
     }
@@ -308,12 +311,18 @@ mod tests {
         let authority = Authority::new();
         let access = AccessConfig { jwt: Some(config(&authority.file(), &[])), ..AccessConfig::default() };
         let limits = Arc::new(RequestLimits::new(2));
-        let access = Access::of(&access, None, "https://mcp.example", Some(limits)).unwrap().unwrap();
+        let host = gripfast::Host::builder().build();
+        let leaving = tokio_util::sync::CancellationToken::new();
+        let access = Access::of(&access, None, "https://mcp.example", Some(limits), &host, leaving);
+        let access = access.unwrap().unwrap();
         let address = Peer::at([192, 0, 2, 1].into());
         let shows = async |token: &str| {
             let headers = [(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect();
-            let shown = access.limited_peer(&address, &"/mcp".parse().unwrap(), &headers).await;
-            shown.map_or_else(|refusal| refusal.status().as_u16(), |_| 200)
+            match access.limited_peer(&address, &headers).await {
+                Ok(_) => 200,
+                Err(NotAdmitted::Stranger(_)) => 401,
+                Err(NotAdmitted::TooMany(_)) => 429,
+            }
         };
         let of = |name: &str| {
             let claims = json!({ "iss": "https://login.example", "aud": "https://mcp.example/mcp", "sub": name,
@@ -459,7 +468,8 @@ mod tests {
             (with("scp", json!(["mcp", "tools"])), true),
         ] {
             let whose = whose(&tokens, &authority.signs(&es256(), &claims)).await;
-            assert_eq!(whose == Err(Stranger::LacksScope), !enough, "{claims}");
+            let refused = Err(Stranger::LacksScope { principal: Some("jwt:alice".to_owned()) });
+            assert_eq!(whose == refused, !enough, "{claims}");
         }
     }
 

@@ -105,7 +105,7 @@ struct Teller {
 
 impl Teller {
     fn phrase(&mut self, told: &UpstreamEvent) -> Option<String> {
-        let server = &told.server;
+        let server = told.server.as_ref()?;
         match &told.event {
             Event::StateChanged { to: State::Reconnecting, cause: Some(cause), .. } => {
                 self.lost.insert(Arc::clone(server), cause.clone());

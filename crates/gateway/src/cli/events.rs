@@ -1,4 +1,4 @@
-//! `gripfast events`: what happens to the servers of a running gateway.
+//! `gripfast events`: what happens to a running gateway and its servers.
 
 use super::args::{EventsArgs, Form, Global};
 use super::exit::Exit;
@@ -13,18 +13,21 @@ use std::time::Duration;
 
 /// A gateway that went away is looked for again after this long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Stands where a server's name stands, for what belongs to none. No server can have this name.
+const GATEWAY: &str = "(gateway)";
 
 /// Prints the last events of every server, or follows what comes.
 pub(crate) fn run(global: &Global, args: &EventsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let url = args.gateway.address(global)?;
     fleet::runtime()?.block_on(async {
         let gateway = Gateway::at(global, &url).await?;
+        // What tells about clients and operators may need it.
+        gateway.show_token();
         let mut signals = Signals::listen().map_err(no_runtime)?;
         // Listening begins before looking back, so that nothing falls in between.
         let stream = if args.follow { Some(gateway.events(None).await?) } else { None };
-        let names = names(&gateway, args).await?;
         let mut past: Vec<(u64, Value)> = Vec::new();
-        for name in &names {
+        for name in &names(&gateway, args, &mut past).await? {
             past.extend(recent(&gateway, name).await?);
         }
         past.sort_by_key(|(at, _)| *at);
@@ -42,13 +45,18 @@ pub(crate) fn run(global: &Global, args: &EventsArgs, screen: &mut Screen) -> Re
     })
 }
 
-/// Whose events are wanted.
-async fn names(gateway: &Gateway<'_>, args: &EventsArgs) -> Result<Vec<String>, Failure> {
+/// The servers whose events are wanted. If they are all wanted, adds those of the gateway itself to `past`.
+async fn names(
+    gateway: &Gateway<'_>,
+    args: &EventsArgs,
+    past: &mut Vec<(u64, Value)>,
+) -> Result<Vec<String>, Failure> {
     if let Some(name) = &args.name {
         return Ok(vec![name.clone()]);
     }
     let reply = gateway.get("/api/v1/status").await?;
     let fleet: Fleet = gateway.read(&reply)?;
+    past.extend(events_of(&gateway.read(&reply)?));
     Ok(fleet.names().map(str::to_owned).collect())
 }
 
@@ -58,9 +66,13 @@ async fn recent(gateway: &Gateway<'_>, name: &str) -> Result<Vec<(u64, Value)>, 
     if let Some(refusal) = reply.refusal() {
         return Err(refusal.into());
     }
-    let told: Value = gateway.read(&reply)?;
+    Ok(events_of(&gateway.read(&reply)?))
+}
+
+/// The events in an answer, with their times.
+fn events_of(told: &Value) -> Vec<(u64, Value)> {
     let events = told["events"].as_array().cloned().unwrap_or_default();
-    Ok(events.into_iter().map(|event| (event["at"].as_u64().unwrap_or(0), event)).collect())
+    events.into_iter().map(|event| (event["at"].as_u64().unwrap_or(0), event)).collect()
 }
 
 /// Goes on until it is dropped. A gateway that goes away is waited for, and goes on where it was left.
@@ -79,7 +91,8 @@ async fn follow(
                 last_seen = Some(id.to_owned());
             }
             let wanted = args.name.as_deref().is_none_or(|name| event["server"] == name);
-            if (wanted || event["server"].is_null()) && !told.remove(&what(&event)) {
+            // Events that were missed may have been of any server.
+            if (wanted || event["kind"] == "missed") && !told.remove(&what(&event)) {
                 show(args, &event, screen)?;
                 screen.flush()?;
             }
@@ -125,8 +138,13 @@ fn show(args: &EventsArgs, event: &Value, screen: &mut Screen) -> Result<(), Sto
         Form::Json => screen.json(event)?,
         Form::Text => {
             let at = event["at"].as_u64().map(utc).unwrap_or_default();
-            let word = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-            screen.line(format!("{at}  {}  {}", word("server"), word("text")).trim())?;
+            let text = event["text"].as_str().unwrap_or_default();
+            let of = match event["server"].as_str() {
+                Some(server) => server,
+                None if event["kind"] == "missed" => "",
+                None => GATEWAY,
+            };
+            screen.line(format!("{at}  {of}  {text}").trim())?;
         }
     }
     Ok(())

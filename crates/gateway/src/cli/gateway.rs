@@ -97,6 +97,11 @@ impl<'u> Gateway<'u> {
         self.url
     }
 
+    /// Shows the token with every request through the control socket, also where the gateway would answer without it.
+    pub(crate) fn show_token(&self) {
+        self.wants_token.fetch_or(self.channel.is_socket(), Ordering::Relaxed);
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Result<Reply, Failure> {
         self.asked(Method::GET, path, &[]).await
     }

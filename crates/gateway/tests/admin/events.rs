@@ -43,6 +43,16 @@ impl Stream {
         assert_eq!(data["id"], id.as_str());
         (id, data)
     }
+
+    /// The next event of a server, or of none.
+    async fn event_of(&mut self, server: Option<&str>) -> (String, Value) {
+        loop {
+            let (id, event) = self.event().await;
+            if event["server"].as_str() == server {
+                return (id, event);
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -50,8 +60,7 @@ async fn followers_hear_of_every_change_in_order() {
     let scene = Scene::ready().await;
     let mut stream = Stream::open(&scene, &[]).await;
     scene.act("/api/v1/upstreams/demo/stop").await;
-    let (_, stopped) = stream.event().await;
-    assert_eq!(stopped["server"], "demo");
+    let (_, stopped) = stream.event_of(Some("demo")).await;
     assert_eq!(stopped["kind"], "state_changed");
     assert_eq!(stopped["to"], "stopped");
     assert_eq!(stopped["text"], "went from ready to stopped");
@@ -74,13 +83,78 @@ async fn whoever_comes_back_goes_on_where_it_was() {
     let scene = Scene::ready().await;
     let mut stream = Stream::open(&scene, &[]).await;
     scene.act("/api/v1/upstreams/demo/stop").await;
-    let (seen, _) = stream.event().await;
+    let (seen, _) = stream.event_of(Some("demo")).await;
     drop(stream);
     scene.act("/api/v1/upstreams/demo/start").await;
     scene.until("demo", "ready").await;
     let mut again = Stream::open(&scene, &[("last-event-id", &seen)]).await;
-    let (_, missed) = again.event().await;
+    let (_, missed) = again.event_of(Some("demo")).await;
     assert_eq!((&missed["from"], &missed["kind"]), (&"stopped".into(), &"state_changed".into()));
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
+async fn g05_an_admin_action_and_a_wrong_token_are_events_of_no_server() {
+    let scene = Scene::ready().await;
+    let mut stream = Stream::open(&scene, &[]).await;
+    let path = "/api/v1/upstreams/demo/reconnect";
+    assert_eq!(
+        scene.post(path, &[("authorization", "Bearer guessed")]).await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(scene.post(path, &[]).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(scene.act(path).await.status, StatusCode::ACCEPTED);
+    let (_, guessed) = stream.event_of(None).await;
+    assert_eq!((&guessed["kind"], &guessed["reason"]), (&"auth_failed".into(), &"wrong_admin_token".into()));
+    assert!(!guessed.to_string().contains("guessed"), "{guessed}");
+    let (_, missing) = stream.event_of(None).await;
+    assert_eq!((&missing["target"], &missing["reason"]), (&"admin_action".into(), &"no_credential".into()));
+    let (_, acted) = stream.event_of(None).await;
+    assert_eq!((&acted["kind"], &acted["action"]), (&"admin_action".into(), &"reconnect".into()), "{acted}");
+    assert_eq!((&acted["acted_on"], &acted["status"]), (&"demo".into(), &202.into()));
+    let status = scene.get("/api/v1/status").await.json();
+    let kinds: Vec<&str> =
+        status["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["auth_failed", "auth_failed", "admin_action"]);
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
+async fn g05_every_action_of_the_api_is_recorded_with_its_answer() {
+    let scene = Scene::ready().await;
+    let tried = [
+        ("upstreams/demo/stop", "stop demo - 202"),
+        ("upstreams/demo/start", "start demo - 202"),
+        ("upstreams/demo/reconnect", "reconnect demo - 202"),
+        ("upstreams/demo/reload", "reload demo - 202"),
+        ("upstreams/demo/recconect", "unknown demo - 404"),
+        ("upstreams/other/stop", "stop other - 404"),
+        ("upstreams/demo/pins/approve", "approve demo - 409"),
+        ("upstreams/demo/pins/a%2Fb/approve", "approve demo a/b 409"),
+        ("upstreams/demo/login", "login demo - 409"),
+        ("reload", "reload_config - - 409"),
+    ];
+    let mut recorded = Vec::new();
+    let mut events = scene.host.events();
+    for (path, _) in tried {
+        scene.act(&format!("/api/v1/{path}")).await;
+    }
+    scene.act_with("/api/v1/upstreams/demo/call", "{").await;
+    while let Ok(told) = events.try_recv() {
+        if let gripfast::Event::Security(gripfast::SecurityEvent::AdminAction {
+            action,
+            server,
+            tool,
+            status,
+            ..
+        }) = told.event
+        {
+            let [server, tool] = [server, tool].map(|name| name.unwrap_or_else(|| "-".to_owned()));
+            recorded.push(format!("{} {server} {tool} {}", action.word(), status.unwrap()));
+        }
+    }
+    let expected = tried.map(|(_, words)| words.to_owned());
+    assert_eq!(recorded, [&expected[..], &["call demo - 400".to_owned()]].concat());
     scene.host.shutdown().await;
 }
 

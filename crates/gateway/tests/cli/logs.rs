@@ -2,6 +2,8 @@
 
 use crate::running::{Running, ask};
 use crate::sandbox::{Sandbox, stdio};
+#[cfg(unix)]
+use crate::serving::Serving;
 use insta::assert_snapshot;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout};
@@ -115,4 +117,23 @@ fn events_are_followed_and_none_is_told_twice() {
     assert_eq!(text(following.line()), "demo  went from starting to ready");
     running.host.stop("demo").unwrap();
     assert_eq!(text(following.line()), "demo  went from ready to stopped");
+}
+
+#[cfg(unix)]
+#[test]
+fn g05_events_show_the_operator_what_was_done_through_the_control_socket() {
+    let config = format!("[gateway]\nauth = {{ keys = true }}\n\n{}", stdio("demo", &[]));
+    let sandbox = Sandbox::with(&config);
+    let gateway = Serving::start(&sandbox, &[]);
+    let run = |words: &[&str]| {
+        let ran = sandbox.run(&[words, &["--url", &gateway.url]].concat());
+        assert_eq!(ran.code, Some(0), "{ran}");
+        ran.stdout
+    };
+    run(&["stop", "demo"]);
+    let done = "(gateway)  admin action `stop` on server `demo` from control socket: HTTP 202";
+    let told = run(&["events"]);
+    assert!(told.lines().any(|line| line.ends_with(done)), "{told}");
+    let told = run(&["events", "demo"]);
+    assert!(told.contains("demo  ") && !told.contains("(gateway)"), "one server is asked about: {told}");
 }

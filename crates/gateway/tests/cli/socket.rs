@@ -110,7 +110,10 @@ fn g05_a_process_of_another_user_is_refused_at_the_socket() {
     };
     let refused = asked_as(NOBODY);
     assert!(refused.starts_with("HTTP/1.1 403") && !refused.contains("demo"), "{refused}");
-    assert!(asked_as(0).starts_with("HTTP/1.1 200"));
+    let status = asked_as(0);
+    assert!(status.starts_with("HTTP/1.1 200"));
+    let told = "failed authentication from control socket at the control socket as `uid 65534`";
+    assert!(status.contains("\"reason\":\"other_user\"") && status.contains(told), "{status}");
 }
 
 #[test]

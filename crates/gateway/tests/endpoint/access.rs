@@ -1,12 +1,12 @@
 //! Clients that have to show who they are: what gets in, as whom, and what those are told who do not get in.
 
 use crate::client::{Events, LEGACY, borrowed, call, initialize, names, request, spoken};
-use crate::scene::{Scene, at, demo};
+use crate::scene::{Scene, at, demo, until, within};
 use crate::script::Script;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gripfast::State;
 use gripfast::config::{AccessConfig, Config};
+use gripfast::{AuthFailure, AuthTarget, Event, State};
 use gripfast_gateway::auth::keys;
 use gripfast_gateway::downstream::Terms;
 use gripfast_gateway::server::{CannotListen, Server, Settings};
@@ -51,6 +51,60 @@ async fn g05_nobody_gets_in_without_a_key_by_any_way() {
     }
     assert_eq!(scene.clients().await.sessions, 0);
     assert_eq!(scene.http.send(Method::GET, "/healthz", &[], "").await.status, 200);
+}
+
+/// Real sockets: what waits for its refusal takes no place among the requests in flight, and nobody waits behind it.
+#[tokio::test]
+async fn g05_a_flood_of_wrong_keys_delays_no_client_with_a_valid_one() {
+    let (_demo, scene) = asking().await;
+    let key = given(&scene, "laptop");
+    let guesses: Vec<_> = (0..20)
+        .map(|number| {
+            let http = scene.http.clone();
+            tokio::spawn(async move {
+                let shown = format!("Bearer gfk_guess-{number}");
+                http.post(&[("authorization", &shown)], initialize(LEGACY).to_string()).await.status
+            })
+        })
+        .collect();
+    let unknown = (AuthTarget::Mcp, AuthFailure::UnknownKey);
+    let failed = || scene.host.security_counts().auth_failures.get(&unknown).copied().unwrap_or_default();
+    until("all have come", || failed() == 20).await;
+    let served = scene.http.post(&[("authorization", &key)], initialize(LEGACY).to_string()).await;
+    assert_eq!(served.status, 200, "{served:?}");
+    assert!(guesses.iter().any(|guess| !guess.is_finished()), "some still wait for their answers");
+    assert_eq!(scene.clients().await.in_flight, 0);
+    for guess in guesses {
+        assert_eq!(guess.await.unwrap(), 401);
+    }
+}
+
+#[tokio::test]
+async fn g05_keys_that_change_under_a_gateway_and_failures_are_told_to_the_operator_alone() {
+    let (_demo, scene) = asking().await;
+    let mut events = scene.host.events();
+    given(&scene, "laptop");
+    let mut next = async || loop {
+        if let Event::Security(event) = within("an event", events.recv()).await.unwrap().event {
+            return event.to_string();
+        }
+    };
+    assert_eq!(next().await, "client keys added: `laptop`");
+    keys::remove(scene.state_dir(), "laptop").unwrap();
+    assert_eq!(next().await, "client keys removed: `laptop`");
+    scene.http.post(&[("authorization", "Bearer gfk_made-up")], "{}").await;
+    assert_eq!(next().await, "failed authentication from 127.0.0.1 at the MCP endpoint: unknown key");
+    scene.http.post(&[], "{}").await;
+    let counts = scene.host.security_counts().auth_failures;
+    assert_eq!(counts[&(AuthTarget::Mcp, AuthFailure::NoCredential)], 1, "it is counted and not told");
+    assert_eq!(scene.host.security_events().len(), 3);
+    let token = std::fs::read_to_string(scene.state_dir().join("admin.token")).unwrap();
+    let told = async |headers: &[(&str, &str)]| {
+        let status = scene.http.send(Method::GET, "/api/v1/status", headers, "").await.message();
+        status["events"].as_array().unwrap().len()
+    };
+    assert_eq!(told(&[]).await, 0, "the names of clients are for the operator");
+    assert_eq!(told(&[("authorization", &format!("Bearer {}", token.trim()))]).await, 3);
 }
 
 #[tokio::test]
@@ -304,10 +358,12 @@ async fn g05_a_token_gets_in_and_whoever_has_none_is_told_where_to_get_one() {
         assert!(told.headers["www-authenticate"].to_str().unwrap().contains("error=\"invalid_token\""));
     }
     assert_eq!(issuer.asked.load(Ordering::SeqCst), 1, "its keys are remembered");
-    for made_up in 0..20 {
+    // Together, for each waits longer for its answer than the one before.
+    let guesses = (0..20).map(async |made_up| {
         let unknown = issuer.signs(&format!("made-up-{made_up}"), "https://mcp.example/mcp");
         assert_eq!(scene.http.post(&[("authorization", &unknown)], hello.clone()).await.status, 401);
-    }
+    });
+    futures_util::future::join_all(guesses).await;
     assert!(
         issuer.asked.load(Ordering::SeqCst) <= 2,
         "and not asked for again by everybody who makes up a name"

@@ -177,7 +177,7 @@ impl Scene {
 
     /// Until this upstream has told of such an event, now or at any time before.
     pub(crate) async fn until_event(&mut self, name: &str, wanted: impl Fn(&Event) -> bool) {
-        let is_it = |told: &UpstreamEvent| *told.server == *name && wanted(&told.event);
+        let is_it = |told: &UpstreamEvent| told.server.as_deref() == Some(name) && wanted(&told.event);
         let told = async {
             while !self.told.iter().any(is_it) {
                 self.told.push(self.events.recv().await.unwrap());

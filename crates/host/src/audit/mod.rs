@@ -1,11 +1,13 @@
 //! The audit log: one line of JSON for every request that the host was asked for, with what was decided about it
-//! and what became of it, and one for what an operator approves. Written by a thread of its own; nobody waits for
+//! and what became of it, and one for each security event: failed authentications, what operators did and approved, and
+//! changes of keys and trust. Written by a thread of its own; nobody waits for
 //! it. What cannot be written is counted and said aloud, and if the operator wants that, nothing is done any more
 //! that cannot be written down.
 
 mod verify;
 mod writer;
 
+use crate::client::Principal;
 use crate::clock::Clock;
 use crate::said::Said;
 use crate::upstream::Answer;
@@ -13,6 +15,7 @@ use gripfast_core::failure::{CallError, Code, Outcome as Fate};
 use gripfast_core::json::Digest;
 use gripfast_core::line::Line;
 use gripfast_core::redact;
+use gripfast_core::security::SecurityEvent;
 use gripfast_core::time::Now;
 use gripfast_wire::RawValue;
 use serde_json::value::to_raw_value;
@@ -193,6 +196,49 @@ impl Audit {
         writer.put(millis(now), &bytes);
     }
 
+    /// Something happened that concerns the gateway as a whole.
+    pub(crate) fn record(&self, now: Now, event: &SecurityEvent) {
+        let Some(writer) = &self.writer else { return };
+        let mut bytes = Vec::new();
+        let mut line = Line::begin(&mut bytes);
+        line.moment("at_ms", now.wall);
+        line.word("event", event.word());
+        match event {
+            SecurityEvent::AuthFailed(failed) => {
+                line.word("target", failed.target.word());
+                line.word("reason", failed.reason.word());
+                line.text_or_null("client", failed.principal.as_deref());
+                line.text("source", &failed.source.to_string());
+                line.number("count", failed.count);
+            }
+            SecurityEvent::AdminAction { action, server, tool, source, status } => {
+                line.word("actor", Principal::ADMIN);
+                line.word("action", action.word());
+                line.text_or_null("server", server.as_deref());
+                line.text_or_null("item", tool.as_deref());
+                line.text("source", &source.to_string());
+                match status {
+                    Some(status) => line.number("status", u64::from(*status)),
+                    None => line.raw("status", "null"),
+                }
+            }
+            SecurityEvent::KeysChanged { change, names, actor } => {
+                line.word("change", change.word());
+                if let Ok(names) = to_raw_value(names) {
+                    line.json("names", &names);
+                }
+                line.text_or_null("actor", actor.as_deref());
+            }
+            SecurityEvent::TrustChanged { decision, path, actor } => {
+                line.word("decision", decision.word());
+                line.text("path", path);
+                line.text_or_null("actor", actor.as_deref());
+            }
+        }
+        line.end();
+        writer.put(millis(now), &bytes);
+    }
+
     pub(crate) fn status(&self) -> AuditStatus {
         let none = AuditStatus { keeps: AuditKeeps::Nothing, lines: 0, lost: 0, cause: None };
         self.writer.as_ref().map_or(none, |writer| writer.status(self.options.keeps))
@@ -203,6 +249,24 @@ impl Audit {
         if let Some(writer) = &self.writer {
             writer.flush();
         }
+    }
+}
+
+/// Writes a security event to the audit log in `state_dir`, as a process does that changes something there and has no
+/// host. Nothing is written where `options` keep no audit log.
+///
+/// # Errors
+/// The line could not be written, and why.
+pub fn record_audit(state_dir: &Path, options: AuditOptions, event: &SecurityEvent) -> Result<(), String> {
+    let audit = Audit::open(Some(state_dir), options, Clock::new());
+    if audit.writer.is_none() && options.keeps != AuditKeeps::Nothing {
+        return Err("its thread cannot be started".to_owned());
+    }
+    audit.record(audit.clock.now(), event);
+    audit.flush();
+    match audit.status().cause {
+        Some(cause) => Err(cause),
+        None => Ok(()),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::observe::Feed;
 use crate::overheard::Ears;
 use crate::policy::{ClientLists, ClientPolicy, Guard, Verdict};
 use crate::private_files::{self, StrictModes};
+use crate::security::Security;
 use crate::store::{ApprovalWitness, LocalStore, MemoryStore, Store};
 use gripfast_wire::RawValue;
 use std::path::{Path, PathBuf};
@@ -173,6 +174,7 @@ impl HostBuilder {
                 guard: self.guard,
                 purse: Purse::new(self.budgets),
                 audit,
+                security: Security::default(),
                 cache: Arc::new(AnswerCache::new(self.cache, clock)),
                 clients: RwLock::new(Arc::new(ClientLists::new(self.clients))),
                 ears: Ears::default(),

@@ -193,6 +193,8 @@ fn write(server: &str, line: &Line) {
         Event::JunkSkipped { lines, .. } => {
             tracing::warn!(server, lines, repeated, "`{server}` {event}{again}");
         }
+        // These belong to no server and are logged where they are recorded.
+        Event::Security(_) => tracing::debug!(server, repeated, "`{server}` {event}{again}"),
     }
 }
 

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
-/// Something that happened to one upstream.
+/// Something that happened to one upstream, or to the gateway as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamEvent {
-    /// The upstream's name.
-    pub server: Arc<str>,
+    /// The upstream's name; `None` for what belongs to no upstream, such as a failed authentication.
+    pub server: Option<Arc<str>>,
     /// The number of the instance, if it is one that belongs to a single client.
     pub instance: Option<u64>,
     /// When.
@@ -33,7 +33,7 @@ pub struct UpstreamEvent {
     pub event: Event,
 }
 
-/// Where all upstreams of a host tell what happens to them.
+/// Where the host and all its upstreams tell what happens to them.
 #[derive(Debug, Clone)]
 pub(crate) struct Feed {
     to: broadcast::Sender<UpstreamEvent>,
@@ -49,6 +49,11 @@ impl Feed {
 
     pub(crate) fn follow(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.to.subscribe()
+    }
+
+    pub(crate) fn tell(&self, event: UpstreamEvent) {
+        // Nobody following is fine.
+        let _ = self.to.send(event);
     }
 }
 
@@ -82,8 +87,8 @@ impl Observer {
     pub(crate) fn tell(&self, now: Now, event: Event) {
         self.log.write(now.mono, event.clone());
         self.tally.count(&event);
-        let told =
-            UpstreamEvent { server: Arc::clone(&self.server), instance: self.instance, at: now.wall, event };
+        let server = Some(Arc::clone(&self.server));
+        let told = UpstreamEvent { server, instance: self.instance, at: now.wall, event };
         {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if recent.len() == Self::RECENT {
@@ -91,8 +96,7 @@ impl Observer {
             }
             recent.push_back(told.clone());
         }
-        // Nobody following is fine.
-        let _ = self.feed.to.send(told);
+        self.feed.tell(told);
     }
 
     /// How often each kind of event happened to the server.

@@ -512,7 +512,7 @@ async fn events_of_an_own_instance_say_so_and_status_shows_its_trouble() {
     server.shut(refused());
     calls_as(&host, &client("b"), "b").await.unwrap_err();
     let told = events.recv().await.unwrap();
-    assert_eq!((&*told.server, told.instance), ("it", Some(2)));
+    assert_eq!((told.server.as_deref(), told.instance), (Some("it"), Some(2)));
     let status = host.status_of("it").unwrap();
     assert_eq!(status.supervision.state, State::Ready, "the base instance is well");
     assert_eq!((status.instances.count(), status.instances.states[0]), (2, (State::Ready, 1)));

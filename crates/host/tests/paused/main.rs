@@ -22,6 +22,7 @@ mod questions;
 mod replacing;
 mod restoring;
 mod seconds;
+mod security;
 mod sessions;
 mod subscriptions;
 mod unlisted;

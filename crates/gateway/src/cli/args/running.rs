@@ -102,7 +102,7 @@ pub(crate) struct LogsArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The gateway remembers the last twenty events of each server. With --follow what happens is shown as it \
+The gateway remembers the last twenty events of each server, and of itself. With --follow what happens is shown as it \
 happens; a gateway that goes away is waited for. With `-o json` each event is an object as in the gateway's \
 API: `at` (milliseconds since the Unix epoch), `server`, `kind`, `text`, and what else the kind has.
 
