@@ -5,7 +5,9 @@
 //! has.
 
 use gripfast::ledger::LedgerStatus;
-use gripfast::{AuditStatus, BudgetUse, CacheCounts, CircuitView, ServerStatus, Spread, State};
+use gripfast::{
+    AuditStatus, BudgetUse, CacheCounts, CircuitView, SecurityCounts, ServerStatus, Spread, State,
+};
 use std::collections::BTreeMap;
 
 /// All that a scrape knows.
@@ -27,6 +29,8 @@ pub struct Facts {
     pub budgets: Vec<BudgetUse>,
     /// How the audit log does.
     pub audit: AuditStatus,
+    /// How often things of security happened.
+    pub security: SecurityCounts,
 }
 
 /// One metric with all its labels.
@@ -284,6 +288,50 @@ const FAMILIES: &[Family] = &[
         read: |facts| {
             let used = fullest(&facts.budgets).into_iter();
             used.map(|(budget, used)| series([budget], Value::Number(used))).collect()
+        },
+    },
+    Family {
+        name: "gripfast_auth_failures",
+        kind: Kind::Counter,
+        labels: &["target", "reason"],
+        help: "Requests that did not authenticate, each of them. `no_credential` is how clients begin that look for the \
+               way to log in.",
+        read: |facts| {
+            let counts = facts.security.auth_failures.iter();
+            counts
+                .map(|((target, reason), count)| series([target.word(), reason.word()], Value::Count(*count)))
+                .collect()
+        },
+    },
+    Family {
+        name: "gripfast_admin_actions",
+        kind: Kind::Counter,
+        labels: &["action"],
+        help: "Actions of the admin API that showed the admin token.",
+        read: |facts| {
+            let counts = facts.security.admin_actions.iter();
+            counts.map(|(action, count)| series([action.word()], Value::Count(*count))).collect()
+        },
+    },
+    Family {
+        name: "gripfast_key_changes",
+        kind: Kind::Counter,
+        labels: &["change"],
+        help: "Keys of clients that changed in the state directory, and replaced admin tokens, as this gateway noticed \
+               them.",
+        read: |facts| {
+            let counts = facts.security.key_changes.iter();
+            counts.map(|(change, count)| series([change.word()], Value::Count(*count))).collect()
+        },
+    },
+    Family {
+        name: "gripfast_trust_decisions",
+        kind: Kind::Counter,
+        labels: &["decision"],
+        help: "Decisions to trust the config file of this gateway, or not to.",
+        read: |facts| {
+            let counts = facts.security.trust_decisions.iter();
+            counts.map(|(decision, count)| series([decision.word()], Value::Count(*count))).collect()
         },
     },
     Family {

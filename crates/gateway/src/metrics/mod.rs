@@ -54,6 +54,7 @@ impl Meter {
             cache: self.host.cache_counts(),
             budgets: self.host.budgets(),
             audit: self.host.audit_status(),
+            security: self.host.security_counts(),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The page of the reference that describes the metrics.
 
 use super::families::{Kind, families};
-use gripfast::{CircuitView, Code, Fate, Spread, State};
+use gripfast::{
+    AdminAction, AuthFailure, AuthTarget, CircuitView, Code, Fate, KeyChange, Spread, State, TrustDecision,
+};
 use std::fmt::Write;
 
 /// The page, in Markdown.
@@ -34,6 +36,11 @@ pub fn page() -> String {
          | `outcome` | {} |\n\
          | `code` | `none` {} |\n\
          | `kind` | the kinds of `/api/v1/events` |\n\
+         | `target` | {} |\n\
+         | `reason` | {} |\n\
+         | `action` | {} |\n\
+         | `change` | {} |\n\
+         | `decision` | {} |\n\
          | `budget` | the names of the budgets in the config |\n\
          | `version` | the version of gripfast |\n\n\
          Durations have these upper bounds, in seconds: {}.\n",
@@ -41,6 +48,11 @@ pub fn page() -> String {
         words(&CircuitView::ALL.map(CircuitView::word)),
         words(&Fate::ALL.map(Fate::word)),
         words(&Code::ALL.map(Code::word)),
+        words(&AuthTarget::ALL.map(AuthTarget::word)),
+        words(&AuthFailure::ALL.map(AuthFailure::word)),
+        words(&AdminAction::ALL.map(AdminAction::word)),
+        words(&KeyChange::ALL.map(KeyChange::word)),
+        words(&TrustDecision::ALL.map(TrustDecision::word)),
         Spread::BOUNDS.map(|bound| bound.to_string()).join(", "),
     );
     page

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Scene {
     host: Host,
     base: String,
-    _state: tempfile::TempDir,
+    state: tempfile::TempDir,
 }
 
 impl Scene {
@@ -39,7 +39,7 @@ impl Scene {
         let base = format!("http://{}", server.address().unwrap());
         // It ends with the test's runtime.
         tokio::spawn(server.serve(std::future::pending()));
-        Self { host, base, _state: state }
+        Self { host, base, state }
     }
 
     /// Scrapes until there is this line.
@@ -209,6 +209,36 @@ async fn f04_what_happens_to_a_server_is_counted() {
         &[
             r#"gripfast_upstream_state{server="demo",state="ready"} 0"#,
             r#"gripfast_upstream_state{server="demo",state="stopped"} 1"#,
+        ],
+    );
+    scene.host.shutdown().await;
+}
+
+#[tokio::test]
+async fn g05_failed_authentications_admin_actions_and_key_changes_are_counted() {
+    let scene = Scene::with("").await;
+    let act = async |token: Option<&str>| {
+        let request = Request::post(format!("{}/api/v1/upstreams/none/stop", scene.base));
+        let request = match token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        };
+        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
+        let sent = client.request(request.body(Empty::new()).unwrap());
+        tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap().status().as_u16()
+    };
+    let token = || std::fs::read_to_string(scene.state.path().join("admin.token")).unwrap().trim().to_owned();
+    let old = token();
+    assert_eq!((act(None).await, act(Some("guessed")).await, act(Some(&old)).await), (401, 401, 404));
+    gripfast_gateway::admin::rotate_token(scene.state.path()).unwrap();
+    assert_eq!((act(Some(&old)).await, act(Some(&token())).await), (401, 404));
+    assert_has(
+        &scene.scrape().await,
+        &[
+            r#"gripfast_auth_failures_total{target="admin_action",reason="no_credential"} 1"#,
+            r#"gripfast_auth_failures_total{target="admin_action",reason="wrong_admin_token"} 2"#,
+            r#"gripfast_admin_actions_total{action="stop"} 2"#,
+            r#"gripfast_key_changes_total{change="admin_token"} 1"#,
         ],
     );
     scene.host.shutdown().await;
