@@ -6,9 +6,9 @@ mod difference;
 
 use crate::trust_list::{Standing, TrustList};
 use difference::{Difference, Mistakes, cause, keep_what_works};
-use gripfast::Host;
 use gripfast::config::{Config, ConfigError, ConfigOrigin, ConfigText, ServerEntry, Setting};
 use gripfast::private_files::StrictModes;
+use gripfast::{Host, SecurityEvent, TrustDecision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -24,6 +24,8 @@ pub struct Reloader {
     origin: ConfigOrigin,
     /// The list that vouches for a file in the current directory.
     trusted: Option<TrustList>,
+    /// What the list said about the file when it was last looked at.
+    listed: Mutex<Option<Standing>>,
     /// What the file said when it was last judged, whether it was taken then or refused; whoever had it judged.
     judged: Mutex<Option<Look>>,
     /// What is in use. Held while a config is taken, so that two do not mix.
@@ -114,6 +116,7 @@ impl Reloader {
             path,
             origin: ConfigOrigin::Named,
             trusted: None,
+            listed: Mutex::default(),
             judged: Mutex::default(),
             used: tokio::sync::Mutex::new(used),
             refused: Mutex::default(),
@@ -185,7 +188,27 @@ impl Reloader {
             Ok((text, standing))
         };
         let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
-        read.map_err(|error: ConfigError| told(&error))
+        let read: Look = read.map_err(|error: ConfigError| told(&error))?;
+        if let Some(standing) = read.1 {
+            self.note_standing(standing, None);
+        }
+        Ok(read)
+    }
+
+    /// Records that the file was trusted, or taken off the list, since it was last looked at. `actor` is known if it was
+    /// decided here. An edit of the file is no decision.
+    fn note_standing(&self, standing: Standing, actor: Option<&str>) {
+        let before = self.listed.lock().unwrap_or_else(PoisonError::into_inner).replace(standing);
+        let decision = match (before, standing) {
+            (Some(Standing::Changed | Standing::Unknown), Standing::Trusted) => TrustDecision::Trusted,
+            (Some(Standing::Trusted | Standing::Changed), Standing::Unknown) => TrustDecision::Untrusted,
+            (None, _)
+            | (Some(_), Standing::Changed)
+            | (Some(Standing::Trusted), Standing::Trusted)
+            | (Some(Standing::Unknown), Standing::Unknown) => return,
+        };
+        let (path, actor) = (self.path.display().to_string(), actor.map(str::to_owned));
+        self.host.record(SecurityEvent::TrustChanged { decision, path, actor });
     }
 
     /// Whether what was read may be taken on this occasion.
@@ -217,14 +240,23 @@ impl Reloader {
     }
 
     /// Lists what a person has asked for.
-    async fn trust(&self, text: ConfigText) {
+    async fn trust(&self, by: By, text: ConfigText) {
         let (ConfigOrigin::CurrentDirectory, Some(list)) = (self.origin, self.trusted.clone()) else {
             return;
         };
         let path = self.path.clone();
         let listing = move || list.trust(&path, text.bytes());
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(listing).await {
-            tracing::warn!(%error, "the config was taken, and could not be listed as trusted");
+        let actor = match by {
+            By::Request => Some("admin"),
+            By::Signal => Some("signal"),
+            By::Look => None,
+        };
+        match tokio::task::spawn_blocking(listing).await {
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the config was taken, and could not be listed as trusted");
+            }
+            Ok(Ok(())) => self.note_standing(Standing::Trusted, actor),
+            Err(_) => {}
         }
     }
 
@@ -315,7 +347,7 @@ impl Reloader {
                     "it names no server any more; if that is meant, `gripfast reload` takes it".to_owned()
                 );
             }
-            By::Request | By::Signal => self.trust(text).await,
+            By::Request | By::Signal => self.trust(by, text).await,
             By::Look => {}
         }
         let mistakes = keep_what_works(&used, &mut new);
@@ -453,6 +485,35 @@ mod tests {
         std::fs::write(&path, "").expect("written");
         let used = Config::load(&path).expect("an empty config");
         (folder, Arc::new(Reloader::new(Host::builder().build(), path, used)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g05_decisions_about_the_config_are_told_and_edits_of_it_are_not() {
+        let (folder, _) = reloader();
+        let path = folder.path().join("gripfast.toml");
+        let list = TrustList::in_directory(folder.path().join("state"));
+        list.trust(&path, b"").expect("listed");
+        let host = Host::builder().build();
+        let used = Config::load(&path).expect("an empty config");
+        let reloader = Reloader::new(host.clone(), path.clone(), used);
+        let reloader = reloader.chosen_by(ConfigOrigin::CurrentDirectory, Some(list.clone()));
+        let told = async || {
+            reloader.look().await;
+            let told = host.security_events().into_iter().map(|told| told.event.to_string());
+            told.map(|text| text.replace(&path.display().to_string(), "FILE")).collect::<Vec<_>>()
+        };
+        assert!(told().await.is_empty(), "what is so at the start is no decision");
+        std::fs::write(&path, "# changed\n").expect("written");
+        assert!(told().await.is_empty(), "an edit is no decision");
+        list.trust(&path, b"# changed\n").expect("listed");
+        let trusted = "config `FILE` is trusted";
+        assert_eq!(told().await, [trusted]);
+        list.remove(&path).expect("removed");
+        let untrusted = "config `FILE` is not trusted any more";
+        assert_eq!(told().await, [trusted, untrusted]);
+        Arc::new(reloader).reload().await.expect("taken");
+        let told: Vec<String> = host.security_events().iter().map(|told| told.event.to_string()).collect();
+        assert!(told.len() == 3 && told[2].ends_with("is trusted (by admin)"), "{told:?}");
     }
 
     #[tokio::test(start_paused = true)]
