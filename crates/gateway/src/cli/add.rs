@@ -105,7 +105,7 @@ pub(crate) fn add(global: &Global, args: &AddArgs, screen: &mut Screen) -> Resul
     servers.insert(&args.name, Item::Table(args.table()));
     let text = document.to_string();
     check(path, &text, &args.name, screen)?;
-    editing.write(&text, screen)?;
+    editing.write(global, &text, screen)?;
     let made = if before.is_none() { ", which is new" } else { "" };
     screen.talk(&format!("added `{}` to `{}`{made}", args.name, absolute(path)))?;
     warn_of_missing(&text, &args.name, screen)?;
@@ -119,7 +119,7 @@ pub(crate) fn remove(global: &Global, args: &RemoveArgs, screen: &mut Screen) ->
     if servers.remove(&args.name).is_none() {
         return Err(no_server(&args.name, servers, path).into());
     }
-    editing.write(&document.to_string(), screen)?;
+    editing.write(global, &document.to_string(), screen)?;
     screen.talk(&format!("removed `{}` from `{}`", args.name, absolute(path)))?;
     Ok(Exit::Ok)
 }
@@ -153,7 +153,7 @@ pub(crate) fn switch(
     };
     let text = document.to_string();
     check(path, &text, name, screen)?;
-    editing.write(&text, screen)?;
+    editing.write(global, &text, screen)?;
     screen.talk(&format!("{word} `{name}` in `{}`", absolute(path)))?;
     if to == Switch::On {
         warn_of_missing(&text, name, screen)?;

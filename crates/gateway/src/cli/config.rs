@@ -9,7 +9,7 @@ use etcetera::BaseStrategy;
 use gripfast::Code;
 use gripfast::auth::Logins;
 use gripfast::config::{
-    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, Jwks, Places,
+    AccessConfig, Config, ConfigError, ConfigFile, ConfigOrigin, ConfigText, GatewayConfig, Jwks, Places,
     ProcessEnvironment, ServerEntry, ServerSpec, suggest,
 };
 use gripfast::private_files::{self, StrictModes, UnsafeFile};
@@ -181,6 +181,12 @@ pub(crate) fn state_dir_of_gateway(global: &Global) -> Result<Option<PathBuf>, F
     let config = glance(global)?;
     let chosen = config.as_ref().and_then(|config| config.gateway.state_dir.clone());
     judged(chosen.or_else(platform_state_dir), || strict_modes(config))
+}
+
+/// The settings of the gateway that is meant, for a command that changes something in its state directory. A config that
+/// cannot be used says nothing.
+pub(crate) fn gateway_settings(global: &Global) -> GatewayConfig {
+    glance(global).ok().flatten().unwrap_or_default().gateway
 }
 
 /// What is wrong with the files of keys that the gateway itself goes by, each with the key that names it: whoever can

@@ -2,12 +2,12 @@
 //! with a repository or an archive, and it names programs to run.
 
 use super::args::{Cli, Global, TrustArgs, Verb};
-use super::config;
 use super::exit::Exit;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
+use super::{audited, config};
 use gripfast::config::{Config, ConfigFile, ConfigOrigin, ConfigText, OAuthSpec, Reference, Target};
-use gripfast::{redact, text};
+use gripfast::{SecurityEvent, TrustDecision, redact, text};
 use gripfast_gateway::trust_list::{Standing, TrustList};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,26 @@ pub(crate) fn ask(cli: &Cli, screen: &mut Screen) -> Result<(), Stop> {
     }
     let list = list().ok_or_else(no_home)?;
     list.trust(&file.path, text.bytes()).map_err(|error| no_list(&error))?;
+    record(&cli.global, TrustDecision::Trusted, &file.path, &config, screen)?;
     Ok(())
+}
+
+/// Writes a decision about a file to the audit log that this file names.
+fn record(
+    global: &Global,
+    decision: TrustDecision,
+    path: &Path,
+    config: &Config,
+    screen: &mut Screen,
+) -> io::Result<()> {
+    let chosen = global.state_dir.clone().or_else(|| config.gateway.state_dir.clone());
+    let strict_modes = || config.gateway.access.strict_modes;
+    let judged = config::judged(chosen.or_else(config::platform_state_dir), strict_modes);
+    // Nothing is written where another user could change it.
+    let state_dir = judged.ok().flatten();
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+    let event = SecurityEvent::TrustChanged { decision, path, actor: audited::actor() };
+    audited::record(state_dir.as_deref(), &config.gateway, &event, screen)
 }
 
 /// Whether a verb uses a config that nobody has named.
@@ -243,14 +262,19 @@ impl Editing {
     }
 
     /// Writes it. What gripfast has written itself needs no other trust.
-    pub(crate) fn write(&self, text: &str, screen: &mut Screen) -> Result<(), Stop> {
+    pub(crate) fn write(&self, global: &Global, text: &str, screen: &mut Screen) -> Result<(), Stop> {
         super::edit::write(&self.path, text)?;
         if !self.vouches {
             return Ok(());
         }
-        let listed = list().map(|list| list.trust(&self.path, text.as_bytes()));
-        if let Some(Err(error)) = listed {
-            screen.warning(&no_list(&error).text)?;
+        match list().map(|list| list.trust(&self.path, text.as_bytes())) {
+            Some(Ok(())) => {
+                if let Ok(config) = Config::parse(text, &self.path) {
+                    record(global, TrustDecision::Trusted, &self.path, &config, screen)?;
+                }
+            }
+            Some(Err(error)) => screen.warning(&no_list(&error).text)?,
+            None => {}
         }
         Ok(())
     }
@@ -265,7 +289,15 @@ pub(crate) fn run(global: &Global, args: &TrustArgs, screen: &mut Screen) -> Res
     let named = args.file.as_deref().or(global.config.as_deref());
     let path = named.map_or_else(|| PathBuf::from(".").join(Config::FILE_NAME), Path::to_owned);
     if args.remove {
+        // What it says counts as long as it is trusted; a file that was changed has no say in where this is written.
+        let trusted = ConfigText::read(&path).ok().filter(|text| {
+            list.standing(&path, text.bytes()).is_ok_and(|standing| standing == Standing::Trusted)
+        });
         let removed = list.remove(&path).map_err(|error| no_list(&error))?;
+        let config = trusted.and_then(|text| text.config(ConfigOrigin::CurrentDirectory).ok());
+        if let (true, Some(config)) = (removed, config) {
+            record(global, TrustDecision::Untrusted, &path, &config, screen)?;
+        }
         let path = path.display();
         screen.talk(&match removed {
             true => format!("`{path}` is not trusted any more"),
@@ -282,6 +314,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs, screen: &mut Screen) -> Res
     show(&config, screen)?;
     list.trust(&path, text.bytes()).map_err(|error| no_list(&error))?;
     screen.talk("it is trusted for what it says now; a change needs trust again")?;
+    record(global, TrustDecision::Trusted, &path, &config, screen)?;
     Ok(Exit::Ok)
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs, screen: &mut Screen) -> Re
         let came_along = found.iter().any(|file| file.of_a_project && file.taken().next().is_some());
         let path = absolute(path);
         let editing = if came_along { editing.unvouched() } else { editing };
-        editing.write(&document.to_string(), screen)?;
+        editing.write(global, &document.to_string(), screen)?;
         screen.talk(&format!("{} added to `{path}`", plural(count, "server")))?;
         if came_along {
             screen.hint("some of them came with this directory; `gripfast trust` shows what they run and trusts the file")?;

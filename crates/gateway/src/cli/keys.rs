@@ -1,12 +1,13 @@
 //! `gripfast keys`: who may use the gateway. A key is shown once, when it is made; what is kept are digests.
 
 use super::args::{Form, Global, KeysArgs, KeysVerb};
-use super::config;
 use super::exit::Exit;
 use super::render::{Screen, Table};
 use super::status::span;
 use super::stop::{Failure, Stop};
+use super::{audited, config};
 use gripfast::config::suggest;
+use gripfast::{KeyChange, SecurityEvent};
 use gripfast_gateway::auth::keys::{self, Key, NoKey};
 use serde_json::json;
 use std::io;
@@ -17,11 +18,30 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) fn run(global: &Global, args: &KeysArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let directory = config::state_dir_of_gateway(global)?.ok_or_else(no_directory)?;
     match &args.verb {
-        KeysVerb::Add { name, expires } => add(&directory, name, *expires, screen)?,
+        KeysVerb::Add { name, expires } => {
+            add(&directory, name, *expires, screen)?;
+            record(global, &directory, KeyChange::Added, name, screen)?;
+        }
         KeysVerb::Ls { output } => list(&directory, output.form, screen)?,
-        KeysVerb::Rm { name } => remove(&directory, name, screen)?,
+        KeysVerb::Rm { name } => {
+            remove(&directory, name, screen)?;
+            record(global, &directory, KeyChange::Removed, name, screen)?;
+        }
     }
     Ok(Exit::Ok)
+}
+
+/// Writes the change to the audit log.
+fn record(
+    global: &Global,
+    directory: &Path,
+    change: KeyChange,
+    name: &str,
+    screen: &mut Screen,
+) -> io::Result<()> {
+    let names = vec![name.to_owned()];
+    let event = SecurityEvent::KeysChanged { change, names, actor: audited::actor() };
+    audited::record(Some(directory), &config::gateway_settings(global), &event, screen)
 }
 
 fn add(directory: &Path, name: &str, expires: Option<Duration>, screen: &mut Screen) -> Result<(), Stop> {

@@ -7,6 +7,7 @@ mod add;
 mod address;
 mod args;
 mod audit;
+mod audited;
 mod call;
 mod calls;
 mod channel;

@@ -177,6 +177,7 @@ fn with_stored<T>(
             .state_dir(opened.state_dir(global)?)
             .strict_modes(opened.strict_modes())
             .ledger(ledger)
+            .audit(opened.config.gateway.audit)
             .build();
         for entry in &opened.config.servers {
             let Ok(spec) = &entry.spec else { continue };

@@ -1,10 +1,11 @@
 //! `gripfast token`: the admin token of a state directory.
 
 use super::args::{Global, TokenVerb};
-use super::config;
 use super::exit::Exit;
 use super::render::Screen;
 use super::stop::{Failure, Stop};
+use super::{audited, config};
+use gripfast::{KeyChange, SecurityEvent};
 use gripfast_gateway::admin::{TOKEN_FILE, rotate_token};
 
 /// Replaces the token in the state directory. Running gateways look at its file by themselves.
@@ -28,5 +29,8 @@ fn rotate(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
         "`{}` holds a new admin token; gateways that use this directory refuse the old one from now on",
         path.display()
     ))?;
+    let (change, names) = (KeyChange::AdminToken, Vec::new());
+    let event = SecurityEvent::KeysChanged { change, names, actor: audited::actor() };
+    audited::record(Some(&directory), &config::gateway_settings(global), &event, screen)?;
     Ok(Exit::Ok)
 }

@@ -74,3 +74,26 @@ fn g02_pins_are_shown_without_a_gateway() {
     let tools = json["servers"][0]["tools"].as_array().unwrap();
     assert!(tools.iter().any(|pin| pin["tool"] == "echo" && pin["state"] == "approved"), "{json}");
 }
+
+#[test]
+fn g05_an_approval_without_a_gateway_has_an_audit_line() {
+    let config = format!("[gateway]\naudit = \"digest\"\n\n{}pins = \"strict\"\n", stdio("demo", &[]));
+    let sandbox = Sandbox::with(&config);
+    let spec = Config::parse(&config, "gripfast.toml".as_ref()).unwrap().servers.remove(0).spec.unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let host = Host::builder().state_dir(Some(sandbox.path(STATE))).build();
+        host.spawn("demo", spec).unwrap();
+        host.catalog("demo", Duration::from_secs(30)).await.unwrap();
+        host.shutdown().await;
+    });
+    let approved = sandbox.run(&["pins", "approve", "demo", "echo"]);
+    assert_eq!(approved.code, Some(0), "{approved}");
+    let files = std::fs::read_dir(sandbox.path(STATE).join("audit")).unwrap();
+    let text: String = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!(
+        (&line["event"], &line["tools"]),
+        (&"approved".into(), &serde_json::json!(["echo"])),
+        "{line}"
+    );
+}
