@@ -70,9 +70,14 @@ impl Received {
     }
 }
 
+/// How often a request is in memory on its way, besides as it came: as it is kept, with the server's own names, as it is kept
+/// for another round of input, and as it is written for the server.
+const COPIES: usize = 4;
+
 /// A request that there is room for.
 pub(super) struct Admitted {
     _memory: Arc<Share>,
+    _copies: Share,
     _slot: Share,
     credential: Option<Credential>,
 }
@@ -92,8 +97,9 @@ impl Gateway {
     pub(super) fn admit(&self, received: &Received) -> Result<Admitted, Overload> {
         let slot = self.in_flight.take(&received.peer, 1);
         let slot = slot.map_err(|exhausted| Overload::new(exhausted, "requests are under way"))?;
+        let copies = self.memory.take(&received.peer, COPIES * received.bytes.len()).map_err(no_memory)?;
         let (memory, credential) = (Arc::clone(&received.memory), received.credential.clone());
-        Ok(Admitted { _memory: memory, _slot: slot, credential })
+        Ok(Admitted { _memory: memory, _copies: copies, _slot: slot, credential })
     }
 }
 

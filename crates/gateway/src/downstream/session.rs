@@ -411,7 +411,8 @@ mod tests {
     use bytes::Bytes;
 
     fn session(memory: usize) -> Arc<Session> {
-        let memory = Shares::new(4 * memory, 4 * memory);
+        let memory = memory.saturating_mul(Common::KEPT_PART);
+        let memory = Shares::new(memory, memory);
         let common = Arc::new(Common::new(Clock::new(), Host::builder().build(), &memory, Arc::default()));
         let (now, version) = (common.clock.now(), ProtocolVersion::LATEST_LEGACY);
         let pass = Pass::new(&version, Abilities::default(), now.wall, Duration::from_secs(3600)).unwrap();
