@@ -78,7 +78,7 @@ impl AnswerMemory for ClientMemory {
 
 impl Reservation for Share {
     fn grow(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
-        Share::grow(self, bytes).map_err(out_of_memory)
+        Self::grow(self, bytes).map_err(out_of_memory)
     }
 }
 
