@@ -169,7 +169,7 @@ fn in_group(line: &str) -> &str {
 
 /// The cause that a line of a chain holds: `Caused by: …`, `╰─▶ …`, `[cause]: …`.
 fn link(text: &str) -> Option<&str> {
-    const MARKS: &[&str] = &["× ", "├─▶ ", "╰─▶ ", "└─▶ ", "[cause]: "];
+    const MARKS: &[&str] = &["× ", "├─▶ ", "╰─▶ ", "└─▶ ", "[cause]: ", "cause: "];
     let marked = MARKS.iter().find_map(|mark| text.strip_prefix(mark));
     let caused = || {
         let (head, cause) = text.split_at_checked(CAUSED_BY.len())?;
@@ -244,6 +244,9 @@ mod tests {
         assert_eq!(cause(drawn), "invalid peer certificate: UnknownIssuer");
         let unsolvable = "  × No solution found when resolving tool dependencies:\n  ╰─▶ Because no-such was not found in the \
                           package registry and you require no-such,\n      we can conclude that your requirements are unsatisfiable.";
+        let newer = "error: No solution found when resolving tool dependencies\n  cause: Because no-such was not found in the \
+                     package registry and you require no-such, we can conclude that your requirements are unsatisfiable.\n";
+        assert!(cause(newer).starts_with("Because no-such was not found"), "{}", cause(newer));
         assert_eq!(
             cause(unsolvable),
             "Because no-such was not found in the package registry and you require no-such,"

@@ -75,6 +75,12 @@ pub const SAYINGS: &[Saying] = &[
         "module found, no error",
     ),
     saying(
+        ": no module named ",
+        Symptom::MissingModule,
+        "/usr/bin/python3: No module named mcp_server_time",
+        "there is no module named like this",
+    ),
+    saying(
         "err_module_not_found",
         Symptom::MissingModule,
         "code: 'ERR_MODULE_NOT_FOUND'",

@@ -32,8 +32,7 @@ fn without_a_gateway_the_servers_are_tried() {
         --- stdout
         ✓ good      ready, 9 tools
         ✗ dying     exited with code 7; stderr: demo server: exiting at start, as told
-                    do: the reason is not known; start its command by hand in a terminal to see more
-                    | demo server: exiting at start, as told
+                    do: it says no more about the reason; start its command by hand in a terminal
         ✗ away      nothing listens at 127.0.0.1:[PORT] (connection refused)
                     do: start the server, or correct host and port in `url`
         ✗ wrong     nothing is at the path of its `url` (HTTP 404)
@@ -347,22 +346,17 @@ fn the_last_words_of_a_server_name_the_cause() {
     ✗ port     it wants a port that is taken
                do: end what listens there (an older instance?), or give it another port in `args` or `env`
                | exited with code 3; stderr: Error: listen EADDRINUSE: address already in use 127.0.0.1:[PORT]
-               | Error: listen EADDRINUSE: address already in use 127.0.0.1:[PORT]
     ✗ module   something that it needs is not installed
                do: install it where the command looks for it, or correct `args`
                | exited with code 3; stderr: ModuleNotFoundError: No module named 'mcp'
-               | ModuleNotFoundError: No module named 'mcp'
     ✗ package  the package that it should run does not exist
                do: correct the package's name in `args`
                | exited with code 3; stderr: npm error code E404
-               | npm error code E404
     ✗ token    it misses a credential, or has a wrong one
                do: set the variable that it names in its `env`
                | exited with code 3; stderr: Error: GITHUB_TOKEN environment variable is required
-               | Error: GITHUB_TOKEN environment variable is required
     ✗ riddle   exited with code 3; stderr: what a day
-               do: the reason is not known; start its command by hand in a terminal to see more
-               | what a day
+               do: it says no more about the reason; start its command by hand in a terminal
     ");
 }
 

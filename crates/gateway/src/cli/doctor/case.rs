@@ -280,10 +280,11 @@ impl Case<'_> {
             )),
             Reach::NotTried | Reach::Open => None,
         };
-        let known = refused
-            .or_else(|| self.without_its_file())
-            .or_else(|| self.named())
-            .or_else(|| self.answers_otherwise());
+        if let Some((cause, step)) = refused {
+            // What the server's link says about it is a consequence.
+            return Diagnosis { evidence: Vec::new(), ..self.ill(cause, step) };
+        }
+        let known = self.without_its_file().or_else(|| self.named()).or_else(|| self.answers_otherwise());
         if let Some((cause, step)) = known {
             return self.ill(cause, step);
         }
@@ -299,9 +300,9 @@ impl Case<'_> {
             "the reason is not known, and it wrote nothing to stderr: start its command by hand in a terminal"
                 .to_owned()
         } else if self.by_gateway {
-            format!("the reason is not known; `gripfast logs {}` shows all that it wrote", self.name)
+            format!("it says no more about the reason; `gripfast logs {}` shows all that it wrote", self.name)
         } else {
-            "the reason is not known; start its command by hand in a terminal to see more".to_owned()
+            "it says no more about the reason; start its command by hand in a terminal".to_owned()
         };
         self.ill(self.cause("it is not ready"), step)
     }
@@ -372,7 +373,10 @@ impl Case<'_> {
         let (cause, step) = match said {
             Symptom::Slow => {
                 return self.talks_on_stdout().or_else(|| {
-                    let step = "raise its `timeouts.connect` if it only needs longer to start";
+                    let step = match self.installs_itself() {
+                        true => "it may be installing itself: run its command once by hand, or raise its `timeouts.connect`",
+                        false => "raise its `timeouts.connect` if it only needs longer to start",
+                    };
                     Some((self.cause("it does not answer in time"), step.to_owned()))
                 });
             }
@@ -438,6 +442,19 @@ impl Case<'_> {
         Some((cause.to_owned(), step.to_owned()))
     }
 
+    /// Whether its command may download the server first.
+    fn installs_itself(&self) -> bool {
+        const INSTALLERS: &[&str] = &["npx", "uvx", "pipx", "bunx", "pnpm", "docker", "podman"];
+        let target = self.entry.and_then(|entry| entry.spec.as_ref().ok()).map(|spec| &spec.target);
+        match target {
+            Some(Target::Stdio { command, .. }) => {
+                let program = Path::new(command.source()).file_stem().and_then(|stem| stem.to_str());
+                program.is_some_and(|program| INSTALLERS.contains(&program))
+            }
+            Some(Target::Url { .. }) | None => false,
+        }
+    }
+
     fn has_address(&self) -> bool {
         let spec = self.entry.and_then(|entry| entry.spec.as_ref().ok());
         spec.is_some_and(|spec| matches!(spec.target, Target::Url { .. }))
@@ -467,8 +484,9 @@ impl Case<'_> {
         let said = seen.and_then(|seen| seen.cause.clone()).filter(|said| !cause.contains(said.as_str()));
         let words = seen.map(Seen::last_lines).unwrap_or_default();
         let words = last_attempt(&words[words.len().saturating_sub(LAST_WORDS)..]);
-        let mut evidence: Vec<String> = said.into_iter().chain(words.iter().cloned()).collect();
-        evidence.dedup();
+        let quoted = format!("{cause}\n{}", said.as_deref().unwrap_or_default());
+        let is_new = |line: &&String| !line.trim().is_empty() && !quoted.contains(line.trim());
+        let evidence = said.into_iter().chain(words.iter().filter(is_new).cloned()).collect();
         Diagnosis { server: self.name.to_owned(), ok: false, cause, step: Some(step.into()), evidence }
     }
 }
@@ -740,7 +758,7 @@ mod tests {
         seen: exited with code 1 / listen EADDRINUSE :::3000
 
         ill: exited with code 1
-        do: the reason is not known; `gripfast logs a` shows all that it wrote
+        do: it says no more about the reason; `gripfast logs a` shows all that it wrote
         seen: what a day
 
         ill: it has been starting for 30 s
@@ -749,18 +767,18 @@ mod tests {
 
         ill: the name `example.com` is not known (unknown)
         do: correct the host in `url`, or the machine's DNS
-        seen: no answer
+        seen: 
 
         ill: nothing listens at example.com:443 (refused)
         do: start the server, or correct host and port in `url`
-        seen: connection refused
+        seen: 
 
         ill: nothing listens at example.com:443 (refused)
         do: start the server, or correct host and port in `url`
-        seen: connection refused
+        seen: 
 
         ill: exited with code 1
-        do: the reason is not known; `gripfast logs a` shows all that it wrote
+        do: it says no more about the reason; `gripfast logs a` shows all that it wrote
         seen: what a day
 
         ill: its name does not resolve: Name or service not known
@@ -836,7 +854,7 @@ mod tests {
         seen: 
 
         ill: exited with code 1
-        do: the reason is not known; `gripfast logs a` shows all that it wrote
+        do: it says no more about the reason; `gripfast logs a` shows all that it wrote
         seen: what a day
 
         ill: `/nowhere/in.db`, which its `args` name, does not exist

@@ -50,10 +50,11 @@ pub(crate) async fn of(target: &Target, lookup: &dyn Lookup) -> Reach {
     Reach::Closed { address: format!("{host}:{port}"), why }
 }
 
-/// What the system says, without its number for it.
+/// What the system says, without its number for it and without what was tried.
 fn said(error: &std::io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text.strip_prefix("failed to lookup address information: ").unwrap_or(text).to_lowercase()
 }
 
 /// Whether anybody listens there.
