@@ -370,6 +370,12 @@ impl Case<'_> {
             Symptom::Slow => symptom(stderr.iter().map(String::as_str)).unwrap_or(Symptom::Slow),
             said => said,
         };
+        if said == Symptom::MissingModule
+            && let Some(copy) = npx_copy(stderr)
+        {
+            let step = format!("remove `{copy}`, and npx downloads it again");
+            return Some(("the copy of it that npx has downloaded is incomplete".to_owned(), step));
+        }
         let (cause, step) = match said {
             Symptom::Slow => {
                 return self.talks_on_stdout().or_else(|| {
@@ -489,6 +495,18 @@ impl Case<'_> {
         let evidence = said.into_iter().chain(words.iter().filter(is_new).cloned()).collect();
         Diagnosis { server: self.name.to_owned(), ok: false, cause, step: Some(step.into()), evidence }
     }
+}
+
+/// The directory in which npx has a package from which something is missing.
+fn npx_copy(lines: &[String]) -> Option<String> {
+    const CACHE: &str = "/.npm/_npx/";
+    let line = lines.iter().find(|line| line.contains("Cannot find") && line.contains(CACHE))?;
+    let at = line.find(CACHE)?;
+    let begin = line[..at].rfind([' ', '\'', '"', '(']).map_or(0, |space| space + 1);
+    let name = line[at + CACHE.len()..].split('/').next()?;
+    // A person may remove what is named here, and a server wrote it.
+    let is_hash = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| format!("{}{CACHE}{name}", &line[begin..at]))
 }
 
 /// The lines of the last attempt: a server that is started again ends with the same line again.
@@ -684,6 +702,19 @@ mod tests {
             told(url, &seen("needs_login", "the login has expired", &[]), true, Reach::Open, here),
             told(command, &seen("parked", exited, &["npm error code E404"]), false, Reach::NotTried, here),
             told(command, &seen("stopped", "", &[]), true, Reach::NotTried, here),
+            told(
+                command,
+                &seen(
+                    "parked",
+                    exited,
+                    &[
+                        "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'zod' imported from /home/me/.npm/_npx/a32/node_modules/x/i.js",
+                    ],
+                ),
+                true,
+                Reach::NotTried,
+                here,
+            ),
             // The server makes this file itself.
             told(
                 "command = 'env'\nargs = ['-y', 'memory', '--db', '/nowhere/memory.db']",
@@ -852,6 +883,10 @@ mod tests {
         ill: it was stopped by `gripfast stop`
         do: `gripfast start a` brings it back
         seen: 
+
+        ill: the copy of it that npx has downloaded is incomplete
+        do: remove `/home/me/.npm/_npx/a32`, and npx downloads it again
+        seen: exited with code 1 / Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'zod' imported from /home/me/.npm/_npx/a32/node_modules/x/i.js
 
         ill: exited with code 1
         do: it says no more about the reason; `gripfast logs a` shows all that it wrote
