@@ -58,6 +58,9 @@ pub(crate) struct ImportArgs {
     output: Output,
 }
 
+/// No name of a client is longer.
+const LONGEST_SUFFIX: usize = 14;
+
 /// What one file has.
 struct Found {
     client: &'static Client,
@@ -72,6 +75,8 @@ struct Server {
     taken: Taken,
     /// What it is called here.
     name: String,
+    /// What its name gets if another server has it: the project it is of, or the client.
+    suffix: String,
 }
 
 /// The shape of `-o json`.
@@ -225,7 +230,10 @@ fn taken(client: &'static Client, path: &Path, tree: &Tree) -> Result<Vec<Server
         if let Some(why) = switched_off(client, tree, name, project) {
             taken.switch_off(why);
         }
-        servers.push(Server { name: taken.name.clone(), taken });
+        let folder = project.and_then(|project| Path::new(project).file_name()?.to_str());
+        let short = |folder: &str| usable_name(&folder.chars().take(LONGEST_SUFFIX).collect::<String>());
+        let suffix = folder.map_or_else(|| client.id.to_owned(), short);
+        servers.push(Server { name: taken.name.clone(), taken, suffix });
     }
     Ok(servers)
 }
@@ -321,8 +329,8 @@ fn servers_of<'t>(client: &Client, tree: &'t Tree) -> Result<Vec<Listed<'t>>, St
 /// Puts what was taken into the document, each under a name of its own that the config does not have yet.
 fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, own: &GatewayUrl) {
     let mut placed: Vec<(Tree, String)> = known(config);
-    for Found { client, servers, .. } in found {
-        for Server { taken, name } in servers.iter_mut().flatten() {
+    for Found { servers, .. } in found {
+        for Server { taken, name, suffix } in servers.iter_mut().flatten() {
             let Ok(table) = &taken.table else { continue };
             if is_gripfast(&taken.name, table, own) {
                 taken.table = Err("is gripfast itself".to_owned());
@@ -346,7 +354,7 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, 
             };
             let mut free = wanted.clone();
             if has(document, &free) {
-                free = format!("{wanted}-{}", client.id);
+                free = format!("{wanted}-{suffix}");
             }
             let mut number = 2;
             while has(document, &free) {
@@ -436,7 +444,7 @@ fn tell(found: &[Found], screen: &mut Screen) -> Result<(), Stop> {
             Err(cause) => screen.talk(&format!("  cannot be used: {cause}"))?,
             Ok(servers) if servers.is_empty() => screen.talk("  has no servers")?,
             Ok(servers) => {
-                for Server { taken, name } in servers {
+                for Server { taken, name, suffix: _ } in servers {
                     match &taken.table {
                         Ok(_) => screen.talk(&format!("  + {name}"))?,
                         Err(cause) => screen.talk(&format!("  - {} {cause}", taken.name))?,
@@ -463,7 +471,7 @@ fn report(found: &[Found]) -> Report<'_> {
 
 impl<'f> ServerReport<'f> {
     fn of(server: &'f Server) -> Self {
-        let Server { taken, name } = server;
+        let Server { taken, name, suffix: _ } = server;
         Self {
             name,
             taken: taken.table.is_ok(),

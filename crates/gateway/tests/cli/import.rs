@@ -361,11 +361,11 @@ fn claude_codes_servers_of_every_project_are_offered() {
     transport = "http"
     disabled = true
 
-    [servers.db-claude-code]
+    [servers.db-blog]
     command = "npx"
     args = ["-y", "db"]
 
-    [servers.web-claude-code]
+    [servers.web-blog]
     url = "https://example.com/mcp"
     transport = "http"
     --- stderr
@@ -375,12 +375,12 @@ fn claude_codes_servers_of_every_project_are_offered() {
       + web
           is of the project `[DIR]/shop`
           is disabled there (`disabledMcpServers`), and so it is disabled here
-      + db-claude-code
+      + db-blog
           is of the project `[DIR]/blog`
-          is called `db-claude-code` here
-      + web-claude-code
+          is called `db-blog` here
+      + web-blog
           is of the project `[DIR]/blog`
-          is called `web-claude-code` here
+          is called `web-blog` here
       - old is of the project `/no/such/project`, which does not exist
     nothing was written; `--write` adds 4 servers to `[DIR]/gripfast.toml`
     "#);
