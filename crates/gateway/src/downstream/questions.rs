@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_principal_with_too_many_questions_gives_up_its_oldest_and_nobody_elses() {
         let all = Arc::new(OpenQuestions::new(2, 3));
         let ask = |name: &str| {

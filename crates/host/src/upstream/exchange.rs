@@ -134,7 +134,7 @@ impl Upstream {
             }
             ticket.end(match (&failure, trouble.evidence.sent) {
                 // It could not even be written down: the server had no part in it.
-                (Failure::Declined(_), Sent::No) => CallEnd::Abandoned,
+                (Failure::Declined(_), Sent::No) => CallEnd::Unused,
                 // Most of its time was gone before the server saw it, which teaches nothing about the server.
                 (Failure::TimedOut(_), _) if patience.since(gone_at) < patience.spent() / 2 => {
                     CallEnd::Abandoned
