@@ -14,6 +14,7 @@ pub(super) fn output(mut command: Command, within: Duration, most: u64) -> io::R
     command.stdout(Stdio::piped());
     lead_own_group(&mut command);
     let mut running = Running(command.spawn()?);
+    crate::file_limit::restore_for(running.0.id());
     let mut stdout = running.0.stdout.take().ok_or_else(|| io::Error::other("it has no stdout"))?;
     never_wait_for(&stdout)?;
     let mut said = Vec::new();

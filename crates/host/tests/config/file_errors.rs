@@ -579,3 +579,44 @@ tls = { cert = "/etc/cert.pem", keys = "/etc/key.pem" }
           hint: the files of the certificate, with those that vouch for it, and of its private key
     "#);
 }
+
+#[test]
+fn limits_of_clients_beyond_their_range() {
+    for (line, allowed) in [
+        ("first_request_timeout = \"99ms\"", Some("100ms to 1m")),
+        ("first_request_timeout = \"100ms\"", None),
+        ("first_request_timeout = \"61s\"", Some("100ms to 1m")),
+        ("requests = 1000001", Some("0 to 1000000")),
+        ("requests = 1000000", None),
+        ("requests = 0", None),
+    ] {
+        let text = format!("[gateway.limits]\n{line}\n[servers.x]\ncommand = \"x\"\n");
+        match allowed {
+            Some(allowed) => {
+                let said = report(TOML, &text);
+                assert!(said.contains(&format!("allowed: {allowed}")), "{line}: {said}");
+            }
+            None => drop(parse(TOML, &text)),
+        }
+    }
+}
+
+#[test]
+fn requests_have_a_rate_where_clients_authenticate_and_where_the_config_sets_one() {
+    let rate = |line: &str, with_auth: bool| {
+        let text = format!("[gateway.limits]\n{line}\n[servers.x]\ncommand = \"x\"\n");
+        parse(TOML, &text).gateway.limits.request_rate(with_auth)
+    };
+    assert_eq!((rate("", true), rate("", false)), (Some(1000), None));
+    assert_eq!((rate("requests = 7", true), rate("requests = 7", false)), (Some(7), Some(7)));
+    assert_eq!((rate("requests = 0", true), rate("requests = 0", false)), (None, None));
+}
+
+#[test]
+fn fewer_connections_in_all_are_fewer_for_each_client() {
+    let mut limits = gripfast::config::ClientLimits::default();
+    limits.lower_connections(136);
+    assert_eq!((limits.connections, limits.connections_per_client), (136, 68));
+    limits.lower_connections(1);
+    assert_eq!((limits.connections, limits.connections_per_client), (1, 1));
+}

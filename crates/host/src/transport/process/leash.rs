@@ -78,7 +78,10 @@ impl Watcher {
             let _ = gone.wait();
         }
         match spawn_watcher() {
-            Ok(process) => self.process = Some(process),
+            Ok(process) => {
+                crate::file_limit::restore_for(process.id());
+                self.process = Some(process);
+            }
             Err(error) => {
                 tracing::warn!(%error, "no watcher could be started: children may outlive a killed gripfast");
                 return;
