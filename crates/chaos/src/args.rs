@@ -60,7 +60,8 @@ pub struct Args {
     /// Write the report here as well, as Markdown
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Only the figures that no single fault shows: an expiring session, one of many servers that flaps
+    /// Only the figures that no single fault shows: an expiring session, one of many servers that flaps, and hostile
+    /// clients and servers beside honest ones
     #[arg(long)]
     pub figures: bool,
     /// List the faults and end

@@ -8,6 +8,7 @@ use crate::fault::Transport;
 use crate::fleet::Neighbours;
 use crate::renewal::Renewal;
 use crate::row::{Absence, BREAK_IN, Row};
+use crate::soak::{MEMORY_MIB, P99_RATIO, Soak};
 
 /// One promise and its measure.
 #[derive(Debug, Clone, Serialize)]
@@ -131,6 +132,27 @@ pub fn of_neighbours(neighbours: &Neighbours) -> Figure {
             quiet.p99,
         ),
         met: failed == 0 && *flapping_ratio <= 1.3,
+    }
+}
+
+/// The figure of a soak with hostile clients and a hostile server.
+#[must_use]
+pub fn of_soak(soak: &Soak) -> Figure {
+    let Soak { rounds, attempts, calls, quiet, attacked, ratio, peak_mib, .. } = soak;
+    let [slow, wrong, unread, floods, misbehaviours] = attempts;
+    Figure {
+        goal: "hostile clients and a hostile server beside honest ones: no honest call fails, the honest p99 stays \
+               within 2 × of the quiet one, and the gateway below 256 MiB",
+        measured: format!(
+            "{} honest calls, {} failed; p99 {:.1} ms under attack and {:.1} ms without, ratio {ratio:.2} (median of \
+             {rounds} rounds); {peak_mib:.0} MiB; {slow} slow connections, {wrong} wrong keys, {unread} unread answers \
+             of 4 MiB, {floods} hostile requests, {misbehaviours} misbehaviours of the server",
+            calls.all(),
+            calls.all() - calls.answered,
+            attacked.p99,
+            quiet.p99,
+        ),
+        met: soak.complaints().is_empty() && *ratio <= P99_RATIO && *peak_mib <= MEMORY_MIB,
     }
 }
 

@@ -152,7 +152,7 @@ impl Neighbours {
         };
         let ratio = |kind| {
             let ratios = (0..self.rounds).map(|round| p99(kind, round) / p99(Kind::Quiet, round));
-            middle(ratios.collect())
+            median(ratios.collect())
         };
         (self.flapping_ratio, self.beside_ratio) = (ratio(Kind::Flapping), ratio(Kind::Beside));
         (self.quiet, self.flapping, self.beside) = (all(Kind::Quiet), all(Kind::Flapping), all(Kind::Beside));
@@ -174,8 +174,8 @@ impl Neighbours {
     }
 }
 
-/// The one in the middle, the lower of two.
-fn middle(mut numbers: Vec<f64>) -> f64 {
+/// The median; the lower of the two in the middle.
+pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_unstable_by(f64::total_cmp);
     numbers.get(numbers.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn one_bad_round_does_not_decide() {
-        assert_eq!(middle(vec![9.0, 1.0, 1.2]), 1.2);
-        assert_eq!(middle(vec![1.0]), 1.0);
-        assert_eq!(middle(vec![2.0, 1.0]), 1.0);
+        assert_eq!(median(vec![9.0, 1.0, 1.2]), 1.2);
+        assert_eq!(median(vec![1.0]), 1.0);
+        assert_eq!(median(vec![2.0, 1.0]), 1.0);
     }
 }

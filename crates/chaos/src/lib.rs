@@ -11,6 +11,7 @@
 
 pub mod alone;
 pub mod args;
+pub mod attack;
 pub mod client;
 pub mod fault;
 pub mod figure;
@@ -26,6 +27,7 @@ pub mod report;
 pub mod row;
 pub mod scene;
 pub mod server;
+pub mod soak;
 pub mod stage;
 mod strike;
 

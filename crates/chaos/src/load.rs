@@ -113,9 +113,24 @@ impl Load {
         pace: Pace,
         seed: u64,
     ) -> Result<Self> {
+        let clients: Result<Vec<Client>> =
+            (0..pace.clients).map(|number| Client::new(url, eras[number % eras.len()])).collect();
+        Self::begin_with(clients?, tools, tag, pace, seed).await
+    }
+
+    /// As [`Self::begin`], with clients that the caller has made. Each one calls at `pace`.
+    ///
+    /// # Errors
+    /// The gateway refuses a handshake.
+    pub async fn begin_with(
+        made: Vec<Client>,
+        tools: Tools,
+        tag: &str,
+        pace: Pace,
+        seed: u64,
+    ) -> Result<Self> {
         let mut clients = Vec::new();
-        for number in 0..pace.clients {
-            let client = Client::new(url, eras[number % eras.len()])?;
+        for client in made {
             let met = tokio::time::timeout(LONG_ENOUGH, client.meet()).await;
             match met.map_err(|_| Cannot::because("the gateway", &"it does not answer a greeting"))? {
                 Reply::Result(_) => clients.push(Arc::new(client)),

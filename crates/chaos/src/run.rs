@@ -16,7 +16,7 @@ use gripfast_chaos::gateway::Subject;
 use gripfast_chaos::plan::{Done, LANES, Part, Rows};
 use gripfast_chaos::report::{Other, Report};
 use gripfast_chaos::row::{Order, Row};
-use gripfast_chaos::{Result, figure, fleet, renewal};
+use gripfast_chaos::{Result, figure, fleet, renewal, soak};
 
 /// A row that takes longer than this says how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         let with_figures = self.args.is_whole();
         let of_peer: Vec<Part> = plan.iter().copied().filter(Part::fits_any).collect();
         let peer = self.args.peer();
-        let figures = if with_figures { 2 } else { 0 };
+        let figures = if with_figures { 3 } else { 0 };
         self.report.missing = plan.len() + figures + peer.as_ref().map_or(0, |_| of_peer.len());
         self.keep()?;
         self.rows(&plan).await?;
@@ -160,6 +160,22 @@ impl<'a> Run<'a> {
                 self.report.missing -= 1;
             }
             Err(error) => self.broke("the server that flaps among others", &error),
+        }
+        self.keep()?;
+        eprintln!("honest clients beside hostile ones …");
+        match soak::run(&self.order).await {
+            Ok(soak) => {
+                for remark in &soak.remarks {
+                    eprintln!("  {remark}");
+                }
+                for complaint in soak.complaints() {
+                    self.complain(&complaint);
+                }
+                self.report.figures.push(figure::of_soak(&soak));
+                self.report.soak = Some(soak);
+                self.report.missing -= 1;
+            }
+            Err(error) => self.broke("the soak with hostile clients", &error),
         }
         self.keep()
     }

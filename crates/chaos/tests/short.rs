@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gripfast_chaos::fault::{FAULTS, Fault, Form};
 use gripfast_chaos::gateway::Subject;
 use gripfast_chaos::row::{Order, Progress};
-use gripfast_chaos::{fleet, renewal, row};
+use gripfast_chaos::{fleet, renewal, row, soak};
 use tokio::task::JoinSet;
 
 /// One test per fault, named after it.
@@ -72,6 +72,12 @@ async fn d02_a_session_that_expires_under_many_calls_costs_one_handshake_and_no_
 async fn b08_a_server_that_flaps_costs_the_others_no_call() {
     let neighbours = fleet::run(&order()).await.unwrap();
     assert_eq!(neighbours.complaints(), [""; 0], "{neighbours:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_clients_and_servers_cost_honest_clients_no_call() {
+    let soak = soak::run(&order()).await.unwrap();
+    assert_eq!(soak.complaints(), [""; 0], "{soak:#?}");
 }
 
 /// All transports of a fault side by side: they wait more than they work.

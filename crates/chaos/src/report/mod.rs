@@ -9,6 +9,7 @@ use crate::figure::Figure;
 use crate::fleet::Neighbours;
 use crate::renewal::Renewal;
 use crate::row::Row;
+use crate::soak::Soak;
 use gripfast_place::Place;
 
 /// Everything that came of a run.
@@ -29,6 +30,9 @@ pub struct Report {
     /// The server that flapped among others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Neighbours>,
+    /// The honest clients beside hostile ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soak: Option<Soak>,
     /// What was to be reached, of what was run.
     pub figures: Vec<Figure>,
     /// The same faults under another gateway.
@@ -56,6 +60,7 @@ impl Report {
             rows: Vec::new(),
             renewal: None,
             neighbours: None,
+            soak: None,
             figures: Vec::new(),
             other: None,
         }

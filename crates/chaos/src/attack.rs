@@ -1,0 +1,199 @@
+//! Hostile clients and hostile servers for the soak: each attack runs at a fixed rate until it is dropped.
+//!
+//! Raw sockets play the clients, because no HTTP library sends half a head or leaves its answers unread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::client::{Client, Era};
+use crate::{Cannot, Result};
+
+/// Connections that send half a request head, or one byte of a body now and then. They are opened again when the
+/// gateway closes them.
+const SLOW_CONNECTIONS: usize = 64;
+/// The pause between two requests of each attack that sends requests.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The pause before a connection is opened again.
+const REOPEN: Duration = Duration::from_millis(200);
+/// Requests whose answers one connection leaves unread before it is given up, and the size of each answer.
+const UNREAD: (usize, usize) = (16, 4 << 20);
+/// Levels of the nested arguments.
+const NESTED: usize = 100_000;
+
+/// The gateway as an attacker sees it.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The URL of its MCP endpoint.
+    pub url: String,
+    /// Its address and port.
+    pub address: String,
+    /// A valid key of the hostile client.
+    pub key: String,
+    /// The name under which the gateway lists the tool that makes the hostile server misbehave.
+    pub misbehave: String,
+    /// The same for the tool that ends the process of the hostile server.
+    pub crash: String,
+    /// A tool of the honest server.
+    pub echo: String,
+}
+
+/// How often each attack did what it does.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// Connections with half a head or half a body.
+    pub slow_connections: AtomicU64,
+    /// Requests with a wrong key.
+    pub wrong_keys: AtomicU64,
+    /// Requests whose answers were not read.
+    pub unread: AtomicU64,
+    /// Requests with a valid key that the gateway must refuse, or that only cost time.
+    pub floods: AtomicU64,
+    /// Calls that made the hostile server misbehave or crash.
+    pub misbehaviours: AtomicU64,
+}
+
+impl Attempts {
+    /// The numbers, in the order of the fields.
+    #[must_use]
+    pub fn numbers(&self) -> [u64; 5] {
+        [&self.slow_connections, &self.wrong_keys, &self.unread, &self.floods, &self.misbehaviours]
+            .map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Starts every attack. Dropping the set ends them and closes their connections.
+///
+/// # Errors
+/// The URL of the target is none.
+pub fn begin(target: &Target, attempts: &Arc<Attempts>) -> Result<JoinSet<()>> {
+    let mut attacks = JoinSet::new();
+    for number in 0..SLOW_CONNECTIONS {
+        let slow = if number % 2 == 0 { Slow::Head } else { Slow::Body };
+        attacks.spawn(slow_connections(target.clone(), slow, Arc::clone(attempts)));
+    }
+    attacks.spawn(unread_answers(target.clone(), Arc::clone(attempts)));
+    let stranger = Client::new(&target.url, Era::Modern)?.with_bearer("gf_not-a-key-of-this-gateway");
+    attacks.spawn(wrong_keys(stranger, target.echo.clone(), Arc::clone(attempts)));
+    let guest = || Ok::<_, Cannot>(Client::new(&target.url, Era::Modern)?.with_bearer(&target.key));
+    attacks.spawn(floods(guest()?, target.clone(), Arc::clone(attempts)));
+    attacks.spawn(misbehaviours(guest()?, target.clone(), Arc::clone(attempts)));
+    Ok(attacks)
+}
+
+/// The part of a request that a slow connection sends.
+#[derive(Debug, Clone, Copy)]
+enum Slow {
+    Head,
+    Body,
+}
+
+async fn slow_connections(target: Target, slow: Slow, attempts: Arc<Attempts>) {
+    let head =
+        format!("POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", target.address);
+    let start = match slow {
+        Slow::Head => head,
+        Slow::Body => format!("{head}Content-Length: 1048576\r\n\r\n{{"),
+    };
+    loop {
+        if let Ok(mut stream) = TcpStream::connect(&target.address).await {
+            attempts.slow_connections.fetch_add(1, Ordering::Relaxed);
+            if stream.write_all(start.as_bytes()).await.is_ok() {
+                // Ends when the gateway answers or closes.
+                let _ = stream.read(&mut [0; 1]).await;
+            }
+        }
+        tokio::time::sleep(REOPEN).await;
+    }
+}
+
+async fn unread_answers(target: Target, attempts: Arc<Attempts>) {
+    let arguments = json!({ "how": "huge_frame", "size": UNREAD.1 }).to_string();
+    loop {
+        let mut streams = Vec::new();
+        for id in 0..UNREAD.0 {
+            let Ok(mut stream) = TcpStream::connect(&target.address).await else { continue };
+            let request = modern_call(&target, id, &target.misbehave, &arguments);
+            if stream.write_all(request.as_bytes()).await.is_ok() {
+                attempts.unread.fetch_add(1, Ordering::Relaxed);
+                streams.push(stream);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        tokio::time::sleep(REOPEN).await;
+    }
+}
+
+/// A whole request as text, with the key of the hostile client.
+fn modern_call(target: &Target, id: usize, tool: &str, arguments: &str) -> String {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "chaos", "version": "1" },
+    });
+    let params = format!(r#"{{"name":"{tool}","arguments":{arguments},"_meta":{meta}}}"#);
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
+    let (address, key, length) = (&target.address, &target.key, body.len());
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n\
+         Mcp-Name: {tool}\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+async fn wrong_keys(stranger: Client, tool: String, attempts: Arc<Attempts>) {
+    loop {
+        // The gateway may delay its refusal; the attacker does not wait for it.
+        let _ = tokio::time::timeout(PAUSE, stranger.call(&tool, &json!({ "text": "x" }))).await;
+        attempts.wrong_keys.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn floods(guest: Client, target: Target, attempts: Arc<Attempts>) {
+    let text = json!({ "text": "x".repeat(256 << 10) });
+    let nested = format!(r#"{{"text":{}{}}}"#, "[".repeat(NESTED), "]".repeat(NESTED));
+    let nested = modern_call(&target, 0, &target.echo, &nested);
+    for number in 0u64.. {
+        match number % 4 {
+            // A server that cannot read the request may never answer it.
+            0 => drop(tokio::time::timeout(PAUSE, send_raw(&target.address, &nested)).await),
+            1 => drop(guest.ask("tools/list", json!({})).await),
+            2 => drop(guest.ask("no/such/method", json!({})).await),
+            _ => drop(guest.call(&target.echo, &text).await),
+        }
+        attempts.floods.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Sends a request and waits for the first byte of the answer. The gateway may close the connection instead.
+async fn send_raw(address: &str, request: &str) {
+    if let Ok(mut stream) = TcpStream::connect(address).await
+        && stream.write_all(request.as_bytes()).await.is_ok()
+    {
+        let _ = stream.read(&mut [0; 1]).await;
+    }
+}
+
+async fn misbehaviours(guest: Client, target: Target, attempts: Arc<Attempts>) {
+    let ways = ["junk", "half_frame", "huge_frame", "stderr_flood", "add_tool", "change_tool", "crash"];
+    for way in ways.into_iter().cycle() {
+        let called = async {
+            match way {
+                "crash" => guest.call(&target.crash, &json!({})).await,
+                "huge_frame" => guest.call(&target.misbehave, &json!({ "how": way, "size": 17 << 20 })).await,
+                _ => guest.call(&target.misbehave, &json!({ "how": way, "name": "echo" })).await,
+            }
+        };
+        // A server that crashes over and over is restarted later and later; the attacker goes on meanwhile.
+        let _ = tokio::time::timeout(PAUSE * 4, called).await;
+        attempts.misbehaviours.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE * 4).await;
+    }
+}
