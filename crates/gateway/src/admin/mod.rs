@@ -48,8 +48,8 @@ use std::sync::{Arc, OnceLock};
 use token::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-pub(crate) use view::ClientsView;
 use view::UpstreamView;
+pub(crate) use view::{ClientsView, next_step};
 
 /// What the bodies of requests to the admin API may take in memory together.
 const BODIES: usize = 64 << 20;

@@ -413,7 +413,7 @@ impl From<&ServerStatus> for UpstreamView {
             last_ok_ms: calls.last_ok.map(millis),
             since_ms: millis(supervision.for_how_long),
             next_action: supervision.next_action.map(NextAction::word),
-            hint: supervision.next_action.map(|action| hint(action, &status.name)),
+            hint: supervision.next_action.map(|action| next_step(action, &status.name)),
             url: status.url.clone(),
             server_info: status.server_info.clone(),
             session_age_ms: status.session_age.map(millis),
@@ -526,8 +526,8 @@ impl From<&Event> for Facts {
     }
 }
 
-/// The one thing to do, as a person would be told.
-fn hint(action: NextAction, name: &str) -> String {
+/// The one thing that a person can do about a server.
+pub(crate) fn next_step(action: NextAction, name: &str) -> String {
     match action {
         NextAction::Reconnect => format!("`gripfast reconnect {name}` tries now"),
         NextAction::Doctor => format!("`gripfast doctor {name}` looks into it"),

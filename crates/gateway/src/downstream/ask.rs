@@ -7,6 +7,7 @@ use super::era;
 use super::extensions;
 use super::forward::PassedOn;
 use super::route::route;
+use super::status_tool;
 use super::tasks::Manner;
 use gripfast::transport::Listener;
 use gripfast::wire::era::meta;
@@ -221,6 +222,9 @@ impl Gateway {
         let servers = menu.menu.servers();
         let mut said = self.host.instructions();
         said.retain(|(server, _)| servers.contains(server.as_str()));
+        if let Some(missing) = self.missing_servers(principal, &servers) {
+            said.push(("gripfast".to_owned(), missing));
+        }
         match said.as_slice() {
             [] => None,
             [(_, only)] if self.host.names().len() == 1 => Some(only.clone()),
@@ -256,7 +260,8 @@ impl Gateway {
             Era::Modern => Some(self.host.list_freshness(list)),
             Era::Legacy => None,
         };
-        Told::Page(Page::of(menu, list, edition, from, fresh))
+        let own = (self.status_tool && list == List::Tools).then(status_tool::definition);
+        Told::Page(Page::of(menu, list, edition, from, fresh, own.as_deref()))
     }
 
     async fn call_tool(&self, asked: &Asked<'_>) -> Told {
@@ -264,6 +269,9 @@ impl Gateway {
             Ok(found) => found,
             Err(told) => return told,
         };
+        if self.status_tool && name == status_tool::NAME {
+            return result(&self.status_result(asked.principal(), asked.era));
+        }
         let look = |menu: &Served| {
             let (to, _) = menu.menu.tool(&name)?;
             Some((origin(to), menu.wraps_output_for(asked.era, &name), menu.is_only_a_task(&name)))
@@ -424,13 +432,29 @@ pub(crate) struct Page {
 
 impl Page {
     /// For how long it is good is said in the modern era only.
-    fn of(menu: Arc<Served>, list: List, edition: Edition, from: usize, fresh: Option<Freshness>) -> Self {
+    /// `own` is an item of the gateway itself, at the end of the last page.
+    fn of(
+        menu: Arc<Served>,
+        list: List,
+        edition: Edition,
+        from: usize,
+        fresh: Option<Freshness>,
+        own: Option<&str>,
+    ) -> Self {
         let era = if fresh.is_some() { Era::Modern } else { Era::Legacy };
-        let mut rest = "]".to_owned();
-        if let (_, Some(from)) = rendered(&menu, list, era).page(from, PAGE) {
-            rest.push_str(",\"nextCursor\":\"");
-            rest.push_str(&edition.cursor(from));
-            rest.push('"');
+        let mut rest = String::new();
+        match (rendered(&menu, list, era).page(from, PAGE), own) {
+            ((_, Some(from)), _) => {
+                rest.push_str("],\"nextCursor\":\"");
+                rest.push_str(&edition.cursor(from));
+                rest.push('"');
+            }
+            ((items, None), Some(own)) => {
+                rest.push_str(if items.is_empty() { "" } else { "," });
+                rest.push_str(own);
+                rest.push(']');
+            }
+            ((_, None), None) => rest.push(']'),
         }
         if let Some(Freshness { ttl, scope }) = fresh {
             let (ttl, scope, meta) = (millis(ttl), word(scope), who_answers());

@@ -43,6 +43,7 @@ mod seal;
 mod session;
 mod sessions;
 mod shutdown;
+mod status_tool;
 mod stdio;
 mod suspended;
 mod tasks;
@@ -93,6 +94,8 @@ pub struct Gateway {
     /// Levels of nesting that arguments may have.
     nesting: usize,
     startup_wait: Duration,
+    /// Whether clients are offered the tool `gripfast_status`.
+    status_tool: bool,
     shutdown_timeout: Duration,
     settled: OnceCell<()>,
     /// Tells our cursors from those of another process.
@@ -131,6 +134,7 @@ impl Gateway {
             pulse: Pulse::start(),
             nesting: terms.limits.nesting as usize,
             startup_wait: terms.startup_wait,
+            status_tool: terms.status_tool,
             shutdown_timeout: terms.shutdown_timeout,
             settled: OnceCell::new(),
             process: RandomState::new().build_hasher().finish(),

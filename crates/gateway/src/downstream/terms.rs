@@ -15,6 +15,8 @@ pub struct Terms {
     pub shutdown_timeout: Duration,
     /// How much clients may have at a time.
     pub limits: ClientLimits,
+    /// Whether clients are offered the tool `gripfast_status`.
+    pub status_tool: bool,
 }
 
 impl From<&GatewayConfig> for Terms {
@@ -24,6 +26,7 @@ impl From<&GatewayConfig> for Terms {
             session_idle_timeout: config.session_idle_timeout,
             shutdown_timeout: config.shutdown_timeout,
             limits: config.limits,
+            status_tool: config.status_tool,
         }
     }
 }

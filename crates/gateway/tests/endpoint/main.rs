@@ -36,6 +36,7 @@ mod roots;
 mod scene;
 mod script;
 mod seen;
+mod status_tool;
 mod subscriptions;
 mod tasks;
 mod tls;

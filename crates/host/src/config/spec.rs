@@ -70,6 +70,8 @@ pub struct GatewayConfig {
     pub login_key: LoginKey,
     /// The format of log lines.
     pub log_format: LogFormat,
+    /// Whether clients are offered the tool `gripfast_status`.
+    pub status_tool: bool,
 }
 
 impl Default for GatewayConfig {
@@ -87,6 +89,7 @@ impl Default for GatewayConfig {
             audit: AuditOptions::default(),
             login_key: LoginKey::default(),
             log_format: LogFormat::default(),
+            status_tool: false,
         }
     }
 }

@@ -288,6 +288,7 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
         gateway.audit.size = size;
     }
     fields.flag("audit_fail_closed", &mut gateway.audit.fail_closed, problems);
+    fields.flag("status_tool", &mut gateway.status_tool, problems);
     fields.choice("log_format", &words::log_formats(), &mut gateway.log_format, problems);
     fields.choice("login_key", &words::login_keys(), &mut gateway.login_key, problems);
     if let Some(size) = fields.some_size("cache_size", problems) {

@@ -129,6 +129,14 @@ const KEEPING: &[Row] = &[
                 what is missing.",
     },
     Row {
+        name: "status_tool",
+        kind: Kind::Flag,
+        usual: Usual::Gateway(|gateway| gateway.status_tool.to_string()),
+        about: "Whether clients are offered a tool `gripfast_status`, by which a model can find out why tools are missing and \
+                tell its user. It lists the servers that the client may use, with their state, and the cause where clients do \
+                not have to authenticate.",
+    },
+    Row {
         name: "log_format",
         kind: Kind::Choice(|| words::of(&words::log_formats())),
         usual: Usual::Gateway(|gateway| gateway.log_format.word().to_owned()),
