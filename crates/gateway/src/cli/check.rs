@@ -318,7 +318,7 @@ fn outside(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Vec<Finding> 
 
 /// Variables that the server does not get and looks as if it needed.
 fn dropped(path: &Path, entry: &ServerEntry, spec: &ServerSpec) -> Option<Finding> {
-    let (message, hint) = surroundings::dropped(&entry.name, &spec.target)?;
+    let (message, hint) = surroundings::dropped(&entry.name, &spec.target, &ProcessEnvironment)?;
     Some(Finding {
         server: Some(entry.name.clone()),
         ..Finding::laid_out(path, "warning", "inherit_env", entry.at, &message, &hint)

@@ -15,9 +15,10 @@ use super::edit;
 use super::exit::Exit;
 use super::render::{Screen, plural};
 use super::stop::{Failure, Stop};
+use super::surroundings;
 use clap::Args;
 use clients::{CLIENTS, recognised};
-use gripfast::config::{Config, ConfigError, ProcessEnvironment, Tree};
+use gripfast::config::{Config, ConfigError, ProcessEnvironment, Target, Tree};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use take::{Taken, take};
@@ -341,10 +342,13 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, 
                 taken.table = Err(format!("is the same as `{other}`, which is there already"));
                 continue;
             }
-            if let Err(cause) = usable(table) {
-                taken.table = Err(cause);
-                continue;
-            }
+            let target = match usable(table) {
+                Ok(target) => target,
+                Err(cause) => {
+                    taken.table = Err(cause);
+                    continue;
+                }
+            };
             let wanted = usable_name(&taken.name);
             let has = |document: &DocumentMut, name: &str| {
                 [document, config].into_iter().any(|document| {
@@ -364,6 +368,9 @@ fn merge(found: &mut [Found], document: &mut DocumentMut, config: &DocumentMut, 
             if free != taken.name {
                 taken.notes.push(format!("is called `{free}` here"));
             }
+            let dropped =
+                target.and_then(|target| surroundings::dropped(&taken.name, &target, &ProcessEnvironment));
+            taken.notes.extend(dropped.map(|(message, hint)| format!("{message}; {hint}")));
             insert(document, &free, table.clone());
             placed.push((said, free.clone()));
             *name = free;
@@ -387,8 +394,8 @@ fn insert(document: &mut DocumentMut, name: &str, table: Table) {
     }
 }
 
-/// Whether a server of this table could be kept.
-fn usable(table: &Table) -> Result<(), String> {
+/// How a server of this table is reached, if it could be kept.
+fn usable(table: &Table) -> Result<Option<Target>, String> {
     let mut document = DocumentMut::new();
     insert(&mut document, "server", table.clone());
     let config =
@@ -397,7 +404,8 @@ fn usable(table: &Table) -> Result<(), String> {
         Some(Err(findings)) => {
             Err(findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>().join("; "))
         }
-        Some(Ok(_)) | None => Ok(()),
+        Some(Ok(spec)) => Ok(Some(spec.target)),
+        None => Ok(None),
     }
 }
 

@@ -33,9 +33,8 @@ pub(crate) fn missing(spec: &ServerSpec, lookup: &dyn Lookup) -> Vec<Missing> {
 
 /// The variables of this environment that a server does not get and looks as if it needed: what is amiss, and what to
 /// write.
-pub(crate) fn dropped(name: &str, target: &Target) -> Option<(String, String)> {
-    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let names = gripfast::config::dropped_variables(name, target, set);
+pub(crate) fn dropped(name: &str, target: &Target, lookup: &dyn Lookup) -> Option<(String, String)> {
+    let names = gripfast::config::dropped_variables(name, target, lookup.variables());
     let (first, _) = names.split_first()?;
     let list = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let (verb, quoted) = if names.len() == 1 {

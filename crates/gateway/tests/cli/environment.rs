@@ -52,6 +52,18 @@ fn check_names_variables_that_a_server_looks_as_if_it_needed() {
 }
 
 #[test]
+fn import_and_doctor_name_them_too() {
+    let mcp = r#"{"mcpServers":{"github":{"command":"sh","args":["-c","exit 1"]}}}"#;
+    let set = [("GITHUB_TOKEN", "a-secret-of-github")];
+    let named = "server `github` may need `GITHUB_TOKEN`, which is set here and not passed to it";
+    let sandbox = Sandbox::empty().file("mcp.json", mcp);
+    let imported = sandbox.run_with(&["import", "mcp.json"], &set);
+    assert!(imported.to_string().contains(named), "{imported}");
+    let doctor = sandbox.run_with(&["doctor", "--config", "mcp.json", "--wait", "1s"], &set);
+    assert!(doctor.stdout.contains(named), "{doctor}");
+}
+
+#[test]
 fn check_warns_of_a_proxy_password_that_a_server_gets() {
     let set = [("HTTPS_PROXY", "http://me:hunter2@proxy.example:3128")];
     let checked = Sandbox::with(&stdio("demo", &[])).run_with(&["check"], &set);

@@ -199,7 +199,7 @@ async fn e03_a_gateway_says_that_it_needs_a_login_revives_after_one_and_shows_no
     let doctor = desk.gripfast(&["doctor", "--url", &gateway.url]).output().unwrap();
     let told = String::from_utf8_lossy(&doctor.stdout);
     assert!(told.starts_with("✗ notes  the login has ended: "), "{told}");
-    assert!(told.contains("do: run `gripfast login notes`, or correct its `headers`"), "{told}");
+    assert!(told.contains("do: run `gripfast login notes`, or write a token into its `headers`"), "{told}");
     for said in [&refused, &called, &ended, &doctor] {
         seen += &String::from_utf8_lossy(&said.stdout);
         seen += &String::from_utf8_lossy(&said.stderr);

@@ -12,6 +12,11 @@ pub trait Lookup {
     /// The value of an environment variable; `None` when it is not set.
     fn variable(&self, name: &str) -> Option<OsString>;
 
+    /// The names of all environment variables that are set; none where that is not to be known.
+    fn variables(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The text of a small file, such as a mounted secret.
     ///
     /// # Errors
@@ -43,6 +48,10 @@ impl ProcessEnvironment {
 impl Lookup for ProcessEnvironment {
     fn variable(&self, name: &str) -> Option<OsString> {
         std::env::var_os(name)
+    }
+
+    fn variables(&self) -> Vec<String> {
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
     }
 
     fn file(&self, path: &Path) -> io::Result<String> {

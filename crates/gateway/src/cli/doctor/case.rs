@@ -147,7 +147,16 @@ impl Diagnosis {
 }
 
 impl Case<'_> {
+    /// The diagnosis, with the variables that an ill server does not get and looks as if it needed.
     pub(super) fn diagnosed(&self, lookup: &dyn Lookup) -> Diagnosis {
+        let mut diagnosis = self.diagnosed_by_state(lookup);
+        let spec = self.entry.and_then(|entry| entry.spec.as_ref().ok()).filter(|_| !diagnosis.ok);
+        let dropped = spec.and_then(|spec| surroundings::dropped(self.name, &spec.target, lookup));
+        diagnosis.evidence.extend(dropped.map(|(message, hint)| format!("{message}; {hint}")));
+        diagnosis
+    }
+
+    fn diagnosed_by_state(&self, lookup: &dyn Lookup) -> Diagnosis {
         let spec = match self.entry.map(|entry| &entry.spec) {
             Some(Err(findings)) => {
                 let cause = findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -208,7 +217,7 @@ impl Case<'_> {
             "look again in a few seconds".to_owned()
         } else {
             format!(
-                "`gripfast logs {} -f` shows what it does; if it only needs longer, raise its `timeouts.connect`",
+                "`gripfast logs {} -f` shows what it does; if it only needs longer, raise its `timeouts.connect_max`",
                 self.name
             )
         };
@@ -380,8 +389,8 @@ impl Case<'_> {
             Symptom::Slow => {
                 return self.talks_on_stdout().or_else(|| {
                     let step = match self.installs_itself() {
-                        true => "it may be installing itself: run its command once by hand, or raise its `timeouts.connect`",
-                        false => "raise its `timeouts.connect` if it only needs longer to start",
+                        true => "it may be installing itself: run its command once by hand, or raise its `timeouts.connect_max`",
+                        false => "raise its `timeouts.connect_max` if it only needs longer to start",
                     };
                     Some((self.cause("it does not answer in time"), step.to_owned()))
                 });
@@ -793,7 +802,7 @@ mod tests {
         seen: what a day
 
         ill: it has been starting for 30 s
-        do: `gripfast logs a -f` shows what it does; if it only needs longer, raise its `timeouts.connect`
+        do: `gripfast logs a -f` shows what it does; if it only needs longer, raise its `timeouts.connect_max`
         seen: downloading
 
         ill: the name `example.com` is not known (unknown)
@@ -845,7 +854,7 @@ mod tests {
         seen: exited with code 1 / what a day
 
         ill: no answer within 30 s
-        do: raise its `timeouts.connect` if it only needs longer to start
+        do: raise its `timeouts.connect_max` if it only needs longer to start
         seen: 
 
         ill: it wants a port that is taken
