@@ -5,6 +5,7 @@
 //! those of each client, is reserved for known ones.
 
 use crate::shares::{Exhausted, Peer};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,8 +52,9 @@ struct Table {
     unknown: usize,
     /// Clients with connections.
     clients: BTreeMap<Peer, OfClient>,
-    /// The same clients by the number of their unknown connections, if they have any.
-    by_unknown: BTreeSet<(usize, Peer)>,
+    /// The same clients by the number of their unknown connections, if they have any; of equals, the one whose oldest
+    /// is the oldest comes last.
+    by_unknown: BTreeSet<(usize, Reverse<u64>, Peer)>,
 }
 
 #[derive(Debug, Default)]
@@ -131,15 +133,16 @@ impl Table {
     /// Changes what one client has, and counts again.
     fn change<T>(&mut self, peer: &Peer, change: impl FnOnce(&mut OfClient) -> T) -> T {
         let client = self.clients.entry(peer.clone()).or_default();
-        let (known, unknown) = (client.known, client.unknown.len());
+        let oldest = |client: &OfClient| Reverse(client.unknown.keys().next().copied().unwrap_or_default());
+        let (known, unknown, before) = (client.known, client.unknown.len(), oldest(client));
         let changed = change(client);
-        let (known_now, unknown_now) = (client.known, client.unknown.len());
+        let (known_now, unknown_now, after) = (client.known, client.unknown.len(), oldest(client));
         self.known = self.known - known + known_now;
         self.unknown = self.unknown - unknown + unknown_now;
-        if unknown != unknown_now {
-            self.by_unknown.remove(&(unknown, peer.clone()));
+        if (unknown, before) != (unknown_now, after) {
+            self.by_unknown.remove(&(unknown, before, peer.clone()));
             if unknown_now > 0 {
-                self.by_unknown.insert((unknown_now, peer.clone()));
+                self.by_unknown.insert((unknown_now, after, peer.clone()));
             }
         }
         if (known_now, unknown_now) == (0, 0) {
@@ -156,7 +159,7 @@ impl Table {
     }
 
     fn evict_of_largest(&mut self) -> bool {
-        let largest = self.by_unknown.last().map(|(_, peer)| peer.clone());
+        let largest = self.by_unknown.last().map(|(_, _, peer)| peer.clone());
         largest.is_some_and(|peer| self.evict(&peer))
     }
 }
@@ -302,6 +305,14 @@ mod tests {
         assert_eq!((closed(&unknown), table.taken()), (vec![0], 8), "known ones use the reserve");
         unknown.push(open(&table, &peer(1)).unwrap());
         assert_eq!((closed(&unknown), table.taken()), (vec![0, 3], 8), "known ones stay");
+    }
+
+    #[test]
+    fn of_clients_with_as_many_the_oldest_connection_makes_room() {
+        let table = ConnectionTable::new(8, 4);
+        let unknown: Vec<Open> = [1, 9, 3].map(|last| open(&table, &peer(last)).unwrap()).into();
+        let _new = [open(&table, &peer(200)).unwrap(), open(&table, &peer(2)).unwrap()];
+        assert_eq!(closed(&unknown), [0, 1], "whatever their addresses are");
     }
 
     #[test]

@@ -69,12 +69,12 @@ fn treatment(target: AuthTarget, reason: AuthFailure) -> Treatment {
         }
         // The process is refused before it has asked for anything.
         (AuthFailure::OtherUser, _) => Treatment::Reported,
+        // Nobody guesses a credential that was recognised: it has to be renewed, or needs another scope.
+        (AuthFailure::Expired | AuthFailure::InsufficientScope, _) => Treatment::Reported,
         (
             AuthFailure::Malformed
             | AuthFailure::UnknownKey
-            | AuthFailure::Expired
             | AuthFailure::InvalidToken
-            | AuthFailure::InsufficientScope
             | AuthFailure::WrongAdminToken
             | AuthFailure::ForeignOrigin,
             _,

@@ -611,6 +611,28 @@ fn a_dial_that_never_ends_is_given_up() {
 }
 
 #[test]
+fn an_attempt_that_was_not_made_is_taken_back_only_if_it_was_counted() {
+    let mut lazy = SupervisionSpec { lazy: true, ..SupervisionSpec::default() };
+    lazy.keepalive.interval = None;
+    let mut world = World::new(LinkKind::Process, lazy.clone());
+    let first = world.wait();
+    world.come_up();
+    let Admission::Go(ticket) = world.readmit(first) else { panic!("the server is up") };
+    world.end(ticket, CallEnd::Answered);
+    world.pass(lazy.idle_timeout + SEC);
+    assert_eq!(world.state(), State::Idle);
+    let waits = world.wait();
+    world.link_down(Failure::LacksResources("no file descriptors".to_owned()));
+    world.pass(SEC);
+    let missing = BlockCause::MissingExecutable("an upgrade is under way".to_owned());
+    world.link_down(Failure::Blocked(missing.clone()));
+    assert_eq!(world.status().restarts, 1, "the next attempt has begun");
+    world.link_down(Failure::Blocked(missing));
+    assert_eq!(world.status().restarts, 0, "and was not made either");
+    drop(waits);
+}
+
+#[test]
 fn c03_a_server_that_needs_forty_seconds_is_up_at_the_second_attempt() {
     for kind in BOTH {
         let mut world = World::new(kind, SupervisionSpec::default());

@@ -348,6 +348,30 @@ fn c05_a_call_that_was_given_up_may_still_be_what_kills_the_server() {
 }
 
 #[test]
+fn c05_a_principal_that_gives_up_the_calls_that_kill_the_server_is_refused_too() {
+    let mut world = World::ready(LinkKind::Process);
+    for _ in 0..3 {
+        world.answered_for(MODEST);
+        let poison = world.go_for(GREEDY);
+        world.end(poison, CallEnd::Abandoned);
+        world.link_down(killed());
+        world.die_with(Vec::new());
+    }
+    assert_eq!(refused(&world), [(GREEDY.to_owned(), MIN)]);
+    let mut world = World::ready(LinkKind::Process);
+    for _ in 0..3 {
+        world.answered_for(MODEST);
+        let long_ago = world.go_for(GREEDY);
+        world.end(long_ago, CallEnd::Abandoned);
+        world.answered_for(MODEST);
+        world.pass(11 * SEC);
+        world.link_down(killed());
+        world.die_with(Vec::new());
+    }
+    assert_eq!(refused(&world), Vec::new(), "a death long after the call is not its work");
+}
+
+#[test]
 fn c05_a_principal_whose_calls_hang_the_server_is_refused_too() {
     let mut world = World::ready(LinkKind::Process);
     for _ in 0..3 {

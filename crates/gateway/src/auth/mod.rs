@@ -181,7 +181,7 @@ impl Access {
 
     /// Who sends this, within the limits of requests per second. A request with a valid credential counts for its
     /// principal, any other for its `address`. Where that has no requests left, no signature is verified, unless the
-    /// token was valid before: clients behind one address do not keep each other out.
+    /// token was valid before: clients behind one address go on with the tokens they have, and wait with new ones.
     pub(crate) async fn limited_peer(
         &self,
         address: &Peer,

@@ -99,6 +99,13 @@ impl Conversation {
             let fault = Fault::new(codes::INVALID_REQUEST, "this protocol version has no batches");
             return self.refuse(None, &fault, AnswerTo::Channel).await;
         }
+        // The request that brought them has been counted.
+        let more = u32::try_from(messages.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        if let Some(limits) = self.gateway.request_limits.get()
+            && let Err(too_many) = limits.spend(&body.peer, more)
+        {
+            return self.refuse(None, &Overload::too_fast(too_many).fault(), AnswerTo::Channel).await;
+        }
         let mut due = Vec::new();
         for message in messages {
             let (answer, answered) = oneshot::channel();
@@ -337,9 +344,14 @@ impl Conversation {
         let who = |abilities| self.presence.client(abilities);
         let client = Client::of_request(request.params, who, Arc::clone(&self.client.memory));
         let running = Arc::clone(&self.running);
+        // What it listens to is kept for as long as it does.
+        let length = params.as_deref().map_or(0, |params| params.get().len());
+        let held = client.memory.take(length);
+        let held = held.map_err(|exhausted| NotBegun::NoRoom(Overload::of_memory(exhausted)))?;
         let tell = {
             let id = id.clone();
             async move {
+                let _held = held;
                 let mut listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
                 if out.send(listening.acknowledged()).await.is_err() {
                     return;

@@ -14,7 +14,7 @@ use super::questions::Abilities;
 use super::refusal::{self, Overload};
 use super::respond;
 use super::suspended::{Inputs, ModernEar, NotGiven, Origin, Step, Suspended};
-use crate::shares::Peer;
+use crate::shares::{Peer, Share};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -227,25 +227,32 @@ pub(super) fn input_required(gateway: &Gateway, id: &RequestId, call: Suspended)
 fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &Peer) -> Response {
     let who = presence::without_session(peer.principal());
     let client = Client::of_request(params, who, gateway.memory_of(peer));
+    // What it listens to is kept for as long as it does.
+    let held = match client.memory.take(params.map_or(0, |params| params.get().len())) {
+        Ok(held) => held,
+        Err(exhausted) => return refusal::overloaded(Some(id), &Overload::of_memory(exhausted)),
+    };
     let (id, params) = (id.to_request_id(), params.map(RawValue::to_owned));
-    let begin = Stage::Opening(Arc::clone(gateway), id, params, client);
+    let begin = Stage::Opening(Arc::clone(gateway), id, params, client, held);
     let events = futures_util::stream::unfold(begin, |stage| async move {
         match stage {
-            Stage::Opening(gateway, id, params, client) => {
+            Stage::Opening(gateway, id, params, client, held) => {
                 let listening = Listening::begin(&gateway, &id, params.as_deref(), &client).await;
                 let hello = sse::Writer::message(&listening.acknowledged());
-                Some((hello.into(), Stage::Open(gateway, listening)))
+                Some((hello.into(), Stage::Open(gateway, listening, held)))
             }
-            Stage::Open(gateway, mut listening) => {
+            Stage::Open(gateway, mut listening, held) => {
                 let next = tokio::select! {
                     next = tokio::time::timeout(KEEP_ALIVE, listening.next()) => next,
                     () = gateway.leaving.cancelled() => Ok(None),
                 };
                 match next {
-                    Err(_) => Some((Bytes::from_static(sse::KEEP_ALIVE), Stage::Open(gateway, listening))),
+                    Err(_) => {
+                        Some((Bytes::from_static(sse::KEEP_ALIVE), Stage::Open(gateway, listening, held)))
+                    }
                     Ok(Some(news)) => {
                         let events: Vec<u8> = news.iter().flat_map(|one| sse::Writer::message(one)).collect();
-                        Some((events.into(), Stage::Open(gateway, listening)))
+                        Some((events.into(), Stage::Open(gateway, listening, held)))
                     }
                     Ok(None) => Some((sse::Writer::message(&listening.over()).into(), Stage::Over)),
                 }
@@ -258,8 +265,8 @@ fn listen(gateway: &Arc<Gateway>, id: Id<'_>, params: Option<&RawValue>, peer: &
 
 /// How far a stream of changes has come.
 enum Stage {
-    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, Client),
-    Open(Arc<Gateway>, Listening),
+    Opening(Arc<Gateway>, RequestId, Option<Box<RawValue>>, Client, Share),
+    Open(Arc<Gateway>, Listening, Share),
     Over,
 }
 

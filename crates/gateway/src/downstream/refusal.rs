@@ -47,7 +47,7 @@ impl Overload {
     }
 
     /// For a client that has sent too many requests in a second.
-    fn too_fast(too_many: TooMany) -> Self {
+    pub(super) fn too_fast(too_many: TooMany) -> Self {
         let text = "too many requests per second from this client (`limits.requests`)".to_owned();
         Self { status: StatusCode::TOO_MANY_REQUESTS, text, retry_after: too_many.retry_after }
     }

@@ -78,8 +78,10 @@ impl Gateway {
             };
             is_away && !listed.contains(status.name.as_str())
         });
-        let lines: Vec<String> =
-            missing.filter_map(|status| self.report(principal, status)).map(|report| report.line()).collect();
+        let lines: Vec<String> = missing
+            .filter_map(|status| self.report(principal, status))
+            .map(|report| report.without_cause().line())
+            .collect();
         (!lines.is_empty()).then(|| {
             format!(
                 "These MCP servers are configured but not available, so their tools are missing. Tell the user if \
@@ -128,6 +130,11 @@ struct Report {
 }
 
 impl Report {
+    /// Without the words of the server: in `instructions` a model would take them for the gateway's own.
+    fn without_cause(self) -> Self {
+        Self { cause: None, ..self }
+    }
+
     fn line(&self) -> String {
         let cause = self.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
         let next =

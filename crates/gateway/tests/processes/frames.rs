@@ -1,8 +1,8 @@
 //! Bad bytes do no harm: messages that are too large, broken off or drowned in noise.
 
 use crate::alone::alone;
-use crate::proc::peak_memory;
-use crate::stage::{Stage, call, until};
+use crate::proc::{memory, peak_memory};
+use crate::stage::{Stage, call, millis, until};
 use gripfast::Code;
 use serde_json::json;
 
@@ -100,4 +100,22 @@ async fn g07_a_child_that_never_stops_talking_in_the_handshake_is_heard_out() {
         i=$((i + 1)); done; exec "$GRIPFAST" demo-server"#;
     stage.spawn_ready("demo", stage.shell(chatter)).await;
     stage.echo("demo", "at last").await;
+}
+
+#[test]
+fn g07_requests_that_were_given_up_leave_nothing_in_memory_behind_a_child_that_does_not_read() {
+    let name = "g07_requests_that_were_given_up_leave_nothing_in_memory_behind_a_child_that_does_not_read";
+    alone(module_path!(), name, async {
+        let stage = Stage::new();
+        stage.spawn_ready("demo", stage.demo(&[])).await;
+        let stop = json!({ "how": "stop_reading", "ms": 60_000 });
+        assert_eq!(stage.call("demo", "misbehave", stop).await.as_deref(), Ok("stop_reading"));
+        let (before, text) = (memory(), "x".repeat(4 << 20));
+        for _ in 0..40 {
+            let calling = stage.call("demo", "echo", json!({ "text": text }));
+            assert!(tokio::time::timeout(millis(20), calling).await.is_err(), "nobody reads it");
+        }
+        let grown = memory().saturating_sub(before) >> 20;
+        assert!(grown < 64, "{grown} MiB more than before");
+    });
 }

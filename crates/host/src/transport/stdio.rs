@@ -31,8 +31,16 @@ pub(super) struct StdioLink {
 }
 
 struct Frame {
-    bytes: Vec<u8>,
+    bytes: QueuedBytes,
     fate: Arc<FrameFate>,
+}
+
+/// The bytes of a frame that waits. A caller that withdraws its request takes them out, so that nothing of it stays in
+/// memory behind a child that does not read.
+type QueuedBytes = Arc<Mutex<Vec<u8>>>;
+
+fn take_bytes(bytes: &QueuedBytes) -> Vec<u8> {
+    std::mem::take(&mut *bytes.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Frames that may wait for a child that does not read. More wait with their callers.
@@ -74,13 +82,13 @@ impl StdioLink {
 
     async fn enqueue(
         &self,
-        bytes: Vec<u8>,
+        bytes: QueuedBytes,
         fate: Arc<FrameFate>,
         during: During,
     ) -> Result<(), Box<Trouble>> {
         let closed = || Evidence::unsent(during, Observed::Closed("its stdin is closed".to_owned())).into();
         let writer = self.writer().ok_or_else(closed)?;
-        writer.send(Frame { bytes: one_line(bytes), fate }).await.map_err(|_| closed())
+        writer.send(Frame { bytes, fate }).await.map_err(|_| closed())
     }
 }
 
@@ -95,9 +103,10 @@ impl Link for StdioLink {
             let (listener, memory) = (request.listener, request.memory);
             let answer =
                 self.pending.join(request.id, request.during, listener, memory, Arc::clone(&fate))?;
-            let mut goodbye =
-                Goodbye { link: self, id: request.id, fate: &fate, during: request.during, due: true };
-            match self.enqueue(request.message, Arc::clone(&fate), request.during).await {
+            let bytes: QueuedBytes = Arc::new(Mutex::new(one_line(request.message)));
+            let (id, during) = (request.id, request.during);
+            let mut goodbye = Goodbye { link: self, id, fate: &fate, bytes: &bytes, during, due: true };
+            match self.enqueue(Arc::clone(&bytes), Arc::clone(&fate), during).await {
                 Ok(()) => {}
                 // It ended before anything was said to it. Whoever watches it knows in a moment how, which tells a
                 // person more about a start that failed.
@@ -122,7 +131,8 @@ impl Link for StdioLink {
         _session: &'a Session,
         message: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), Box<Trouble>>> {
-        Box::pin(self.enqueue(message, Arc::default(), During::Call))
+        let bytes = Arc::new(Mutex::new(one_line(message)));
+        Box::pin(self.enqueue(bytes, Arc::default(), During::Call))
     }
 
     fn listen(self: Arc<Self>, _session: Arc<Session>) -> Option<Listening> {
@@ -151,6 +161,7 @@ struct Goodbye<'a> {
     link: &'a StdioLink,
     id: u64,
     fate: &'a Arc<FrameFate>,
+    bytes: &'a QueuedBytes,
     during: During,
     due: bool,
 }
@@ -161,14 +172,18 @@ impl Drop for Goodbye<'_> {
             return;
         }
         self.link.pending.forget(self.id);
+        let sent = self.fate.withdraw();
+        if sent == Sent::No {
+            take_bytes(self.bytes);
+        }
         // The specification forbids cancelling a handshake.
-        if self.fate.withdraw() == Sent::No || self.during == During::Handshake {
+        if sent == Sent::No || self.during == During::Handshake {
             return;
         }
         let Ok(raw) = RawValue::from_string(self.id.to_string()) else { return };
         let (Ok(id), Some(writer)) = (Id::from_raw(&raw), self.link.writer()) else { return };
         // A full queue means a child that does not read: it would not hear this either.
-        let bytes = one_line(results::cancelled(id, None));
+        let bytes = Arc::new(Mutex::new(one_line(results::cancelled(id, None))));
         let _ = writer.try_send(Frame { bytes, fate: Arc::default() });
     }
 }
@@ -188,12 +203,13 @@ async fn write_until_refused(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Fr
         if !frame.fate.begin() {
             continue;
         }
-        let mut rest = frame.bytes.as_slice();
+        let bytes = take_bytes(&frame.bytes);
+        let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             match stdin.write(rest).await {
                 Ok(taken) if taken > 0 => rest = &rest[taken..],
                 Ok(_) | Err(_) => {
-                    if rest.len() == frame.bytes.len() {
+                    if rest.len() == bytes.len() {
                         frame.fate.take_back();
                     }
                     return Written::Refused;

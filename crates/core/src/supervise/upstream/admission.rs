@@ -368,6 +368,7 @@ impl Upstream {
         let may_go_on = matches!(end, CallEnd::Abandoned | CallEnd::Failed(Failure::TimedOut(_)));
         if may_go_on && link == self.link_number {
             self.given_up.add(self.principals.name(by));
+            self.given_up_at = mono;
         }
         match end {
             // A caller's change of mind teaches nothing about the server. If nothing at all was heard since the call was

@@ -50,7 +50,7 @@ use crate::failure::{BlockCause, Failure};
 use crate::ids::Epoch;
 use crate::jitter::Jitter;
 use crate::time::{Mono, Now, SleepWatch};
-use outage::Outage;
+use outage::{CountedAs, Outage};
 use second::{Retired, SecondLink};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -75,6 +75,8 @@ pub struct Upstream {
     connect_limit: ConnectLimit,
     /// What the next restart is counted for.
     restart_cause: RestartCause,
+    /// How the present attempt was counted.
+    counted: CountedAs,
     /// Deaths of the process, by the principal whose calls alone were in flight.
     crashes: PrincipalCrashes,
     outage: Option<Outage>,
@@ -97,6 +99,8 @@ pub struct Upstream {
     callers: RecentPrincipals,
     /// The principals that gave up calls on the present link; the server may still be at work on them.
     given_up: AtWorkFor,
+    /// When the last of them was given up.
+    given_up_at: Mono,
     waiting: u32,
     /// Places that were lost to other principals, and were not told so yet.
     displaced: Vec<u64>,
@@ -148,6 +152,7 @@ impl Upstream {
             budget: RestartBudget::new(&spec.restart),
             connect_limit: ConnectLimit::default(),
             restart_cause: RestartCause::default(),
+            counted: CountedAs::Nothing,
             crashes: PrincipalCrashes::default(),
             spec,
             kind,
@@ -171,6 +176,7 @@ impl Upstream {
             principals: Principals::new(),
             callers: RecentPrincipals::default(),
             given_up: AtWorkFor::Nobody,
+            given_up_at: now.mono,
             waiting: 0,
             displaced: Vec::new(),
             queued: 0,

@@ -23,6 +23,17 @@ pub(super) struct Outage {
     lacks_resources: bool,
 }
 
+/// How an attempt was counted, so that it can be taken back if it was not made after all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CountedAs {
+    /// Not as a restart: the first attempt, or one that a person or a call asked for.
+    Nothing,
+    /// As a restart that is not on the budget.
+    Restart,
+    /// As a restart, on the budget too.
+    RestartOnBudget,
+}
+
 impl Outage {
     fn new(now: Mono, spec: &RestartSpec) -> Self {
         Self { since: now, backoff: Backoff::new(spec), parked: false, lacks_resources: false }
@@ -37,6 +48,8 @@ impl Upstream {
     const CREDENTIAL_GRACE: Duration = Duration::from_secs(14);
     /// How often an executable that is missing is looked up. That takes no process.
     const LOOKED_UP_EVERY: Duration = Duration::from_secs(2);
+    /// For how long a server is taken to be at work on a call that was given up.
+    const STILL_AT_WORK: Duration = Duration::from_secs(10);
     /// A server may ask for patience, but not for more than this.
     const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -123,10 +136,12 @@ impl Upstream {
         }
         let in_flight = self.principals.in_flight();
         let has_hung = matches!(failure, Failure::TimedOut(_));
+        // A client that gives up the call which kills the server is not innocent.
+        let was_at_work = now - self.given_up_at <= Self::STILL_AT_WORK;
         let principal = match (&in_flight, &self.given_up) {
             (AtWorkFor::Only(one), AtWorkFor::Nobody) => one,
             (AtWorkFor::Only(one), AtWorkFor::Only(other)) if one == other => one,
-            (AtWorkFor::Nobody, AtWorkFor::Only(one)) if has_hung => one,
+            (AtWorkFor::Nobody, AtWorkFor::Only(one)) if has_hung || was_at_work => one,
             (AtWorkFor::Nobody | AtWorkFor::Only(_) | AtWorkFor::Several, _) => return,
         };
         if !self.callers.has_other(now, principal, PrincipalCrashes::WINDOW) {
@@ -210,10 +225,13 @@ impl Upstream {
         };
         self.cause = Some(failure.to_string());
         let was_looked_up = matches!(failure, Failure::Blocked(BlockCause::MissingExecutable(_)));
-        if was_looked_up && self.outage.is_some() {
+        if was_looked_up {
             // Nothing was spawned.
-            self.restarts -= 1;
-            self.budget.take_back();
+            let counted = std::mem::replace(&mut self.counted, CountedAs::Nothing);
+            self.restarts -= u64::from(counted != CountedAs::Nothing);
+            if counted == CountedAs::RestartOnBudget {
+                self.budget.take_back();
+            }
         }
         let spec = &self.spec.restart;
         let outage = self.outage.get_or_insert_with(|| Outage::new(now, spec));
@@ -285,10 +303,13 @@ impl Upstream {
     pub(super) fn restart(&mut self, now: Mono) {
         // An attempt that was not made is not a second restart.
         let was_counted = self.outage.as_ref().is_some_and(|outage| outage.lacks_resources);
-        if self.kind == LinkKind::Process && !was_counted {
-            self.count_restart(now);
-        }
+        let counted = match self.kind {
+            LinkKind::Process if was_counted => self.counted,
+            LinkKind::Process => self.count_restart(now),
+            LinkKind::Remote => CountedAs::Nothing,
+        };
         self.dial(now);
+        self.counted = counted;
     }
 
     /// A parked upstream tries itself. Nobody waits for that, and its tools do not return before it does.
@@ -300,6 +321,7 @@ impl Upstream {
     }
 
     pub(super) fn dial(&mut self, now: Mono) {
+        self.counted = CountedAs::Nothing;
         self.epoch = self.epoch.next();
         let give_up_at = now + self.connect_limit.next(&self.spec.timeouts);
         self.link =
@@ -331,9 +353,15 @@ impl Upstream {
         }
     }
 
-    fn count_restart(&mut self, now: Mono) {
+    fn count_restart(&mut self, now: Mono) -> CountedAs {
         self.restarts += 1;
-        self.budget.record_for(now, std::mem::take(&mut self.restart_cause));
+        let cause = std::mem::take(&mut self.restart_cause);
+        let counted = match cause {
+            RestartCause::Forgiven => CountedAs::Restart,
+            RestartCause::Server | RestartCause::Principal(_) => CountedAs::RestartOnBudget,
+        };
+        self.budget.record_for(now, cause);
         self.events.push_back(Event::Restarting { in_window: self.budget.in_window(now) });
+        counted
     }
 }
