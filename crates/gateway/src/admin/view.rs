@@ -170,6 +170,8 @@ pub(super) struct UpstreamView {
     calls: u64,
     errors: u64,
     tool_errors: u64,
+    /// Calls that were refused because the server is stopped; `calls` and `errors` do not count them.
+    refused: u64,
     last_ok_ms: Option<u64>,
     since_ms: u64,
     next_action: Option<&'static str>,
@@ -410,6 +412,7 @@ impl From<&ServerStatus> for UpstreamView {
             calls: calls.calls,
             errors: calls.errors,
             tool_errors: calls.tool_errors,
+            refused: calls.refused,
             last_ok_ms: calls.last_ok.map(millis),
             since_ms: millis(supervision.for_how_long),
             next_action: supervision.next_action.map(NextAction::word),

@@ -300,6 +300,9 @@ impl Host {
         let now = self.now();
         match outcome {
             Ok(answer) => resolved.upstream.stats.answered(now, now - begun, answer.is_tool_error()),
+            Err(error) if error.code == Code::Stopped && error.outcome == Fate::NotSent => {
+                resolved.upstream.stats.refused();
+            }
             Err(_) => resolved.upstream.stats.failed(),
         }
     }

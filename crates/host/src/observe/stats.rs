@@ -16,6 +16,7 @@ struct Counts {
     calls: u64,
     errors: u64,
     tool_errors: u64,
+    refused: u64,
     dropped: u64,
     last_ok: Option<Mono>,
     took: VecDeque<Duration>,
@@ -30,6 +31,8 @@ pub struct CallStats {
     pub errors: u64,
     /// Calls that were served with an error of the tool's own.
     pub tool_errors: u64,
+    /// Calls that were refused because the server is stopped. They are in neither of the counts above.
+    pub refused: u64,
     /// Notifications that were given to no client, because they could have been for any of several principals.
     pub dropped: u64,
     /// How long ago a call was last served.
@@ -61,6 +64,11 @@ impl Stats {
         counts.errors += 1;
     }
 
+    /// A call was refused because the server is stopped, which says nothing about the server.
+    pub(crate) fn refused(&self) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
+    }
+
     /// A notification was given to no client. Answers how many there were so far.
     pub(crate) fn dropped(&self) -> u64 {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,6 +85,7 @@ impl Stats {
             calls: counts.calls,
             errors: counts.errors,
             tool_errors: counts.tool_errors,
+            refused: counts.refused,
             dropped: counts.dropped,
             last_ok: counts.last_ok.map(|at| now - at),
             p50: quantile(50),

@@ -1,7 +1,7 @@
 //! The verbs of the host.
 
 use crate::world::*;
-use gripfast::{Event, Host, SpawnError, State};
+use gripfast::{Code, Event, Host, SpawnError, State};
 use gripfast_core::supervise::upstream::LinkKind;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -95,6 +95,18 @@ async fn f03_status_counts_calls_errors_and_tool_errors_apart() {
     assert_eq!((status.era, status.protocol_version.as_deref()), (Some("legacy"), Some("2025-11-25")));
     assert_eq!((status.tools, status.server_info.as_deref()), (2, Some("memory 1")));
     assert!(!status.events.is_empty() && status.calls.p50.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f03_calls_to_a_stopped_server_are_refused_and_not_errors_of_the_server() {
+    let (host, _server) = host_with(LinkKind::Remote).await;
+    call(&host, "act", "").await.unwrap();
+    host.stop("it").unwrap();
+    for _ in 0..3 {
+        assert_eq!(call(&host, "act", "").await.unwrap_err().code, Code::Stopped);
+    }
+    let calls = host.status_of("it").unwrap().calls;
+    assert_eq!((calls.calls, calls.errors, calls.refused), (1, 0, 3));
 }
 
 #[tokio::test(start_paused = true)]
