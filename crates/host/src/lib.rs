@@ -75,8 +75,8 @@ pub use gripfast_core::rate::RateLimiter;
 pub use gripfast_core::redact;
 pub use gripfast_core::repeats::LogThrottle;
 pub use gripfast_core::security::{
-    AdminAction, AuthFailure, AuthFailures, AuthTarget, KeyChange, SecurityEvent, Source, TrustDecision,
-    network,
+    AdminAction, AuthFailure, AuthFailures, AuthTarget, KeyChange, SecretDigest, SecurityEvent, SignIns,
+    Source, TrustDecision, network,
 };
 pub use gripfast_core::standing::Restored;
 pub use gripfast_core::supervise::circuit::CircuitView;

@@ -1,8 +1,11 @@
 //! Security events: failed authentications, actions of operators, and changes of keys and trust. They concern the gateway
-//! as a whole and not one server. `throttle` decides how failed authentications are reported and when they are answered.
+//! as a whole and not one server. `throttle` decides how failed authentications are reported and when they are answered,
+//! `sign_in` which sign-in codes and dashboard sessions are valid.
 
+mod sign_in;
 mod throttle;
 
+pub use sign_in::{SecretDigest, SignIns};
 pub use throttle::{AuthThrottle, Decision, network};
 
 use crate::text::names;
@@ -128,6 +131,8 @@ pub enum AuthFailure {
     InsufficientScope,
     /// It shows something else than the admin token.
     WrongAdminToken,
+    /// It shows a sign-in code that was used, has expired or never existed.
+    InvalidSignInCode,
     /// It comes from a web page of another origin.
     ForeignOrigin,
     /// It comes from a process of another user.
@@ -138,7 +143,7 @@ pub enum AuthFailure {
 
 impl AuthFailure {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoCredential,
         Self::Malformed,
         Self::UnknownKey,
@@ -146,6 +151,7 @@ impl AuthFailure {
         Self::InvalidToken,
         Self::InsufficientScope,
         Self::WrongAdminToken,
+        Self::InvalidSignInCode,
         Self::ForeignOrigin,
         Self::OtherUser,
         Self::CannotCheck,
@@ -161,6 +167,7 @@ impl AuthFailure {
             Self::InvalidToken => "invalid_token",
             Self::InsufficientScope => "insufficient_scope",
             Self::WrongAdminToken => "wrong_admin_token",
+            Self::InvalidSignInCode => "invalid_sign_in_code",
             Self::ForeignOrigin => "foreign_origin",
             Self::OtherUser => "other_user",
             Self::CannotCheck => "cannot_check",
@@ -187,13 +194,17 @@ pub enum AdminAction {
     Login,
     /// Takes the config file as it is now.
     ReloadConfig,
+    /// Makes a sign-in link for the dashboard.
+    SignInLink,
+    /// Signs a browser in to the dashboard.
+    SignIn,
     /// An action that does not exist.
     Unknown,
 }
 
 impl AdminAction {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Reconnect,
         Self::Reload,
         Self::Stop,
@@ -202,6 +213,8 @@ impl AdminAction {
         Self::Call,
         Self::Login,
         Self::ReloadConfig,
+        Self::SignInLink,
+        Self::SignIn,
         Self::Unknown,
     ];
 
@@ -216,6 +229,8 @@ impl AdminAction {
             Self::Call => "call",
             Self::Login => "login",
             Self::ReloadConfig => "reload_config",
+            Self::SignInLink => "sign_in_link",
+            Self::SignIn => "sign_in",
             Self::Unknown => "unknown",
         }
     }
@@ -349,6 +364,7 @@ impl fmt::Display for AuthFailures {
             AuthFailure::InvalidToken => ": invalid token",
             AuthFailure::InsufficientScope => ": the token lacks a scope",
             AuthFailure::WrongAdminToken => ": wrong admin token",
+            AuthFailure::InvalidSignInCode => ": invalid sign-in code",
             AuthFailure::ForeignOrigin => ": a web page of another origin",
             AuthFailure::OtherUser => ": a process of another user",
             AuthFailure::CannotCheck => ": tokens cannot be checked at the moment",

@@ -76,6 +76,7 @@ fn treatment(target: AuthTarget, reason: AuthFailure) -> Treatment {
             | AuthFailure::UnknownKey
             | AuthFailure::InvalidToken
             | AuthFailure::WrongAdminToken
+            | AuthFailure::InvalidSignInCode
             | AuthFailure::ForeignOrigin,
             _,
         ) => Treatment::Delayed,

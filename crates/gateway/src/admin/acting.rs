@@ -16,7 +16,7 @@ pub(super) async fn admit(State(admin): State<Arc<Admin>>, mut request: Request,
         return next.run(request).await;
     }
     let source = source_of(&request);
-    if let Err(reason) = guard::check(request.headers(), &admin.token) {
+    if let Err(reason) = guard::check_at(request.uri().path(), request.headers(), &admin.token) {
         admin.note_token_change();
         let delay = admin.failed.record(source, AuthTarget::AdminAction, reason, None);
         // Its body holds nothing while the answer waits.

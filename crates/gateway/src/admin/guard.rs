@@ -2,6 +2,7 @@
 //! every POST, so a page from elsewhere is recognised by it even if it should have got hold of the token.
 
 use super::answer::Refusal;
+use super::sign_in;
 use super::token::{Place, Token};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
@@ -13,8 +14,30 @@ pub(super) fn admit(headers: &HeaderMap, token: &Token) -> Result<(), Refusal> {
     check(headers, token).map_err(|reason| refusal(reason, token))
 }
 
-/// Whether a request shows the token, and comes from no page of another origin.
+/// Whether a request shows what its path needs, and comes from no page of another origin.
+pub(super) fn check_at(path: &str, headers: &HeaderMap, token: &Token) -> Result<(), AuthFailure> {
+    // Within the routes, `/api/v1` is not in the path any more.
+    match path.strip_prefix("/api/v1").unwrap_or(path).trim_end_matches('/') {
+        sign_in::EXCHANGE => {
+            let failed = AuthFailure::InvalidSignInCode;
+            check_for(headers, failed, |code| token.is_sign_in_code(code))
+        }
+        // A browser that signed in by a link makes no further links.
+        sign_in::LINK => check_for(headers, AuthFailure::WrongAdminToken, |shown| token.matches(shown)),
+        _ => check(headers, token),
+    }
+}
+
+/// Whether a request shows the token, or the key of a browser that signed in, and comes from no page of another origin.
 pub(super) fn check(headers: &HeaderMap, token: &Token) -> Result<(), AuthFailure> {
+    check_for(headers, AuthFailure::WrongAdminToken, |shown| token.admits(shown))
+}
+
+fn check_for(
+    headers: &HeaderMap,
+    otherwise: AuthFailure,
+    admits: impl Fn(&str) -> bool,
+) -> Result<(), AuthFailure> {
     if let Some(origin) = headers.get(ORIGIN)
         && !origin.to_str().is_ok_and(|origin| same_origin(origin, text(headers, &HOST)))
     {
@@ -24,8 +47,8 @@ pub(super) fn check(headers: &HeaderMap, token: &Token) -> Result<(), AuthFailur
         return Err(AuthFailure::NoCredential);
     }
     match text(headers, &AUTHORIZATION).and_then(bearer) {
-        Some(offered) if token.matches(offered) => Ok(()),
-        Some(_) => Err(AuthFailure::WrongAdminToken),
+        Some(offered) if admits(offered) => Ok(()),
+        Some(_) => Err(otherwise),
         None => Err(AuthFailure::Malformed),
     }
 }
@@ -40,6 +63,12 @@ pub(super) fn refusal(reason: AuthFailure, token: &Token) -> Refusal {
         )
         .with_hint("open the gateway's own page, or use the command line"),
         AuthFailure::WrongAdminToken => unauthorized(token, "this is not the admin token"),
+        AuthFailure::InvalidSignInCode => Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "this sign-in link was used already, or is older than a minute",
+        )
+        .with_hint("`gripfast dashboard` makes a new one"),
         AuthFailure::NoCredential
         | AuthFailure::Malformed
         | AuthFailure::UnknownKey

@@ -2,7 +2,7 @@
 //! about them. The command line, the dashboard and scripts all use these routes and nothing else.
 //!
 //! `operations` lists what can be asked, `openapi` describes it. `view` says what status looks like, `journal` numbers what happens, `history` keeps a day, `token` and `guard` decide who may
-//! act, `acting` records it, `answer` is the only file that writes responses. Which address to listen on is not known here.
+//! act, `sign_in` lets a browser act, `acting` records it, `answer` is the only file that writes responses. Which address to listen on is not known here.
 
 mod acting;
 mod answer;
@@ -17,6 +17,7 @@ mod operations;
 mod pins;
 mod routes;
 mod sessions;
+mod sign_in;
 mod token;
 mod tools;
 mod view;
@@ -192,7 +193,7 @@ impl Admin {
         let is_open = (is_here && !is_guarded) || is_health;
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let target = if is_read { AuthTarget::AdminRead } else { AuthTarget::AdminAction };
-        let checked = guard::check(request.headers(), &admin.token);
+        let checked = guard::check_at(path, request.headers(), &admin.token);
         admin.note_token_change();
         match checked {
             Err(reason) if !is_open => {
@@ -223,7 +224,7 @@ impl Admin {
 
     /// Whether a request shows the admin token.
     pub(crate) fn is_shown_token(&self, headers: &HeaderMap) -> bool {
-        guard::offered(headers).is_some_and(|offered| self.token.matches(offered))
+        guard::offered(headers).is_some_and(|offered| self.token.admits(offered))
     }
 
     /// Which events a request may see.

@@ -9,6 +9,7 @@ use super::login::{self, LoginView};
 use super::pins::{self, ApprovedView, PinsView};
 use super::routes;
 use super::sessions::{SessionsView, sessions};
+use super::sign_in::{self, SessionView, SignInCodeView};
 use super::tools::{AnswerView, DecisionView, ToolsView, Wanted};
 use super::view::{DetailView, FleetView, LogView, UpstreamView};
 use super::{Admin, openapi};
@@ -72,6 +73,8 @@ const MISWRITTEN: Refused = Refused { status: 400, text: "The request cannot be 
 const NO_SUCH_SERVER: Refused = Refused { status: 404, text: "There is no server of this name." };
 const NOT_USABLE: Refused =
     Refused { status: 409, text: "As it is configured, there is nothing to act on or to look at." };
+
+const NO_RANDOMNESS: Refused = Refused { status: 500, text: "The system gave no randomness." };
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -273,6 +276,28 @@ pub(super) const OPERATIONS: &[Operation] = &[
             Refused { status: 422, text: "The config cannot be used; the one before it stays in use." },
         ],
         serve: || post(routes::reload),
+    },
+    Operation {
+        method: Method::Post,
+        path: sign_in::LINK,
+        id: "signInLink",
+        summary: "Makes a one-time code for a sign-in link: `/#/sign-in/CODE`. Needs the admin token itself.",
+        parameters: &[],
+        body: None,
+        answer: Answer::Json { status: 200, text: "The code.", schema: of::<SignInCodeView> },
+        refusals: &[NO_RANDOMNESS],
+        serve: || post(sign_in::link),
+    },
+    Operation {
+        method: Method::Post,
+        path: sign_in::EXCHANGE,
+        id: "signIn",
+        summary: "Exchanges the one-time code of a sign-in link, shown as the bearer token, for a session key.",
+        parameters: &[],
+        body: None,
+        answer: Answer::Json { status: 200, text: "The session.", schema: of::<SessionView> },
+        refusals: &[NO_RANDOMNESS],
+        serve: || post(sign_in::exchange),
     },
     Operation {
         method: Method::Get,

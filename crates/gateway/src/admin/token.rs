@@ -2,10 +2,12 @@
 //! directory. Each request is compared with what the file says at that moment, so a token that was replaced is refused
 //! from then on.
 
+use crate::downstream::clock::Clock;
 use crate::file_stamp::FileStamp;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gripfast::private_files;
+use gripfast::{Mono, SecretDigest, SignIns, private_files};
+use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ pub const TOKEN_FILE: &str = "admin.token";
 /// What whoever operates servers has to know.
 pub(super) struct Token {
     known: Mutex<Known>,
+    clock: Clock,
 }
 
 /// The token as it was last read.
@@ -27,6 +30,8 @@ struct Known {
     stamp: Option<FileStamp>,
     /// Whether it was replaced since [`Token::was_replaced`] was last asked.
     replaced: bool,
+    /// Browsers that signed in by a link. They have no part in the token, and end with it.
+    sign_ins: SignIns,
 }
 
 /// Where whoever wants the token finds it.
@@ -51,8 +56,7 @@ impl Token {
     /// aloud and done without.
     pub(super) fn of(state_dir: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = state_dir else {
-            let known = Known { text: random()?, place: Place::Nowhere, stamp: None, replaced: false };
-            return Ok(Self { known: Mutex::new(known) });
+            return Ok(Self::starting(random()?, Place::Nowhere, None));
         };
         let path = directory.join(TOKEN_FILE);
         let (text, place) = match kept(directory, &path) {
@@ -60,7 +64,12 @@ impl Token {
             Err(error) => unusable(&path, &error)?,
         };
         let stamp = FileStamp::of(&path);
-        Ok(Self { known: Mutex::new(Known { text, place, stamp, replaced: false }) })
+        Ok(Self::starting(text, place, stamp))
+    }
+
+    fn starting(text: String, place: Place, stamp: Option<FileStamp>) -> Self {
+        let known = Known { text, place, stamp, replaced: false, sign_ins: SignIns::default() };
+        Self { known: Mutex::new(known), clock: Clock::new() }
     }
 
     /// The place where an operator finds it.
@@ -73,7 +82,41 @@ impl Token {
         std::mem::take(&mut self.known().replaced)
     }
 
-    /// Whether this is the token. How long that takes tells nothing about it but its length.
+    /// Whether this is the token, or the key of a browser that signed in.
+    pub(super) fn admits(&self, offered: &str) -> bool {
+        self.matches(offered) || self.known().sign_ins.is_session(self.now(), &digest_of(offered))
+    }
+
+    /// A code that a browser can sign in with, once and soon.
+    ///
+    /// # Errors
+    /// The system gave no randomness.
+    pub(super) fn sign_in_code(&self) -> io::Result<String> {
+        let code = random()?;
+        self.known().sign_ins.issue(self.now(), digest_of(&code));
+        Ok(code)
+    }
+
+    /// Whether a browser can sign in with this code.
+    pub(super) fn is_sign_in_code(&self, offered: &str) -> bool {
+        self.known().sign_ins.is_code(self.now(), &digest_of(offered))
+    }
+
+    /// The key of a new session in exchange for a code; `None` if the code is not valid.
+    ///
+    /// # Errors
+    /// The system gave no randomness.
+    pub(super) fn sign_in(&self, code: &str) -> io::Result<Option<String>> {
+        let key = random()?;
+        let is_open = self.known().sign_ins.exchange(self.now(), &digest_of(code), digest_of(&key));
+        Ok(is_open.then_some(key))
+    }
+
+    fn now(&self) -> Mono {
+        Mono::at(self.clock.mono())
+    }
+
+    /// Whether this is the token itself. How long that takes tells nothing about it but its length.
     pub(super) fn matches(&self, offered: &str) -> bool {
         let known = self.known();
         let (ours, theirs) = (known.text.as_bytes(), offered.as_bytes());
@@ -100,8 +143,10 @@ impl Token {
         };
         // Without randomness the file is looked at again with the next request.
         if let Ok((text, place)) = read {
-            let replaced = known.replaced || text != known.text;
-            *known = Known { text, place, stamp, replaced };
+            let is_other = text != known.text;
+            let replaced = known.replaced || is_other;
+            let sign_ins = if is_other { SignIns::default() } else { std::mem::take(&mut known.sign_ins) };
+            *known = Known { text, place, stamp, replaced, sign_ins };
         }
         known
     }
@@ -155,6 +200,12 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(private_files::damaged(what));
     }
     Ok(text.to_owned())
+}
+
+fn digest_of(secret: &str) -> SecretDigest {
+    let mut bytes = SecretDigest::default();
+    bytes.copy_from_slice(digest(&SHA256, secret.as_bytes()).as_ref());
+    bytes
 }
 
 fn random() -> io::Result<String> {

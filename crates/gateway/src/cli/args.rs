@@ -4,7 +4,7 @@ mod running;
 mod trust;
 mod using;
 
-pub(crate) use running::{EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs};
+pub(crate) use running::{DashboardArgs, EventsArgs, LogsArgs, OperateArgs, ReloadArgs, StatusArgs};
 pub(crate) use trust::{
     AuditVerb, KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb,
     PolicyTestArgs, PolicyVerb, TokenVerb, TrustArgs,
@@ -103,6 +103,8 @@ pub(crate) enum Verb {
     Logs(LogsArgs),
     /// Show what happened to the servers of a running gateway
     Events(EventsArgs),
+    /// Open the dashboard of a running gateway in a browser, signed in
+    Dashboard(DashboardArgs),
     /// Find out what is wrong with servers, and what to do about it
     Doctor(DoctorArgs),
     /// Validate a config without starting anything

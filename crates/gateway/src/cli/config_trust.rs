@@ -125,6 +125,7 @@ fn wants_config(verb: &Verb) -> bool {
         | Verb::Start(_)
         | Verb::Logs(_)
         | Verb::Events(_)
+        | Verb::Dashboard(_)
         | Verb::Doctor(_)
         | Verb::Import(_)
         | Verb::Connect(_)

@@ -224,7 +224,7 @@ fn is_return_address(text: &str) -> bool {
 }
 
 /// Starts whatever shows web pages here, and leaves it alone.
-fn open_browser(url: &str) -> io::Result<()> {
+pub(super) fn open_browser(url: &str) -> io::Result<()> {
     let mut command = match std::env::var_os("BROWSER").filter(|browser| !browser.is_empty()) {
         Some(browser) => Command::new(browser),
         None if cfg!(target_os = "macos") => Command::new("open"),

@@ -18,6 +18,7 @@ mod config;
 mod config_trust;
 mod connect;
 mod credentials;
+mod dashboard;
 mod demo;
 mod demo_server;
 mod doctor;
@@ -82,6 +83,7 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Start(args) => operate::run(&cli.global, Action::Start, args, screen),
         Verb::Logs(args) => logs::run(&cli.global, args, screen),
         Verb::Events(args) => events::run(&cli.global, args, screen),
+        Verb::Dashboard(args) => dashboard::run(&cli.global, args, screen),
         Verb::Doctor(args) => doctor::run(&cli.global, args, screen),
         Verb::Trust(args) => config_trust::run(&cli.global, args, screen),
         Verb::Check(args) => check::run(&cli.global, args, screen),

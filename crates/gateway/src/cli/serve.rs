@@ -221,9 +221,17 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         "gripfast {} serves MCP at {base}/mcp (legacy SSE: {base}/sse, dashboard: {base}/, status: {base}/api/v1/status)",
         env!("CARGO_PKG_VERSION")
     ))?;
-    if let (true, Some(state)) = (args.demo, &plan.state_dir) {
+    if let Some(state) = &plan.state_dir {
         let token = state.join(gripfast_gateway::admin::TOKEN_FILE);
-        screen.line(&format!("  to act in the dashboard, paste the token in {}", token.display()))?;
+        let mut command = String::from("gripfast dashboard");
+        if args.demo {
+            command.push_str(&format!(" --state-dir {}", state.display()));
+        }
+        if args.demo || args.listen.is_some() {
+            command.push_str(&format!(" --url {base}"));
+        }
+        screen.line(&format!("  to act in the dashboard, open it with: {command}"))?;
+        screen.line(&format!("  the admin token is in {}", token.display()))?;
     }
     screen.flush()?;
     // Once the address is ours: a second gateway by mistake starts nothing twice.

@@ -8,5 +8,6 @@ mod calls;
 mod events;
 mod openapi;
 mod scene;
+mod sign_in;
 mod status;
 mod tools;

@@ -29,6 +29,7 @@ fn overview() {
       start        Start a server of a running gateway that was stopped
       logs         Show what a server of a running gateway wrote to stderr
       events       Show what happened to the servers of a running gateway
+      dashboard    Open the dashboard of a running gateway in a browser, signed in
       doctor       Find out what is wrong with servers, and what to do about it
       check        Validate a config without starting anything
       trust        Trust ./gripfast.toml for what it says now, so that other verbs use it

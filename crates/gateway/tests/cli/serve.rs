@@ -14,6 +14,11 @@ fn the_demo_shows_recovery_without_any_config_and_ends_well() {
     let first = lines.next().unwrap();
     assert!(first.contains("serves MCP at http://127.0.0.1:") && first.contains("/mcp"), "{first}");
     assert!(first.contains("dashboard: http://127.0.0.1:"), "{first}");
+    let command = lines.next().unwrap();
+    assert!(command.contains("open it with: gripfast dashboard --state-dir "), "{command}");
+    let (_, words) = command.split_once("gripfast ").unwrap();
+    let ran = sandbox.run(&words.split(' ').collect::<Vec<_>>());
+    assert!(ran.code == Some(0) && ran.stdout.contains("/#/sign-in/"), "{ran}");
     let token = lines.next().unwrap();
     let token = token.rsplit(' ').next().unwrap().to_owned();
     assert!(std::path::Path::new(&token).exists(), "{token}");

@@ -4,6 +4,7 @@ use crate::running::STATE;
 use crate::sandbox::Sandbox;
 use crate::serving::Serving;
 use insta::assert_snapshot;
+use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -49,6 +50,23 @@ fn g05_a_rotated_token_works_at_once_and_the_old_one_is_refused() {
         let ran = sandbox.run(&["stop", "demo", "--url", &gateway.url]);
         assert_eq!(ran.code, Some(0), "commands find it by themselves: {ran}");
     }
+}
+
+#[test]
+fn g05_dashboard_prints_a_sign_in_link_without_the_admin_token() {
+    let sandbox = Sandbox::with_demo(&[]);
+    let gateway = Serving::start(&sandbox, &[]);
+    let ran = sandbox.run(&["dashboard", "--url", &gateway.url]);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let (link, rest) = ran.stdout.split_once('\n').unwrap();
+    let code = link.strip_prefix(&format!("{}/#/sign-in/", gateway.url)).unwrap();
+    assert!(code.len() >= 43 && rest.is_empty(), "{ran}");
+    assert_eq!(ran.stderr, "This link signs one browser in, within 60 s.\n");
+    let token = std::fs::read_to_string(sandbox.path(STATE).join("admin.token")).unwrap();
+    assert!(!ran.to_string().contains(token.trim()));
+    assert_eq!(acted(&gateway, "stop", code), "401", "the code is for signing in alone");
+    let log = gateway.end(Signal::TERM);
+    assert!(!log.contains(code), "{log}");
 }
 
 #[test]

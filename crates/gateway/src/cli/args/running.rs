@@ -124,3 +124,23 @@ pub(crate) struct EventsArgs {
     #[command(flatten)]
     pub(crate) gateway: Meant,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints a link and, at a terminal, opens it in a browser ($BROWSER, else the desktop's). The link works once and for 60 s. It \
+holds a one-time code and never the admin token. The browser stays signed in for 12 hours at most, until its tab is \
+closed, the gateway ends or `gripfast token rotate` replaces the token.
+
+Exit codes: 0 the link was made, 4 there is no gateway, or none with this state directory, 6 it wants another token.
+
+Examples:
+  gripfast dashboard
+  gripfast dashboard --no-open")]
+pub(crate) struct DashboardArgs {
+    /// Print the link and start no browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
+}
