@@ -1,14 +1,20 @@
 // The admin API, and nothing else. On the gateway's own machine reading needs no permission; acting, reading from
-// elsewhere and, where clients have to authenticate, reading of records needs the admin token, which the person pastes once and which lives as long as the tab.
+// elsewhere and, where clients have to authenticate, reading of records needs the admin token or the key of a session. A
+// person pastes the token, or opens a sign-in link, whose code is exchanged for such a key. Either lives as long as the tab.
 
 const TOKEN = "gripfast.token";
+const SIGNED_IN_BY_LINK = "gripfast.signed_in_by_link";
 const COME_BACK_AFTER = 3000;
+/** A gateway that does not answer for this long is gone. */
+const ANSWER_WITHIN = 10_000;
 
 export class Refused extends Error {
   constructor(status, error) {
     super(error?.text ?? `the gateway answered with HTTP ${status}`);
     this.status = status;
     this.hint = error?.hint;
+    /** Whether the gateway said so itself, and not a proxy in front of it. */
+    this.isFromGateway = error !== undefined;
   }
 }
 
@@ -16,13 +22,30 @@ export function token() {
   return sessionStorage.getItem(TOKEN);
 }
 
-export function keepToken(text) {
+export function keepToken(text, isByLink = false) {
   if (text) sessionStorage.setItem(TOKEN, text.trim());
   else sessionStorage.removeItem(TOKEN);
+  if (text && isByLink) sessionStorage.setItem(SIGNED_IN_BY_LINK, "yes");
+  else sessionStorage.removeItem(SIGNED_IN_BY_LINK);
+}
+
+/** Why the gateway did not take what this tab shows; `null` if it shows nothing. Forgets it. */
+export function dropRefusedToken(error) {
+  if (token() === null) return null;
+  const isByLink = sessionStorage.getItem(SIGNED_IN_BY_LINK) !== null;
+  keepToken(null);
+  return isByLink ? "This sign-in has ended." : `The gateway refused the token: ${error.message}.`;
+}
+
+/** Exchanges the code of a sign-in link for a session. */
+export async function signIn(code) {
+  const headers = { authorization: `Bearer ${code}` };
+  const { key } = await answer(await fetch("/api/v1/sign_in", { method: "POST", headers }));
+  keepToken(key, true);
 }
 
 export async function read(path) {
-  return answer(await fetch(`/api/v1/${path}`, { headers: bearer() }));
+  return answer(await fetch(`/api/v1/${path}`, { headers: bearer(), signal: AbortSignal.timeout(ANSWER_WITHIN) }));
 }
 
 export async function act(path, body) {

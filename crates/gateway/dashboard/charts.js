@@ -1,21 +1,23 @@
 // Pictures of the past, as SVG with their meaning in words beside it.
 
 import { h, svg } from "./dom.js";
-import { clock, span, stateWord } from "./words.js";
+import { clock, hour, span, stateWord } from "./words.js";
 
 const MINUTE = 60 * 1000;
 const HOUR = 60 * MINUTE;
-const SPANS = [[10 * MINUTE, "10 minutes"], [HOUR, "hour"], [6 * HOUR, "6 hours"], [24 * HOUR, "24 hours"]];
+const SPANS = [[10 * MINUTE, "10 minutes"], [HOUR, "hour"], [3 * HOUR, "3 hours"], [6 * HOUR, "6 hours"], [24 * HOUR, "24 hours"]];
+/** The gateway counts calls by the minute for this long. */
+export const CHARTED = 3 * HOUR;
 
-/** The span that a ribbon shows: the shortest that holds all that is known, so that a young gateway shows something. */
-export function spanOf(pasts, now = Date.now()) {
+/** The time range of a page: the shortest that holds all that is known, so that a young gateway shows something. */
+export function spanOf(pasts, now, longest = 24 * HOUR) {
   const oldest = Math.min(now, ...pasts.map(({ states }) => states[0]?.at ?? now));
-  const [length, words] = SPANS.find(([length]) => now - oldest <= length) ?? SPANS.at(-1);
+  const [length, words] = SPANS.find(([length]) => length >= Math.min(now - oldest, longest));
   return { length, words: `last ${words}` };
 }
 
 /** The states of a server as a ribbon. `states` are `{ at, state }`, the oldest first. */
-export function ribbon(name, states, { length, words }, now = Date.now()) {
+export function ribbon(name, states, { length, words }, now) {
   const from = now - length;
   const pieces = states.map(({ at, state }, index) => {
     const begin = Math.max(at, from);
@@ -47,34 +49,56 @@ function inWords(pieces) {
   return `${now}; usable ${share} % of the time, away ${times}, for ${span(longest)} at most`;
 }
 
-/** Calls a minute with their errors as bars. */
-export function rates(minutes) {
-  const most = Math.max(1, ...minutes.map(({ calls }) => calls));
-  const width = 600 / Math.max(minutes.length, 1);
-  const label = `calls a minute, at most ${most}`;
-  return figure("Calls a minute", most, svg("svg", { class: "chart", viewBox: "0 0 600 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
-    minutes.map(({ at, calls, errors }, index) => {
-      const tall = (100 * calls) / most;
-      const bad = (100 * errors) / most;
+/** Calls per minute with their errors as bars. */
+export function rates(minutes, shown, now) {
+  const { from, x, kept } = within(minutes, shown, now);
+  const most = roundUp(Math.max(1, ...kept.map(({ calls }) => calls)));
+  const label = `Calls per minute, ${shown.words}: at most ${Math.max(0, ...kept.map(({ calls }) => calls))}`;
+  const picture = svg("svg", { class: "chart", viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
+    kept.map(({ at, calls, errors }) => {
+      const left = x(Math.max(at - MINUTE, from));
+      const width = (x(at) - left) * 0.9;
+      const [tall, bad] = [calls, errors].map((number) => (100 * number) / most);
       return svg("g", {},
         svg("title", {}, `${clock(at)}: ${calls} calls, ${errors} errors`),
-        svg("rect", { class: "calls", x: index * width, y: 100 - tall, width: width * 0.8, height: tall }),
-        svg("rect", { class: "errors", x: index * width, y: 100 - bad, width: width * 0.8, height: bad }));
-    })));
+        svg("rect", { class: "calls", x: left, y: 100 - tall, width, height: tall }),
+        svg("rect", { class: "errors", x: left, y: 100 - bad, width, height: bad }));
+    }));
+  return figure(["Calls per minute", h("span", { class: "quiet" }, " errors in red")], [String(most), "0"], picture, shown, now);
 }
 
-/** The 95th percentile of latency as a line. */
-export function latency(minutes) {
-  const known = minutes.filter(({ p95_ms: p95 }) => p95 !== null && p95 !== undefined);
-  const most = Math.max(1, ...known.map(({ p95_ms: p95 }) => p95));
-  const step = 600 / Math.max(minutes.length - 1, 1);
-  const points = minutes.map(({ p95_ms: p95 }, index) => (p95 === null || p95 === undefined ? null : `${index * step},${100 - (95 * p95) / most}`));
-  const label = `95th percentile of latency, at most ${span(most)}`;
-  return figure("Latency, p95", span(most), svg("svg", { class: "chart", viewBox: "0 0 600 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
+/** The 95th percentile of latency: a line for each minute with calls. */
+export function latency(minutes, shown, now) {
+  const { from, x, kept } = within(minutes, shown, now);
+  const known = kept.filter(({ p95_ms: p95 }) => p95 !== null && p95 !== undefined);
+  const top = Math.max(0, ...known.map(({ p95_ms: p95 }) => p95));
+  const most = roundUp(Math.max(1, top));
+  const label = `95th percentile of latency, ${shown.words}: at most ${span(top)}`;
+  const line = ({ at, p95_ms: p95 }) => `M${x(Math.max(at - MINUTE, from))},${100 - (95 * p95) / most}H${x(at)}`;
+  const picture = svg("svg", { class: "chart", viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
     svg("title", {}, label),
-    svg("polyline", { class: "latency", points: points.filter((point) => point !== null).join(" ") })));
+    svg("path", { class: "latency", d: known.map(line).join("") }));
+  return figure(["Latency", h("span", { class: "quiet" }, " 95th percentile of the last calls")], [span(most), "0 ms"], picture, shown, now);
 }
 
-function figure(title, most, picture) {
-  return h("figure", {}, h("figcaption", {}, title, h("span", { class: "quiet" }, ` up to ${most}`)), picture);
+/** The minutes that are shown, and the place of a moment on the axis. */
+function within(minutes, { length }, now) {
+  const from = now - length;
+  return { from, kept: minutes.filter(({ at }) => at > from && at <= now), x: (at) => ((at - from) / length) * 1000 };
+}
+
+/** The next 1, 2 or 5 with zeros behind it. */
+function roundUp(number) {
+  const size = 10 ** Math.floor(Math.log10(number));
+  return [1, 2, 5, 10].map((step) => step * size).find((step) => step >= number);
+}
+
+/** Begin, middle and end of what is shown. */
+export function timeAxis({ length }, now) {
+  return h("div", { class: "axis-x" }, [length, length / 2, 0].map((ago) => h("time", { datetime: new Date(now - ago).toISOString() }, hour(now - ago))));
+}
+
+function figure(title, [most, least], picture, shown, now) {
+  return h("figure", {}, h("figcaption", {}, title),
+    h("div", { class: "plot" }, h("div", { class: "axis-y" }, h("span", {}, most), h("span", {}, least)), picture, timeAxis(shown, now)));
 }

@@ -1,7 +1,9 @@
 // Which page is shown. Addresses are `#/`, `#/server/NAME`, `#/calls` and so on, so that they can be kept.
 
+import { signIn } from "./api.js";
 import { draw, h } from "./dom.js";
-import { begin, model, onChange } from "./model.js";
+import { attend, begin, model, onChange } from "./model.js";
+import { say } from "./notices.js";
 import { calls } from "./pages/calls.js";
 import { changes } from "./pages/changes.js";
 import { clients } from "./pages/clients.js";
@@ -10,6 +12,7 @@ import { locked } from "./pages/locked.js";
 import { overview } from "./pages/overview.js";
 import { server } from "./pages/server.js";
 import { tryTool } from "./pages/try.js";
+import { moment } from "./words.js";
 
 const PAGES = [
   { path: "", title: "Overview", page: overview },
@@ -41,20 +44,41 @@ function show() {
   draw(document.getElementById("pages"), PAGES.filter(({ title }) => title).map(({ path, title }) =>
     h("a", { href: `#/${path}`, "aria-current": path === page.path ? "page" : null }, title)));
   draw(document.getElementById("connection"), connection());
+  document.body.classList.toggle("lost", model.lost);
+  draw(document.getElementById("contact"), model.lost && h("p", {},
+    h("strong", {}, `No contact with the gateway since ${moment(model.contact)}.`),
+    " What this page shows is from then. It tries again every few seconds; ", h("code", {}, "gripfast serve"), " starts a gateway."));
   draw(document.getElementById("page"), model.locked ? locked() : shown.view.draw());
 }
 
 function connection() {
+  if (model.lost) return h("span", { class: "bad" }, "✗ no contact");
   if (model.trouble) return h("span", { class: "bad" }, `✗ ${model.trouble}`);
   if (!model.connected) return h("span", { class: "warn" }, "↻ connecting");
   return h("span", { class: "good" }, "● live");
 }
 
-addEventListener("hashchange", () => {
+/** Uses the code of a sign-in link, if the address has one, and takes it out of the address and the history. */
+async function useSignInLink() {
+  const [, path, code] = location.hash.split("/");
+  if (path !== "sign-in") return false;
+  history.replaceState(null, "", "#/");
+  try {
+    await signIn(code ?? "");
+    say("You are signed in, for this tab.");
+  } catch (error) {
+    say(`You are not signed in: ${error.hint ? `${error.message} – ${error.hint}` : error.message}`, "bad");
+  }
+  return true;
+}
+
+addEventListener("hashchange", async () => {
+  if (await useSignInLink()) attend();
   show();
   // Scrolls there too. The first page is left alone, so that the keyboard begins at the link that skips to the content.
   document.getElementById("page").focus();
 });
 onChange(show);
+await useSignInLink();
 begin();
 show();

@@ -1,13 +1,18 @@
 // What is known at this moment, and who wants to hear when that changes.
 
-import { follow, read } from "./api.js";
+import { Refused, dropRefusedToken, follow, read } from "./api.js";
 
 const MOST_EVENTS = 500;
 const LOOK_EVERY = 5000;
 const AFTER_AN_EVENT = 150;
 
-/** `locked`: the gateway shows itself only to those who have its token. */
-export const model = { fleet: null, history: null, events: [], connected: false, trouble: null, locked: false };
+/**
+ * `locked`: the gateway shows itself only with its token; `refused`: why it did not take the last one. `lost`: the gateway
+ * does not answer; `contact`: when it last did.
+ */
+export const model = {
+  fleet: null, history: null, events: [], connected: false, trouble: null, locked: false, refused: null, lost: false, contact: Date.now(),
+};
 
 const listeners = new Set();
 let due = null;
@@ -26,11 +31,13 @@ export function changed() {
 export async function look() {
   try {
     [model.fleet, model.history] = await Promise.all([read("status"), read("history")]);
-    model.trouble = null;
-    model.locked = false;
+    Object.assign(model, { trouble: null, locked: false, refused: null, lost: false, contact: Date.now() });
   } catch (error) {
-    model.trouble = error.message;
+    model.lost = !(error instanceof Refused && error.isFromGateway);
+    if (!model.lost) model.contact = Date.now();
+    model.trouble = model.lost ? null : error.message;
     model.locked = error.status === 401;
+    if (model.locked) model.refused = dropRefusedToken(error) ?? model.refused;
   }
   changed();
 }
@@ -50,7 +57,7 @@ export function attend() {
     },
     lost: () => {
       model.connected = false;
-      changed();
+      look();
     },
     told: (event) => {
       model.events.unshift(event);
@@ -63,6 +70,11 @@ export function attend() {
     },
   });
   look();
+}
+
+/** The moment that all that is shown is from. */
+export function asOf() {
+  return model.lost ? model.contact : Date.now();
 }
 
 export function upstream(name) {

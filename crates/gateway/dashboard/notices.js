@@ -1,15 +1,16 @@
 // What came of what a person did, and asking for the token where it is needed.
 
-import { Refused, act, keepToken } from "./api.js";
+import { Refused, act, dropRefusedToken, keepToken } from "./api.js";
 import { h } from "./dom.js";
 import { look } from "./model.js";
 
 const SEEN_AFTER = 8000;
+const BAD_SEEN_AFTER = 20_000;
 
 export function say(text, kind = "good") {
   const notice = h("p", { class: `notice ${kind}` }, text);
   document.getElementById("notices").append(notice);
-  setTimeout(() => notice.remove(), SEEN_AFTER);
+  setTimeout(() => notice.remove(), kind === "bad" ? BAD_SEEN_AFTER : SEEN_AFTER);
 }
 
 /** Does it; asks for the token first if the gateway wants one. */
@@ -20,7 +21,7 @@ export async function perform(path, body, done) {
     look();
     return answer;
   } catch (error) {
-    if (error instanceof Refused && error.status === 401 && await askForToken()) {
+    if (error instanceof Refused && error.status === 401 && await askForToken(dropRefusedToken(error))) {
       return perform(path, body, done);
     }
     say(error.hint ? `${error.message} – ${error.hint}` : error.message, "bad");
@@ -30,19 +31,21 @@ export async function perform(path, body, done) {
 
 /** Why something cannot be shown; where the gateway wants its token for it, a person can enter it and look again. */
 export function refusal(error, again) {
-  const enter = async () => await askForToken() && again();
+  const enter = async () => await askForToken(dropRefusedToken(error)) && again();
   return h("p", { class: "bad" }, error.message, " ",
     error.status === 401 && h("button", { onclick: enter }, "Enter the token"));
 }
 
-/** A dialog for the token; whether one was given. */
-export function askForToken() {
+/** A dialog for the token, with the reason why the last one was refused; answers whether one was given. */
+export function askForToken(problem = null) {
   return new Promise((resolve) => {
     const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "data-own": true });
     const dialog = h("dialog", { "aria-labelledby": "token-title" },
       h("form", { method: "dialog" },
         h("h2", { id: "token-title" }, "Admin token"),
-        h("p", {}, "It is in ", h("code", {}, "admin.token"), " of the gateway's state directory, and is kept for this tab only."),
+        problem && h("p", { class: "bad", role: "alert", id: "token-problem" }, problem),
+        h("p", {}, "Run ", h("code", {}, "gripfast dashboard"), " on the gateway's machine: it opens this page signed in."),
+        h("p", {}, "Or paste the admin token. It is in the file ", h("code", {}, "admin.token"), " of the gateway's state directory, and this tab keeps it until you close it."),
         h("label", { for: "token" }, "Token"), input,
         h("p", { class: "buttons" },
           h("button", { value: "use", class: "main" }, "Use it"),

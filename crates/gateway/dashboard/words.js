@@ -1,4 +1,4 @@
-// How things are said: the same words and signs as on the command line.
+// Words and signs. No sign needs an emoji font.
 
 export const STATES = {
   ready: ["●", "ready"],
@@ -8,7 +8,7 @@ export const STATES = {
   reconnecting: ["↻", "reconnecting"],
   parked: ["✗", "parked"],
   needs_login: ["!", "needs login"],
-  needs_approval: ["⏸", "needs approval"],
+  needs_approval: ["‖", "needs approval"],
   config_error: ["✗", "config error"],
   disabled: ["⊘", "disabled"],
   stopped: ["■", "stopped"],
@@ -42,6 +42,23 @@ export function count(number, what) {
 
 export function clock(at) {
   return new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+/** Hours and minutes. */
+export function hour(at) {
+  return new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+}
+
+/** Date and time. */
+export function moment(at) {
+  const time = new Date(at);
+  const two = (number) => String(number).padStart(2, "0");
+  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+}
+
+/** The time today, date and time otherwise. */
+export function recently(at) {
+  return new Date(at).toDateString() === new Date().toDateString() ? clock(at) : moment(at);
 }
 
 export function percent(part, whole) {

@@ -2,9 +2,9 @@
 
 import { read } from "../api.js";
 import { h } from "../dom.js";
-import { changed, model } from "../model.js";
+import { changed, model, upstream } from "../model.js";
 import { refusal } from "../notices.js";
-import { clock, count, span } from "../words.js";
+import { count, moment, span } from "../words.js";
 
 const LOOK_EVERY = 1000;
 const MOST = 200;
@@ -15,6 +15,8 @@ export function calls() {
   let told = null;
   let problem = null;
   let asked = 0;
+  /** The calls whose details are shown. */
+  const open = new Set();
 
   async function look() {
     const number = (asked += 1);
@@ -40,6 +42,11 @@ export function calls() {
     };
   }
 
+  function toggle(id) {
+    if (!open.delete(id)) open.add(id);
+    changed();
+  }
+
   const looking = setInterval(() => document.hidden || look(), LOOK_EVERY);
   look();
 
@@ -52,7 +59,7 @@ export function calls() {
         field("outcome", "Outcome", select("outcome", choose("outcome"), OUTCOMES)),
         field("tool", "Tool", h("input", { id: "tool", type: "search", "data-own": true, oninput: choose("tool") }))),
       problem && refusal(problem, look),
-      told && list(told, filter),
+      told && list(told, filter, open, toggle),
     ],
   };
 }
@@ -68,34 +75,63 @@ function select(id, chosen, words) {
     words.map((word) => h("option", { value: word, "data-key": word }, word.replace("_", " "))));
 }
 
-function list({ calls: rows, left_out: older, ledger }, filter) {
+function list({ calls: rows, left_out: older, ledger }, filter, open, toggle) {
   const shown = rows.filter((call) =>
     (!filter.outcome || (call.outcome ?? "running") === filter.outcome) && call.tool.includes(filter.tool));
   return [
     ledger?.keeps === "off" && h("p", { class: "warn" }, "The ledger is off: nothing is noted down of calls."),
     ledger?.cause && h("p", { class: "bad" }, `The ledger cannot be written: ${ledger.cause}`),
-    shown.length === 0 ? h("p", { class: "quiet" }, "None.") : table(shown),
+    shown.length === 0 ? h("p", { class: "quiet" }, "None.") : table(shown, open, toggle),
     older > 0 && h("p", { class: "quiet" }, `${count(older, "older call")} not shown; `, h("code", {}, "gripfast calls"), " lists them."),
   ];
 }
 
-function table(rows) {
-  const head = ["Started", "Client", "Server", "Tool", "Outcome", "Took", "Tries", "What to do"];
+function table(rows, open, toggle) {
+  const head = ["Started", "Client", "Server", "Tool", "Outcome", "Took", "Tries", "What to do", "Details"];
   return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Calls" },
     h("table", {},
       h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, rows.map(row))));
+      h("tbody", {}, rows.map((call) => [row(call, open.has(call.id), toggle), open.has(call.id) && details(call, head.length)]))));
 }
 
-function row(call) {
+function row(call, isOpen, toggle) {
   const outcome = call.outcome ?? "running";
   return h("tr", { "data-key": call.id, class: `outcome-${outcome}` },
-    h("td", {}, h("time", { datetime: new Date(call.started_ms).toISOString() }, clock(call.started_ms))),
+    h("td", {}, h("time", { datetime: new Date(call.started_ms).toISOString() }, moment(call.started_ms))),
     h("td", {}, call.client ?? "–"),
-    h("td", {}, h("a", { href: `#/server/${encodeURIComponent(call.server)}` }, call.server)),
+    h("td", {}, serverOf(call)),
     h("td", {}, call.tool),
     h("td", { title: call.text }, outcome.replace("_", " "), call.code && h("span", { class: "quiet" }, ` ${call.code.replaceAll("_", " ")}`)),
     h("td", { class: "number" }, call.took_ms === null ? "–" : span(call.took_ms)),
     h("td", { class: "number" }, call.attempts === null ? "–" : String(call.attempts)),
-    h("td", { class: "hint" }, call.hint ?? ""));
+    h("td", { class: "hint" }, call.hint ?? ""),
+    h("td", {}, h("button", {
+      type: "button",
+      "aria-expanded": String(isOpen),
+      "aria-label": `${isOpen ? "Hide" : "Show"} details of ${call.tool}, ${moment(call.started_ms)}`,
+      onclick: () => toggle(call.id),
+    }, isOpen ? "Hide" : "Show")));
+}
+
+/** Processes that share a state directory share its ledger: a server of another one has no page here. */
+function serverOf({ server }) {
+  return upstream(server) ? h("a", { href: `#/server/${encodeURIComponent(server)}` }, server) : server;
+}
+
+function details(call, columns) {
+  const facts = [
+    ["call", call.id],
+    ["server", upstream(call.server) ? null : `${call.server}, which is not a server of this gateway`],
+    ["principal", call.principal],
+    ["client", call.client],
+    ["started", moment(call.started_ms)],
+    ["ended", call.ended_ms === null ? null : moment(call.ended_ms)],
+    ["outcome", call.text],
+    ["error", call.code],
+    ["tries", call.attempts === null ? null : `${call.attempts}, of these ${call.replays ?? 0} repeated after a reconnect`],
+    ["arguments", call.arguments === null ? null : JSON.stringify(call.arguments)],
+    ["SHA-256", call.sha256],
+  ];
+  return h("tr", { "data-key": `${call.id} details` }, h("td", { colspan: columns, class: "details" },
+    h("dl", {}, facts.filter(([, fact]) => fact).map(([label, fact]) => h("div", {}, h("dt", {}, label), h("dd", {}, fact))))));
 }

@@ -2,7 +2,7 @@
 
 import { ribbon, spanOf } from "../charts.js";
 import { h } from "../dom.js";
-import { model, past } from "../model.js";
+import { asOf, model, past } from "../model.js";
 import { TROUBLED, capital, count, percent, span, stateSign, stateWord } from "../words.js";
 import { actionButton } from "./actions.js";
 import { events } from "./server.js";
@@ -19,7 +19,7 @@ function page(fleet) {
     .sort((a, b) => TROUBLED.indexOf(a.state) - TROUBLED.indexOf(b.state));
   return [
     h("h1", {}, verdict(fleet, troubled)),
-    h("p", { class: "quiet" }, `gripfast ${fleet.version}, up for ${span(fleet.uptime_ms)}`),
+    h("p", { class: "quiet" }, `gripfast ${fleet.version}, ${model.lost ? "was up" : "up"} for ${span(fleet.uptime_ms)}`),
     troubled.length > 0 && h("section", { "aria-labelledby": "attention" },
       h("h2", { id: "attention" }, "Needs attention"),
       h("ul", { class: "attention" }, troubled.map(trouble))),
@@ -33,6 +33,7 @@ function page(fleet) {
 }
 
 function verdict({ upstreams }, troubled) {
+  if (model.lost) return "No contact with the gateway";
   if (upstreams.length === 0) return "No servers are configured";
   if (troubled.length === 0) return `All is well: ${count(upstreams.length, "server")}`;
   return `${troubled.length} of ${count(upstreams.length, "server")} need${troubled.length === 1 ? "s" : ""} attention`;
@@ -50,12 +51,13 @@ function trouble(upstream) {
 }
 
 function table(upstreams) {
-  const shown = spanOf(upstreams.map(({ name }) => past(name)));
+  const shown = spanOf(upstreams.map(({ name }) => past(name)), asOf());
   const head = ["Server", "State", capital(shown.words), "Via", "Tools", "Calls", "Errors", "p95", "Restarts", "Last ok"];
-  return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "servers" },
+  return [h("p", { class: "quiet" }, `The ribbons show the ${shown.words}. Calls, errors and restarts count since the gateway started; p95 is of the last 256 calls.`),
+    h("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "servers" },
     h("table", {},
       h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, upstreams.map((upstream) => row(upstream, shown)))));
+      h("tbody", {}, upstreams.map((upstream) => row(upstream, shown)))))];
 }
 
 function row(upstream, shown) {
@@ -64,7 +66,7 @@ function row(upstream, shown) {
     h("th", { scope: "row" }, h("a", { href: `#/server/${encodeURIComponent(name)}` }, name)),
     h("td", {}, state(upstream),
       upstream.state === "starting" && upstream.attempt && h("div", { class: "quiet" }, upstream.attempt.text)),
-    h("td", { class: "wide" }, ribbon(name, past(name).states, shown)),
+    h("td", { class: "wide" }, ribbon(name, past(name).states, shown, asOf())),
     h("td", {}, upstream.transport ?? "–"),
     h("td", { class: "number" }, String(upstream.tools)),
     h("td", { class: "number" }, String(calls)),

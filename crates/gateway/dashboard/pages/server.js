@@ -1,10 +1,10 @@
 // One server: its facts, its past, what it said last, what it offers.
 
 import { read, server as path } from "../api.js";
-import { latency, rates, ribbon, spanOf } from "../charts.js";
+import { CHARTED, latency, rates, ribbon, spanOf, timeAxis } from "../charts.js";
 import { h } from "../dom.js";
-import { changed, model, onChange, past, upstream } from "../model.js";
-import { capital, clock, span } from "../words.js";
+import { asOf, changed, model, onChange, past, upstream } from "../model.js";
+import { capital, count, recently, span } from "../words.js";
 import { actionButtons } from "./actions.js";
 import { state } from "./overview.js";
 
@@ -54,7 +54,8 @@ export function server(name) {
 
 function page(name, now, detail, { tools, log, pins }) {
   const { states, minutes } = past(name);
-  const shown = spanOf([{ states }]);
+  const drawnAt = asOf();
+  const shown = spanOf([{ states }], drawnAt, CHARTED);
   return [
     h("h1", {}, name, " ", state(now)),
     now.cause && h("p", { class: "cause" }, now.cause),
@@ -62,8 +63,8 @@ function page(name, now, detail, { tools, log, pins }) {
     now.hint && h("p", { class: "quiet" }, now.hint),
     actionButtons(now),
     h("section", { "aria-labelledby": "past" }, h("h2", { id: "past" }, capital(shown.words)),
-      ribbon(name, states, shown),
-      h("div", { class: "charts" }, rates(minutes), latency(minutes))),
+      ribbon(name, states, shown, drawnAt), timeAxis(shown, drawnAt),
+      h("div", { class: "charts" }, rates(minutes, shown, drawnAt), latency(minutes, shown, drawnAt))),
     h("section", { "aria-labelledby": "facts" }, h("h2", { id: "facts" }, "Facts"), facts(now)),
     h("section", { "aria-labelledby": "tools" }, h("h2", { id: "tools" }, `Tools (${tools.length})`), toolList(name, tools, pins)),
     h("section", { "aria-labelledby": "events" }, h("h2", { id: "events" }, "Events"), events(detail.events)),
@@ -80,7 +81,7 @@ function facts(now) {
     ["session", now.session_age_ms !== null && `${span(now.session_age_ms)} old`],
     ["circuit", now.circuit.replace("_", " ") + (now.consecutive_failures ? `, ${now.consecutive_failures} failures in a row` : "")],
     ["restarts", `${now.restarts}, ${now.restarts_in_window} within the window`],
-    ["calls", `${now.calls}, ${now.errors} errors, ${now.tool_errors} tool errors, ${now.in_flight} in flight, ${now.waiting} waiting`],
+    ["calls", `${now.calls}, ${count(now.errors, "error")}, ${count(now.tool_errors, "tool error")}, ${now.refused ? `${now.refused} refused while stopped, ` : ""}${now.in_flight} in flight, ${now.waiting} waiting`],
     ["latency", now.p95_ms !== null && `p50 ${span(now.p50_ms)}, p95 ${span(now.p95_ms)}`],
     ["spare", now.spare],
     ["next attempt", now.next_attempt_ms !== null && `in ${span(now.next_attempt_ms)}`],
@@ -105,6 +106,6 @@ export function events(told, named = false) {
   if (told.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");
   const newest = [...told].sort((a, b) => b.at - a.at);
   return h("ol", { class: "events" }, newest.map(({ at, kind, server, text }) =>
-    h("li", { class: `event-${kind}` }, h("time", { datetime: new Date(at).toISOString() }, clock(at)),
+    h("li", { class: `event-${kind}` }, h("time", { datetime: new Date(at).toISOString() }, recently(at)),
       named && h("strong", {}, ` ${server ?? "gateway"}`), ` ${text}`)));
 }

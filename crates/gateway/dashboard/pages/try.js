@@ -21,7 +21,7 @@ export function tryTool(server, name) {
     event.preventDefault();
     let values;
     try {
-      values = fill(event.target, tool.inputSchema);
+      values = fill(tool.inputSchema);
     } catch (error) {
       answer = { error: error.message };
       changed();
@@ -60,21 +60,57 @@ function choose(server, chosen, tools) {
 
 function form(tool, send, busy) {
   if (!tool) return null;
-  const fields = Object.entries(tool.inputSchema?.properties ?? {});
-  const required = tool.inputSchema?.required ?? [];
   return h("form", { "data-key": tool.name, onsubmit: (event) => send(event, tool) },
     tool.description && h("p", {}, tool.description),
-    fields.map(([name, schema]) => field(name, schema, required.includes(name))),
+    fields("", tool.inputSchema),
     h("p", { class: "buttons" }, h("button", { class: "main", disabled: busy }, busy ? "Calling …" : `Call ${tool.name}`)));
 }
 
-function field(name, schema, required) {
-  const id = `field-${name}`;
-  const common = { id, name, "data-own": true, required, "aria-describedby": schema.description ? `${id}-help` : null };
+/** `path` tells the fields of a form apart; `name` is what the tool calls it. */
+function field(path, name, schema, required) {
+  const id = `field-${path}`;
+  const common = { id, name: path, "data-own": true, required, "aria-describedby": schema.description ? `${id}-help` : null };
+  const isList = isListOfObjects(schema);
   return h("div", { class: "field" },
-    h("label", { for: id }, name, required && h("span", { "aria-hidden": "true" }, " *")),
-    control(schema, common),
-    schema.description && h("p", { class: "quiet", id: `${id}-help` }, schema.description));
+    h("label", isList ? { id: `${id}-label` } : { for: id }, name, required && h("span", { "aria-hidden": "true" }, " *")),
+    isList ? list(path, name, schema) : control(schema, common),
+    schema.description && h("p", { class: "quiet", id: `${id}-help` }, schema.description),
+    isNested(schema) && h("details", {}, h("summary", {}, `Schema of ${name}`), h("pre", { tabindex: 0 }, JSON.stringify(schema, null, 2))));
+}
+
+function isListOfObjects({ type, items }) {
+  return type === "array" && items?.type === "object" && Object.keys(items.properties ?? {}).length > 0;
+}
+
+function isNested({ type }) {
+  return type === "array" || type === "object";
+}
+
+/** The items of an array of objects: fields for each, with buttons that add and remove items. */
+function list(path, name, schema) {
+  let made = 0;
+  const items = h("div", {});
+  const number = () => [...items.children].forEach((item, index) => {
+    item.querySelector("legend").textContent = `${name}: item ${index + 1}`;
+    item.querySelector(":scope > .buttons button").textContent = `Remove item ${index + 1} of ${name}`;
+  });
+  const add = () => {
+    const at = `${path}-${made++}`;
+    const item = h("fieldset", { "data-path": at }, h("legend", {}),
+      fields(at, schema.items),
+      h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => { item.remove(); number(); } }, "Remove")));
+    items.append(item);
+    number();
+    item.querySelector("input, select, textarea")?.focus();
+  };
+  return h("div", { id: `field-${path}`, class: "list", role: "group", "aria-labelledby": `field-${path}-label`, "data-own": true },
+    items, h("p", { class: "buttons" }, h("button", { type: "button", onclick: add }, `Add an item to ${name}`)));
+}
+
+function fields(path, schema) {
+  const required = schema?.required ?? [];
+  return Object.entries(schema?.properties ?? {}).map(([name, wanted]) =>
+    field(path ? `${path}-${name}` : name, name, wanted, required.includes(name)));
 }
 
 function control(schema, common) {
@@ -107,11 +143,18 @@ function unsaid(schema) {
 }
 
 /** The arguments as the schema wants them. What nobody filled in is left out. */
-function fill(form, schema) {
+function fill(schema, path = "") {
   const values = {};
   for (const [name, wanted] of Object.entries(schema?.properties ?? {})) {
-    const input = form.elements.namedItem(name);
-    if (input.value !== "") values[name] = read1(name, input.value, wanted);
+    const at = path ? `${path}-${name}` : name;
+    const input = document.getElementById(`field-${at}`);
+    if (isListOfObjects(wanted)) {
+      const items = [...input.querySelectorAll(":scope > div > fieldset")];
+      const isWanted = items.length > 0 || schema.required?.includes(name);
+      if (isWanted) values[name] = items.map((item) => fill(wanted.items, item.dataset.path));
+    } else if (input.value !== "") {
+      values[name] = read1(name, input.value, wanted);
+    }
   }
   return values;
 }

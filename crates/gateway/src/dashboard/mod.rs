@@ -145,4 +145,19 @@ mod tests {
         asked.insert(IF_NONE_MATCH, first.headers()[ETAG].clone());
         assert_eq!(serve(&INDEX, &asked).status(), StatusCode::NOT_MODIFIED);
     }
+
+    /// Signs come from text fonts: a machine without emoji fonts shows all of them.
+    #[test]
+    fn no_sign_needs_an_emoji_font() {
+        let is_emoji = |sign: char| {
+            matches!(sign, '\u{231a}'..='\u{231b}' | '\u{23cf}' | '\u{23e9}'..='\u{23fa}' | '\u{25aa}'..='\u{25ab}' | '\u{25b6}'
+                | '\u{25c0}' | '\u{25fb}'..='\u{25fe}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{fe0f}'
+                | '\u{1f000}'..)
+                && sign != '✗'
+        };
+        for asset in ASSETS.iter().chain([&INDEX]) {
+            let text = std::str::from_utf8(asset.bytes).unwrap();
+            assert_eq!(text.chars().find(|sign| is_emoji(*sign)), None, "{}", asset.path);
+        }
+    }
 }

@@ -27,7 +27,7 @@ const PAGES = {
   nobody: "#/server/nobody",
 };
 
-const STORIES = { crash, reconnect, elsewhere, ribbon, form, calls, approve, login, contents, keyboard, pages, mistakes };
+const STORIES = { signin, lost, narrow, objects, crash, reconnect, elsewhere, ribbon, form, calls, approve, login, contents, keyboard, pages, mistakes };
 
 const browser = await chromium.launch({
   executablePath: process.env.PEER_CHROMIUM,
@@ -38,6 +38,125 @@ try {
   await STORIES[story]();
 } finally {
   await browser.close();
+}
+
+/** A sign-in link works once, and neither its code nor the admin token stays in the browser. */
+async function signin() {
+  const { code } = JSON.parse(await act("sign_in_link"));
+  const asked = [];
+  const enter = (page) => {
+    page.on("request", (request) => asked.push(request.url()));
+    return page.goto(`${url}/#/sign-in/${code}`);
+  };
+  const page = await open("#/", "light", enter);
+  await page.getByRole("status").getByText("You are signed in, for this tab.").waitFor();
+  assert.equal(new URL(page.url()).hash, "#/");
+  const kept = await page.evaluate(() => JSON.stringify([{ ...sessionStorage }, { ...localStorage }, document.cookie]));
+  assert.ok(!kept.includes(token) && !kept.includes(code), "neither the token nor the code is kept");
+  assert.ok(!asked.some((address) => address.includes(code)), "the code is in no address that was asked for");
+  await page.getByRole("link", { name: "steady" }).first().click();
+  await page.getByRole("button", { name: "Reconnect steady" }).click();
+  await page.getByRole("status").getByText(/^steady is /).waitFor();
+  await page.goto(`${url}/#/sign-in/${code}`);
+  await page.getByText(/^You are not signed in: this sign-in link was used already, or is older than a minute/).waitFor();
+  page.expects(/401/);
+  await page.done();
+}
+
+/** A gateway that does not answer any more is not said to be well. */
+async function lost() {
+  let isGone = false;
+  const page = await open("#/", "light", async (page) => {
+    await page.route(/\/api\/v1\/(?!events)/, async (route) => {
+      if (isGone) return route.abort("connectionrefused");
+      if (!route.request().url().endsWith("/status")) return route.continue();
+      const fleet = await (await route.fetch()).json();
+      return route.fulfill({ json: { ...fleet, upstreams: fleet.upstreams.filter(({ name }) => name === "steady") } });
+    });
+    await page.goto(`${url}/#/`);
+  });
+  const well = page.getByRole("heading", { name: "All is well: 1 server" });
+  await well.waitFor();
+  const grey = () => page.evaluate(() => getComputedStyle(document.querySelector("main")).filter);
+  assert.equal(await grey(), "none");
+  isGone = true;
+  await page.getByRole("heading", { name: "No contact with the gateway" }).waitFor();
+  await page.getByRole("alert").getByText(/^No contact with the gateway since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.$/).waitFor();
+  await page.getByText("✗ no contact").waitFor();
+  assert.equal(await well.count(), 0);
+  assert.equal(await grey(), "grayscale(1)");
+  await picture(page, "lost");
+  isGone = false;
+  await well.waitFor();
+  await page.getByRole("alert").getByText(/^No contact/).waitFor({ state: "detached" });
+  assert.equal(await grey(), "none");
+  page.expects(/ERR_CONNECTION_REFUSED/);
+  await page.done();
+}
+
+/** At 400 pixels no page is wider than the window, and a table that is shows at its edge that it scrolls. */
+async function narrow() {
+  await act("upstreams/steady/call", { tool: "add", arguments: { a: 1, b: 2 } });
+  for (const [name, hash] of Object.entries(PAGES)) {
+    const page = await open(hash);
+    await page.setViewportSize({ width: 400, height: 800 });
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    const { wide, boxes } = await page.evaluate(() => ({
+      wide: document.documentElement.scrollWidth,
+      boxes: [...document.querySelectorAll(".scroll")].map((box) => ({
+        scrolls: box.scrollWidth > box.clientWidth,
+        shadows: getComputedStyle(box).backgroundImage.split("linear-gradient").length - 1,
+        moves: getComputedStyle(box).backgroundAttachment,
+      })),
+    }));
+    assert.ok(wide <= 400, `${name} is ${wide} pixels wide`);
+    if (name === "overview" || name === "calls") assert.ok(boxes.some(({ scrolls }) => scrolls), `${name} has a table that scrolls`);
+    for (const { shadows, moves } of boxes) {
+      assert.equal(shadows, 4, name);
+      assert.match(moves, /^local, local, scroll, scroll/);
+    }
+    await picture(page, `${name}-narrow`);
+    if (name === "nobody") page.expects(/404/);
+    await page.done();
+  }
+}
+
+/** Arrays of objects are filled in item by item, and their schema can be read. */
+async function objects() {
+  const items = {
+    type: "object",
+    required: ["name"],
+    properties: { name: { type: "string" }, count: { type: "integer" }, tags: { type: "array", items: { type: "object", properties: { tag: { type: "string" } } } } },
+  };
+  const inputSchema = { type: "object", required: ["people"], properties: { people: { type: "array", items }, more: { type: "array", items } } };
+  let sent = null;
+  const page = await open("", "light", async (page) => {
+    await page.route("**/api/v1/upstreams/steady/tools", (route) => route.fulfill({ json: { server: "steady", tools: [{ name: "invite", inputSchema }] } }));
+    await page.route("**/api/v1/upstreams/steady/call", (route) => {
+      sent = route.request().postDataJSON().arguments;
+      return route.fulfill({ json: { result: { content: [{ type: "text", text: "invited" }] } } });
+    });
+    await page.goto(`${url}/#/try/steady/invite`);
+  });
+  await page.getByText("Schema of people").click();
+  await page.locator("details pre").first().getByText('"required"').waitFor();
+  const add = page.getByRole("button", { name: "Add an item to people" });
+  await add.click();
+  await add.click();
+  await add.click();
+  await page.getByRole("button", { name: "Remove item 2 of people" }).click();
+  const item = (number) => page.getByRole("group", { name: `people: item ${number}` });
+  await item(1).getByLabel("name *").fill("Ada");
+  await item(1).getByLabel("count").fill("2");
+  await item(2).getByLabel("name *").fill("Bob");
+  await item(2).getByRole("button", { name: "Add an item to tags" }).click();
+  await item(2).getByLabel("tag", { exact: true }).fill("new");
+  await picture(page, "objects");
+  assert.deepEqual(await axeSays(page), []);
+  await page.getByRole("button", { name: "Call invite" }).click();
+  await page.locator("section pre").getByText("invited", { exact: true }).waitFor();
+  assert.deepEqual(sent, { people: [{ name: "Ada", count: 2 }, { name: "Bob", tags: [{ tag: "new" }] }] });
+  await page.done();
 }
 
 async function crash() {
@@ -67,7 +186,8 @@ async function reconnect() {
   // A wrong one is refused, and asked for again.
   await dialog.getByLabel("Token").fill("not the token");
   await dialog.getByRole("button", { name: "Use it" }).click();
-  await page.waitForFunction(() => document.querySelector("#token")?.value === "", { timeout: PATIENCE });
+  await dialog.getByText("The gateway refused the token: this is not the admin token.").waitFor();
+  assert.equal(await dialog.getByLabel("Token").inputValue(), "");
   await picture(page, "token");
   await dialog.getByLabel("Token").fill(token);
   await dialog.getByRole("button", { name: "Use it" }).click();
@@ -92,8 +212,13 @@ async function elsewhere() {
     await page.goto(`${url}/#/`);
     await page.getByRole("heading", { name: "This gateway asks for its token" }).waitFor();
     assert.deepEqual(await axeSays(page), []);
-    await page.getByRole("button", { name: "Enter the token" }).click();
+    const enter = page.getByRole("button", { name: "Enter the token" });
+    await enter.click();
     const dialog = page.getByRole("dialog", { name: "Admin token" });
+    await dialog.getByLabel("Token").fill("not the token");
+    await dialog.getByRole("button", { name: "Use it" }).click();
+    await page.getByText("The gateway refused the token: this needs the admin token.").waitFor();
+    await enter.click();
     await dialog.getByLabel("Token").fill(token);
     await dialog.getByRole("button", { name: "Use it" }).click();
   });
@@ -194,7 +319,25 @@ async function calls() {
   await page.getByLabel("Tool").fill("ad");
   await page.getByRole("row", { name: /steady crash/ }).waitFor({ state: "detached" });
   await page.getByRole("row", { name: /steady add done/ }).waitFor();
+  await detailed(page);
   await page.done();
+}
+
+/** A call has a date and details; a server of another process that shares the ledger has no page here. */
+async function detailed(page) {
+  await page.route("**/api/v1/calls?*", async (route) => {
+    const answer = await (await route.fetch()).json();
+    const [call] = answer.calls.filter(({ tool }) => tool === "add");
+    answer.calls.push({ ...call, id: "another", server: "theirs" });
+    return route.fulfill({ json: answer });
+  });
+  const theirs = page.getByRole("row", { name: /theirs add done/ });
+  await theirs.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/).waitFor();
+  assert.equal(await theirs.getByRole("link").count(), 0);
+  assert.equal(await page.getByRole("row", { name: /steady add done/ }).getByRole("link").count(), 1);
+  await theirs.getByRole("button", { name: /^Show details of add/ }).click();
+  await page.getByText("theirs, which is not a server of this gateway").waitFor();
+  await page.unrouteAll({ behavior: "ignoreErrors" });
 }
 
 async function approve() {
@@ -228,8 +371,12 @@ async function contents() {
   await page.getByRole("link", { name: "steady" }).first().click();
   await there("heading", /^steady\s+ready/);
   await there("img", /^steady, last .*: ready since/);
-  await there("img", /^calls a minute, at most \d/);
-  await there("img", /^95th percentile of latency, at most \d/);
+  await there("img", /^Calls per minute, last .*: at most \d/);
+  await there("img", /^95th percentile of latency, last .*: at most \d/);
+  const ranges = await page.getByRole("img").evaluateAll((all) => all.map((picture) => /, (last [^:]*):/.exec(picture.getAttribute("aria-label"))?.[1]));
+  assert.equal(new Set(ranges.filter(Boolean)).size, 1, `one time range: ${ranges}`);
+  await page.locator(".axis-y", { hasText: "0 ms" }).waitFor();
+  assert.equal(await page.locator("figure .axis-x").first().locator("time").count(), 3);
   for (const fact of ["via", "protocol", "circuit", "restarts", "calls", "latency"]) {
     await page.getByRole("region", { name: "Facts" }).getByText(fact, { exact: true }).waitFor();
   }

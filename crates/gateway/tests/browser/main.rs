@@ -17,6 +17,34 @@ async fn the_fleet_shows_a_crash_and_the_recovery_live() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g05_a_sign_in_link_signs_one_browser_in_and_leaves_no_secret_of_the_gateway() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("signin").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_is_gone_is_grey_and_not_said_to_be_well() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("lost").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_narrow_screen_tables_show_that_they_scroll() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("narrow").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_array_of_objects_is_filled_in_item_by_item() {
+    if Browser::Chromium.require() {
+        Scene::set().await.plays("objects").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_button_reconnects_a_server_once_the_token_is_given() {
     if Browser::Chromium.require() {
         let scene = Scene::set().await;
