@@ -74,7 +74,7 @@ export function latency(minutes, shown, now) {
   const top = Math.max(0, ...known.map(({ p95_ms: p95 }) => p95));
   const most = roundUp(Math.max(1, top));
   const label = `95th percentile of latency, ${shown.words}: at most ${span(top)}`;
-  const line = ({ at, p95_ms: p95 }) => `M${x(Math.max(at - MINUTE, from))},${100 - (95 * p95) / most}H${x(at)}`;
+  const line = ({ at, p95_ms: p95 }) => `M${x(Math.max(at - MINUTE, from))},${100 - (100 * p95) / most}H${x(at)}`;
   const picture = svg("svg", { class: "chart", viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
     svg("title", {}, label),
     svg("path", { class: "latency", d: known.map(line).join("") }));

@@ -27,7 +27,7 @@ function page(fleet) {
       h("h2", { id: "servers" }, "Servers"),
       fleet.upstreams.length === 0 ? empty() : table(fleet.upstreams)),
     h("section", { "aria-labelledby": "happened" },
-      h("h2", { id: "happened" }, "What happened since you look"),
+      h("h2", { id: "happened" }, "What happened since you opened this page"),
       events(model.events.filter(({ at }) => at).slice(0, SHOWN_EVENTS), true)),
   ];
 }

@@ -167,7 +167,7 @@ async function crash() {
   await page.evaluate(() => { window.wasHere = true; });
   // It answers nothing: it dies first.
   await act("upstreams/steady/call", { tool: "crash" });
-  const happened = page.getByRole("region", { name: "What happened since you look" });
+  const happened = page.getByRole("region", { name: "What happened since you opened this page" });
   await happened.getByText(/to reconnecting/).first().waitFor();
   await happened.getByText(/is back after/).first().waitFor();
   await ready.waitFor();
@@ -225,7 +225,7 @@ async function elsewhere() {
   await page.getByRole("row", { name: /steady/ }).locator(".badge", { hasText: "ready" }).waitFor();
   // What happens is heard of, and not just looked up now and then.
   await act("upstreams/steady/call", { tool: "crash" });
-  const happened = page.getByRole("region", { name: "What happened since you look" });
+  const happened = page.getByRole("region", { name: "What happened since you opened this page" });
   await happened.getByText(/is back after/).first().waitFor();
   page.expects(/401/);
   await page.done();

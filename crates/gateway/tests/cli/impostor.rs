@@ -16,6 +16,7 @@ const COMMANDS: &[(&[&str], bool)] = &[
     (&["reload", "demo"], true),
     (&["stop", "demo"], true),
     (&["start", "demo"], true),
+    (&["dashboard", "--no-open"], true),
     (&["pins", "approve", "demo"], true),
     (&["pins", "approve", "demo", "echo"], true),
     (&["status"], false),

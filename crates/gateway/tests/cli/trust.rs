@@ -29,6 +29,7 @@ const VERBS: &[&[&str]] = &[
     &["status", "demo"],
     &["status", "--watch"],
     &["reconnect", "demo"],
+    &["dashboard", "--no-open"],
     &["reload"],
     &["reload", "demo"],
     &["stop", "demo"],
