@@ -10,11 +10,15 @@ use std::net::TcpStream;
 
 /// The status of a request that a script sends with this token.
 fn acted(gateway: &Serving, action: &str, token: &str) -> String {
+    posted(gateway, &format!("upstreams/demo/{action}"), token)
+}
+
+fn posted(gateway: &Serving, path: &str, token: &str) -> String {
     let address = gateway.url.strip_prefix("http://").unwrap();
     let mut connection = TcpStream::connect(address).unwrap();
     write!(
         connection,
-        "POST /api/v1/upstreams/demo/{action} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+        "POST /api/v1/{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
          authorization: Bearer {token}\r\n\r\n"
     )
     .unwrap();
@@ -65,6 +69,8 @@ fn g05_dashboard_prints_a_sign_in_link_without_the_admin_token() {
     let token = std::fs::read_to_string(sandbox.path(STATE).join("admin.token")).unwrap();
     assert!(!ran.to_string().contains(token.trim()));
     assert_eq!(acted(&gateway, "stop", code), "401", "the code is for signing in alone");
+    assert_eq!(posted(&gateway, "sign_in", code), "200");
+    assert_eq!(posted(&gateway, "sign_in", code), "401", "it works once");
     let log = gateway.end(Signal::TERM);
     assert!(!log.contains(code), "{log}");
 }
