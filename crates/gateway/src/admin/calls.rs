@@ -8,7 +8,6 @@ use super::words;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use gripfast::config::suggest;
 use gripfast::ledger::{Calls, End, Keeps, LedgerStatus, Query, Row};
 use gripfast::{Fate, RawValue, Wall};
 use schemars::JsonSchema;
@@ -75,9 +74,6 @@ pub(super) async fn calls(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<R
     Ok(json(StatusCode::OK, &CallsView { ledger, ..CallsView::from(calls) }))
 }
 
-/// The keys of a query.
-const KEYS: [&str; 4] = ["unknown", "server", "since_ms", "limit"];
-
 /// What a query asks for.
 fn asked(text: &str) -> Result<Query, Refusal> {
     let mut query = Query::default();
@@ -104,22 +100,11 @@ fn asked(text: &str) -> Result<Query, Refusal> {
                 Ok(limit) if limit <= Query::MOST => query.limit = limit,
                 Ok(_) | Err(_) => return Err(wrong(&format!("a number up to {}", Query::MOST))),
             },
-            _ => return Err(unknown(key)),
+            // Parameters that a proxy or a newer client adds change nothing.
+            _ => {}
         }
     }
     Ok(query)
-}
-
-fn unknown(key: &str) -> Refusal {
-    let refusal = Refusal::new(
-        StatusCode::BAD_REQUEST,
-        "invalid_request",
-        format!("calls cannot be asked for by `{key}`"),
-    );
-    refusal.with_hint(match suggest::nearest(key, KEYS) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", KEYS.map(|key| format!("`{key}`")).join(", ")),
-    })
 }
 
 /// A value of a query without its escapes.
@@ -196,6 +181,7 @@ mod tests {
         assert_eq!(query, Query { unknown: true, server: Some("git-hub 2".to_owned()), since, limit: 7 });
         assert_eq!(asked("").unwrap(), Query::default());
         assert!(asked("unknown").unwrap().unknown && !asked("unknown=0").unwrap().unknown);
+        assert_eq!(asked("_=17&limit=7&utm").unwrap().limit, 7, "unknown parameters are ignored");
         for wrong in [
             "unknown=perhaps",
             "server=%zz",
@@ -204,7 +190,6 @@ mod tests {
             "since_ms=-1",
             "limit=1001",
             "limit=",
-            "sevrer=a",
         ] {
             assert!(asked(wrong).is_err(), "{wrong}");
         }

@@ -111,12 +111,11 @@ pub(super) async fn log(
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(unreadable)?;
-    let from = match uri.query().unwrap_or_default() {
-        "" => Some(0),
-        query => query.strip_prefix("from=").and_then(|from| from.parse().ok()),
-    };
-    let from = from.ok_or_else(|| {
-        let text = "a log is asked for with `from=`, the number of its first line, or with nothing";
+    // Other parameters change nothing.
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    let from = pairs.find_map(|pair| pair.strip_prefix("from=")).map_or(Ok(0), str::parse);
+    let from = from.map_err(|_| {
+        let text = "`from` is the number of the first line of the log";
         Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", text)
     })?;
     Ok(json(StatusCode::OK, &LogView::of(&name, admin.host.stderr_of(&name, from)?)))

@@ -60,8 +60,14 @@ async fn every_call_is_told_with_its_outcome_newest_first() {
 #[tokio::test]
 async fn a_question_that_makes_no_sense_is_answered_with_what_would() {
     let scene = Scene::with("").await;
-    let answered = scene.get("/api/v1/calls?sever=demo").await;
+    let answered = scene.get("/api/v1/calls?limit=1001").await;
     assert_eq!(answered.status, StatusCode::BAD_REQUEST);
-    assert_eq!(answered.json()["error"]["hint"], "did you mean `server`?");
-    assert_eq!(scene.get("/api/v1/calls?limit=1001").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(answered.json()["error"]["text"], "`limit` is \"1001\", expected a number up to 1000");
+}
+
+#[tokio::test]
+async fn query_parameters_that_are_not_known_are_ignored() {
+    let scene = Scene::with("").await;
+    assert_eq!(scene.get("/api/v1/calls?sever=demo&_=17").await.status, StatusCode::OK);
+    assert_eq!(scene.get("/api/v1/status?utm=x").await.status, StatusCode::OK);
 }
