@@ -27,6 +27,11 @@
 
 #![warn(missing_docs)]
 
+/// The program in the README, compiled by `cargo test --doc`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod audit;
 pub mod auth;
 mod cache;
