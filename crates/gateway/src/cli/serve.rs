@@ -7,7 +7,7 @@ use super::demo;
 use super::exit::Exit;
 use super::fleet::{Hangups, Signals, runtime};
 use super::log;
-use super::render::Screen;
+use super::render::{Screen, plural};
 use super::stop::{Failure, Stop};
 use clap::Args;
 use gripfast::Host;
@@ -24,6 +24,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -256,6 +257,8 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         () = keep_up(reloader.as_ref(), hangups) => Exit::Ok,
         exit = signals.next() => exit,
     };
+    // The gateway leaves in any case, also where nobody reads this.
+    let _ = screen.talk(&farewell(&host.in_flight(), settings.terms.shutdown_timeout));
     let _ = say_stop.send(());
     tokio::select! {
         _ = serving => {}
@@ -267,6 +270,19 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         Exit::Interrupted | Exit::Terminated => Exit::Ok,
         other => other,
     })
+}
+
+/// The words after the first signal: what the gateway waits for, and for how long.
+fn farewell(in_flight: &[(String, u32)], limit: Duration) -> String {
+    let calls: u32 = in_flight.iter().map(|(_, calls)| calls).sum();
+    let waits = if calls == 0 {
+        "no call is in flight; servers are stopped".to_owned()
+    } else {
+        let each: Vec<String> =
+            in_flight.iter().map(|(server, calls)| format!("{server}: {calls}")).collect();
+        format!("waiting for {} in flight ({})", plural(calls as usize, "call"), each.join(", "))
+    };
+    format!("stopping: {waits}, within {}; a second signal ends at once", gripfast::text::duration(limit))
 }
 
 /// Who is told of what is served, if the environment names somebody. Without it everything else works.

@@ -12,6 +12,12 @@ use std::pin::pin;
 
 pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<Exit, Stop> {
     let plan = Plan::from_config(global, screen)?;
+    if screen.can_ask() {
+        screen.talk(
+            "`gripfast stdio` is meant to be started by an MCP client, which speaks MCP on its stdin and stdout; Ctrl-D \
+             ends it. `gripfast connect` sets a client up, and `gripfast serve` serves HTTP.",
+        )?;
+    }
     let runtime = runtime()?;
     let served = runtime.block_on(serve(&plan));
     runtime.shutdown_timeout(LEFTOVERS);

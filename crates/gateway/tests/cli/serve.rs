@@ -6,6 +6,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 
 #[cfg(unix)]
+#[cfg(unix)]
+#[test]
+fn stdio_at_a_terminal_says_what_it_is_for() {
+    let sandbox = Sandbox::with_demo(&[]);
+    let (code, shown) = crate::trust::at_a_terminal(&sandbox, &["stdio"], "\u{4}");
+    assert!(code == Some(0) && shown.contains("meant to be started by an MCP client"), "{code:?}: {shown}");
+    let ran = sandbox.run(&["stdio"]);
+    assert!(ran.code == Some(0) && ran.stderr.is_empty(), "nobody reads it elsewhere: {ran}");
+}
+
 #[test]
 fn the_demo_shows_recovery_without_any_config_and_ends_well() {
     let sandbox = Sandbox::empty();

@@ -296,7 +296,7 @@ fn g05_a_reload_finds_the_gateway_by_a_changed_file_only_if_that_was_trusted_bef
 }
 
 /// Runs the binary at a terminal where a person types `answer`. Gives its exit code and what the terminal showed.
-fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> (Option<i32>, String) {
+pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> (Option<i32>, String) {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
