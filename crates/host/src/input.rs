@@ -31,6 +31,11 @@ pub async fn collect(listener: &dyn Listener, params: &RawValue, answer: &Answer
         return Collected::NothingWanted;
     }
     let Outcome::Result(result) = answer.outcome() else { return Collected::NothingWanted };
+    collect_for(listener, params, result).await
+}
+
+/// The same for a result with `resultType: "input_required"` that did not come from a server of this host.
+pub async fn collect_for(listener: &dyn Listener, params: &RawValue, result: &RawValue) -> Collected {
     let Ok(result) = Object::parse(result) else { return Collected::NothingWanted };
     let mut responses = Patch::new();
     if let Some(requests) = result.object("inputRequests") {

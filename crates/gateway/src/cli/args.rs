@@ -9,7 +9,7 @@ pub(crate) use trust::{
     AuditVerb, KeysArgs, KeysVerb, LoginArgs, LogoutArgs, PinsApproveArgs, PinsArgs, PinsVerb,
     PolicyTestArgs, PolicyVerb, TokenVerb, TrustArgs,
 };
-pub(crate) use using::{CallArgs, CallsArgs, ToolsArgs};
+pub(crate) use using::{CallArgs, CallsArgs, PromptsArgs, ResourcesArgs, ToolsArgs};
 
 use super::add::{AddArgs, RemoveArgs, SwitchArgs};
 use super::address::GatewayUrl;
@@ -33,7 +33,7 @@ Or with a server of your own, here the built-in sample:
   gripfast serve                               serves it; in another terminal:
   gripfast status                              how do the servers do?
   gripfast tools                               what do they offer?
-  gripfast call demo add '{\"a\": 1, \"b\": 2}'    prints 3
+  gripfast call demo add a=1 b=2               prints 3
 
 Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the \
 platform's config directory. A ./gripfast.toml that gripfast did not write itself is used once you trust it \
@@ -90,8 +90,10 @@ pub(crate) enum Verb {
     /// Serve all servers of the config as one stdio MCP server
     Stdio,
     /// Show the servers of a running gateway, or one of them
+    #[command(visible_alias = "ls")]
     Status(StatusArgs),
     /// Replace the link of a server of a running gateway now
+    #[command(visible_alias = "restart")]
     Reconnect(OperateArgs),
     /// Have a running gateway take its changed config, or one server forget what went wrong and connect anew
     Reload(ReloadArgs),
@@ -125,6 +127,10 @@ pub(crate) enum Verb {
     Disable(SwitchArgs),
     /// List the tools of the servers
     Tools(ToolsArgs),
+    /// List the resources of the servers, or read one
+    Resources(ResourcesArgs),
+    /// List the prompts of the servers, or get one
+    Prompts(PromptsArgs),
     /// Call one tool of one server
     Call(CallArgs),
     /// Show what became of tool calls, also of those under way when a gateway died
@@ -152,6 +158,8 @@ pub(crate) enum Verb {
     /// Print the JSON Schema of the config, for editors
     #[command(after_help = SCHEMA)]
     Schema,
+    /// Print the version
+    Version,
     /// Run the built-in sample MCP server, well-behaved or not
     // The flags are many, and the struct is built once.
     DemoServer(Box<DemoServerArgs>),

@@ -41,7 +41,7 @@ pub(crate) fn run(global: &Global, verb: &AuditVerb, screen: &mut Screen) -> Res
                 let name = file.path.file_name().unwrap_or_default().to_string_lossy();
                 table.row([&name, &sentence(&file.finding)]);
             }
-            screen.line(&table.to_string())?;
+            screen.table(table)?;
         }
     }
     match files.iter().find(|file| is_bad(file)) {

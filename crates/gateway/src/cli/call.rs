@@ -12,13 +12,15 @@ use super::fleet::{Means, runtime, with_host};
 use super::render::{Content, Screen, with_progress};
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
+pub(crate) use arguments::{Arguments, pairs};
 use bytes::Bytes;
 use defaults::Defaults;
 use gripfast::config::suggest;
 use gripfast::input::{self, Collected};
 use gripfast::transport::Listener;
+use gripfast::wire::envelope::ErrorObject;
 use gripfast::wire::patch::Patch;
-use gripfast::wire::results::CallResult;
+use gripfast::wire::results::{CallResult, Tool};
 use gripfast::{Answer, CallError, CallOptions, Code, Fate, Host, Outcome};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -28,10 +30,10 @@ use std::time::Duration;
 /// Asks the gateway; or starts the server, calls the tool, and stops the server again.
 pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     // What was typed is judged before anything is started.
-    let arguments = args.arguments.as_deref().map(arguments::read).transpose()?;
+    let arguments = Arguments::read(&args.arguments)?;
     match Asked::of(global, args.gateway.url.as_ref())? {
         Asked::Gateway(url, fleet) => {
-            match through(global, &url, fleet.as_deref(), args, arguments.as_deref(), screen)? {
+            match through(global, &url, fleet.as_deref(), args, arguments.as_ref(), screen)? {
                 Ok(response) => match client::outcome(&response) {
                     Some(outcome) => show(args, &outcome, screen),
                     None => {
@@ -42,9 +44,9 @@ pub(crate) fn run(global: &Global, args: &CallArgs, screen: &mut Screen) -> Resu
                 Err(failure) => Err(told(args, failure, screen)?),
             }
         }
-        Asked::Config => match call(global, args, arguments, screen)? {
+        Asked::Config => match call(global, args, arguments.as_ref(), screen)? {
             Ok(answer) => show(args, &answer.outcome(), screen),
-            Err(failure) => Err(told(args, failure, screen)?),
+            Err(failure) => Err(told(args, config::without_gateway(global, &args.server, failure), screen)?),
         },
     }
 }
@@ -62,7 +64,7 @@ fn through(
     url: &GatewayUrl,
     fleet: Option<&Fleet>,
     args: &CallArgs,
-    arguments: Option<&RawValue>,
+    arguments: Option<&Arguments>,
     screen: &mut Screen,
 ) -> Result<Result<Bytes, Failure>, Stop> {
     let CallArgs { server, tool, .. } = args;
@@ -90,7 +92,7 @@ fn through(
 fn call(
     global: &Global,
     args: &CallArgs,
-    arguments: Option<Box<RawValue>>,
+    arguments: Option<&Arguments>,
     screen: &mut Screen,
 ) -> Result<Result<Answer, Failure>, Stop> {
     let opened = config::open(global, screen)?;
@@ -99,6 +101,14 @@ fn call(
         Ok(spec) => spec,
         Err(failure) => return Ok(Err(failure)),
     };
+    let mut spec = spec.clone();
+    let timeouts = &mut spec.supervision.timeouts;
+    if let Some(wait) = args.wait {
+        timeouts.reconnect_wait = wait;
+        // The time of the call itself begins with the wait.
+        timeouts.call = timeouts.call.saturating_add(wait);
+    }
+    let patience = timeouts.reconnect_wait;
     let what = format!("`{server}`");
     let abilities = args.accept_defaults.then(defaults::capabilities);
     let means = Means {
@@ -107,8 +117,19 @@ fn call(
         logins: Some(opened.logins(global)?),
         abilities,
     };
-    with_host(means, &[(server.as_str(), spec)], async |host| {
-        let answer = with_progress(screen, &what, ask(host, args, arguments)).await?;
+    with_host(means, &[(server.as_str(), &spec)], async |host| {
+        let asked = async {
+            let schema = match arguments {
+                // A server that cannot be listed fails the call too, with the better words.
+                Some(Arguments::Pairs(_)) => host.catalog(server, patience).await.ok(),
+                Some(Arguments::Json(_)) | None => None,
+            };
+            let tool = schema.as_ref().and_then(|catalog| catalog.tool(tool));
+            let schema = tool.and_then(|tool| Tool::read(&tool.raw).ok()).and_then(|tool| tool.input_schema);
+            let arguments = arguments.map(|arguments| arguments.to_json(schema));
+            ask(host, args, arguments).await
+        };
+        let answer = with_progress(screen, &what, asked).await.map_err(super::tools::unlisted)?;
         let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);
         match if refused { unknown_tool(host, server, tool).await } else { None } {
             Some(failure) => Err(failure),
@@ -142,6 +163,12 @@ async fn ask(host: &Host, args: &CallArgs, arguments: Option<Box<RawValue>>) -> 
         };
         rounds += 1;
     }
+}
+
+/// The failure of a request that the server answered with an error.
+pub(crate) fn declined(server: &str, error: &ErrorObject<'_>) -> Failure {
+    let text = format!("server `{server}` answered with an error: {} ({})", error.message, error.code);
+    Failure::new(Exit::ToolError, text)
 }
 
 /// What servers answer to a name they do not know, and to much else.
@@ -183,9 +210,7 @@ fn show(args: &CallArgs, outcome: &Outcome<'_>, screen: &mut Screen) -> Result<E
             if form == Form::Json {
                 screen.json_text(&format!(r#"{{"error":{}}}"#, error.raw.get()))?;
             }
-            let text =
-                format!("server `{server}` answered with an error: {} ({})", error.message, error.code);
-            return Err(Failure::new(Exit::ToolError, text).into());
+            return Err(declined(server, error).into());
         }
     };
     if CallResult::read(result).is_ok_and(|result| result.is_error) {

@@ -156,7 +156,7 @@ fn show(args: &CallsArgs, told: &Told, screen: &mut Screen) -> Result<(), Stop> 
                 &call.what_happened(),
             ]);
         }
-        screen.line(&table.to_string())?;
+        screen.table(table)?;
     }
     match ledger {
         Some(Ledger { keeps, .. }) if keeps == "off" => {

@@ -5,10 +5,11 @@
 
 use super::address::GatewayUrl;
 use super::args::Global;
+use super::call::Arguments;
 use super::config;
 use super::credentials::ClientKey;
 use super::exit::Exit;
-use super::gateway::{Gateway, piece};
+use super::gateway::{Gateway, Unanswered, piece};
 use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use bytes::Bytes;
@@ -77,32 +78,32 @@ pub(crate) fn known(url: &GatewayUrl, fleet: Option<&Fleet>, server: &str) -> Re
     Err(Failure::about(server, Code::UnknownServer, text, Some(hint)))
 }
 
-/// A tool of a server behind the gateway.
+/// A tool, resource, template or prompt of a server behind the gateway.
 pub(crate) struct Offer {
     pub(crate) server: String,
-    /// The server's own name for it.
+    /// The server's own name or URI for it.
     pub(crate) name: String,
-    /// The gateway's name for it.
-    public: String,
+    /// The name or URI under which clients of the gateway see it.
+    pub(crate) public: String,
     /// As the server wrote it.
     pub(crate) raw: Box<RawValue>,
 }
 
 impl Offer {
     /// `None` without a note of its origin: then it is not a gripfast that offers it.
-    fn read(served: &RawValue) -> Option<Self> {
+    fn read(list: List, served: &RawValue) -> Option<Self> {
         const ORIGIN: &str = "gripfast/origin";
         let tool = Object::parse(served).ok()?;
         let meta = tool.object("_meta")?;
         let origin = meta.object(ORIGIN)?;
-        let (server, name) = (origin.text("server")?.into_owned(), origin.text("name")?.into_owned());
-        let own = Patch::new().set_text("name", &name);
+        let (server, name) = (origin.text("server")?.into_owned(), origin.text(list.key())?.into_owned());
+        let own = Patch::new().set_text(list.key(), &name);
         let raw = if meta.len() == 1 {
             own.remove("_meta").apply(&tool)
         } else {
             own.set_owned("_meta", Patch::new().remove(ORIGIN).apply(&meta)).apply(&tool)
         };
-        Some(Self { server, name, public: tool.text("name")?.into_owned(), raw })
+        Some(Self { server, name, public: tool.text(list.key())?.into_owned(), raw })
     }
 
     /// What it wants repeated in headers.
@@ -142,24 +143,33 @@ impl<'u> Client<'u> {
         Ok(Self { gateway: Gateway::at(global, url).await?, context })
     }
 
-    /// Every tool of every server.
-    pub(crate) async fn offers(&self) -> Result<Vec<Offer>, Failure> {
+    /// Every item of a list, of every server.
+    pub(crate) async fn offers(&self, list: List) -> Result<Vec<Offer>, Failure> {
         let mut offers = Vec::new();
         let mut params = json!({});
         for _ in 0..MOST_PAGES {
-            let answer = self.ask(List::Tools.method(), &raw(&params), &[]).await?;
+            let answer = self.answer(list.method(), &raw(&params)).await?;
             let page = match outcome(&answer) {
-                Some(Outcome::Result(result)) => Page::read(result, List::Tools).ok(),
+                Some(Outcome::Result(result)) => Page::read(result, list).ok(),
                 Some(Outcome::Error(_)) | None => None,
             };
-            let page = page.ok_or_else(|| self.gateway.no_gateway("it does not list its tools"))?;
-            offers.extend(page.items.into_iter().filter_map(Offer::read));
+            let page = page
+                .ok_or_else(|| self.gateway.no_gateway(&format!("it does not list its {}", list.member())))?;
+            offers.extend(page.items.into_iter().filter_map(|item| Offer::read(list, item)));
             match page.next_cursor {
                 Some(cursor) => params["cursor"] = Value::from(cursor),
                 None => return Ok(offers),
             }
         }
-        Err(self.gateway.no_gateway("its list of tools has no end"))
+        Err(self.gateway.no_gateway(&format!("its list of {} has no end", list.member())))
+    }
+
+    /// The answer to a request that changes nothing.
+    pub(crate) async fn answer(&self, method: &str, params: &RawValue) -> Result<Bytes, Failure> {
+        self.ask(method, params, &[]).await.map_err(|unanswered| match unanswered {
+            Unanswered::Failed(failure) => failure,
+            Unanswered::Lost(cause) => self.gateway.went_away(&cause),
+        })
     }
 
     /// Calls a tool by its server's own name for it.
@@ -167,9 +177,9 @@ impl<'u> Client<'u> {
         &self,
         server: &str,
         tool: &str,
-        arguments: Option<&RawValue>,
+        arguments: Option<&Arguments>,
     ) -> Result<Called, Failure> {
-        let offers = self.offers().await?;
+        let offers = self.offers(List::Tools).await?;
         let its: Vec<&Offer> = offers.iter().filter(|offer| offer.server == server).collect();
         let offer = its.iter().find(|offer| offer.name == tool);
         let public = match offer {
@@ -178,12 +188,23 @@ impl<'u> Client<'u> {
             None if its.is_empty() => format!("{server}__{tool}"),
             None => return Ok(Called::Unknown(unknown_tool(server, tool, &its))),
         };
+        let schema = offer.and_then(|offer| Tool::read(&offer.raw).ok()).and_then(|tool| tool.input_schema);
+        let arguments = arguments.map(|arguments| arguments.to_json(schema));
+        let arguments = arguments.as_deref();
         let mut params = Patch::new().set_text("name", &public);
         if let Some(arguments) = arguments {
             params = params.set("arguments", arguments);
         }
         let mirrored = offer.map(|offer| offer.mirrored(arguments)).unwrap_or_default();
-        self.ask("tools/call", &params.to_object(), &mirrored).await.map(Called::Answered)
+        let answered = self.ask("tools/call", &params.to_object(), &mirrored).await;
+        answered.map(Called::Answered).map_err(|unanswered| match unanswered {
+            Unanswered::Failed(failure) => failure,
+            Unanswered::Lost(_) => {
+                let text = "the gateway went away during the call; whether it was carried out is unknown";
+                let hint = format!("`gripfast calls --server {server}` shows what became of it");
+                CallError::new(Code::OutcomeUnknown, server, Fate::Unknown, text.to_owned()).hint(hint).into()
+            }
+        })
     }
 
     /// A tool that this client is not shown because the config denies it, in the words for its operator.
@@ -204,7 +225,7 @@ impl<'u> Client<'u> {
 
     /// As whom the gateway knows this client.
     async fn me(&self) -> String {
-        let answer = self.ask("server/discover", &raw(&json!({})), &[]).await.unwrap_or_default();
+        let answer = self.answer("server/discover", &raw(&json!({}))).await.unwrap_or_default();
         let told = match outcome(&answer) {
             Some(Outcome::Result(result)) => serde_json::from_str(result.get()).unwrap_or(Value::Null),
             Some(Outcome::Error(_)) | None => Value::Null,
@@ -217,7 +238,7 @@ impl<'u> Client<'u> {
         method: &str,
         params: &RawValue,
         mirrored: &[(String, String)],
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, Unanswered> {
         let cannot = |_| Failure::new(Exit::General, format!("`{method}` cannot be asked like this"));
         let params = self.context.apply_to(Some(params)).map_err(cannot)?;
         let standard = headers::standard_headers(method, Some(&params)).map_err(cannot)?;
@@ -257,12 +278,30 @@ pub(crate) fn is_unknown_tool(error: &ErrorObject<'_>) -> bool {
     error.is_some_and(|error| error["data"]["code"] == Code::UnknownTool.word())
 }
 
+/// The failure of the gateway's own that an error answer holds, if it holds one.
+pub(crate) fn told(error: &ErrorObject<'_>) -> Option<Failure> {
+    let raw: Value = serde_json::from_str(error.raw.get()).ok()?;
+    let part = raw["data"].as_object().filter(|part| part.contains_key("outcome"))?;
+    Some(Failure::passed_on(&error.message, &Value::Object(part.clone())))
+}
+
 pub(crate) fn unknown_tool(server: &str, tool: &str, its: &[&Offer]) -> Failure {
-    let hint = match suggest::nearest(tool, its.iter().map(|offer| offer.name.as_str())) {
+    unknown_item(List::Tools, server, tool, its.iter().map(|offer| offer.name.as_str()))
+}
+
+/// The failure of asking for something that is not in a server's list.
+pub(crate) fn unknown_item<'n>(
+    list: List,
+    server: &str,
+    wanted: &str,
+    names: impl Iterator<Item = &'n str>,
+) -> Failure {
+    let word = list.member().trim_end_matches('s');
+    let hint = match suggest::nearest(wanted, names) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("`gripfast tools {server}` lists its tools"),
+        None => format!("`gripfast {word}s {server}` lists its {word}s"),
     };
-    let text = format!("upstream `{server}` has no tool named `{tool}`");
+    let text = format!("upstream `{server}` has no {word} named `{wanted}`");
     CallError::new(Code::UnknownTool, server, Fate::NotSent, text).hint(hint).into()
 }
 
@@ -275,7 +314,7 @@ mod tests {
     use super::*;
 
     fn read(served: &str) -> Offer {
-        Offer::read(&RawValue::from_string(served.to_owned()).unwrap()).unwrap()
+        Offer::read(List::Tools, &RawValue::from_string(served.to_owned()).unwrap()).unwrap()
     }
 
     #[test]
@@ -288,7 +327,10 @@ mod tests {
         let offer =
             read(r#"{"name":"echo","_meta":{"a":1,"gripfast/origin":{"server":"demo","name":"echo"}}}"#);
         assert_eq!(offer.raw.get(), r#"{"name":"echo","_meta":{"a":1}}"#);
-        assert!(Offer::read(&RawValue::from_string(r#"{"name":"echo"}"#.to_owned()).unwrap()).is_none());
+        assert!(
+            Offer::read(List::Tools, &RawValue::from_string(r#"{"name":"echo"}"#.to_owned()).unwrap())
+                .is_none()
+        );
     }
 
     #[test]

@@ -226,6 +226,25 @@ pub(crate) fn usable(entry: &ServerEntry) -> Result<&ServerSpec, Failure> {
     }
 }
 
+/// A failure of a verb that runs without a gateway, with no advice that needs one.
+pub(crate) fn without_gateway(global: &Global, server: &str, failure: Failure) -> Failure {
+    const NEEDS_GATEWAY: [&str; 6] = ["status", "reconnect", "reload", "start", "logs", "calls"];
+    let Some(hint) = &failure.hint else { return failure };
+    let file = global.config.as_deref().unwrap_or(Path::new("FILE")).display();
+    let useful = |part: &&str| {
+        let needs = |verb: &str| part.contains(&format!("`gripfast {verb}"));
+        !NEEDS_GATEWAY.into_iter().any(needs) && *part != "it is tried again by itself"
+    };
+    let mut parts: Vec<String> = hint.split("; ").filter(useful).map(str::to_owned).collect();
+    for part in &mut parts {
+        *part = part.replace("`gripfast tools ", &format!("`gripfast tools --config {file} "));
+    }
+    if parts.is_empty() {
+        parts.push(format!("`gripfast doctor {server} --config {file}` looks for the cause"));
+    }
+    failure.with_hint(parts.join("; "))
+}
+
 /// More names than this are a page, not a hint.
 const NAMED: usize = 8;
 

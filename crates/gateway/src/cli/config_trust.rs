@@ -116,7 +116,12 @@ fn wants_config(verb: &Verb) -> bool {
     match verb {
         // stdin is for MCP.
         Verb::Stdio => false,
-        Verb::Check(_) | Verb::Trust(_) | Verb::Completions(_) | Verb::Schema | Verb::DemoServer(_) => false,
+        Verb::Check(_)
+        | Verb::Trust(_)
+        | Verb::Completions(_)
+        | Verb::Schema
+        | Verb::Version
+        | Verb::DemoServer(_) => false,
         Verb::Serve(args) => !args.demo,
         Verb::Status(_)
         | Verb::Reconnect(_)
@@ -134,6 +139,8 @@ fn wants_config(verb: &Verb) -> bool {
         | Verb::Enable(_)
         | Verb::Disable(_)
         | Verb::Tools(_)
+        | Verb::Resources(_)
+        | Verb::Prompts(_)
         | Verb::Call(_)
         | Verb::Calls(_)
         | Verb::Pins(_)

@@ -31,6 +31,20 @@ pub(crate) struct Gateway<'u> {
     wants_token: AtomicBool,
 }
 
+/// Why an MCP message has no answer.
+pub(crate) enum Unanswered {
+    /// The gateway was not reached, or refused the message.
+    Failed(Failure),
+    /// The connection was lost after the message was sent, for this cause.
+    Lost(String),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// What it answered.
 pub(crate) struct Reply {
     status: StatusCode,
@@ -176,7 +190,7 @@ impl<'u> Gateway<'u> {
         path: &str,
         headers: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, Unanswered> {
         let mut request = Request::builder().method(Method::POST).uri(self.channel.address(self.url, path));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -184,14 +198,18 @@ impl<'u> Gateway<'u> {
         let key = ClientKey::of_environment(self.url, self.channel.is_socket());
         let request = bearer(request, key.as_ref().and_then(ClientKey::value))?;
         let request = request.body(Full::from(body)).map_err(|error| self.unaskable(&error))?;
-        let response = self.channel.request(request).await.map_err(|error| self.unreachable(&error))?;
+        let response = match self.channel.request(request).await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => return Err(self.unreachable(&error).into()),
+            Err(error) => return Err(Unanswered::Lost(innermost(&error))),
+        };
         if response.status() == StatusCode::UNAUTHORIZED {
-            return Err(ClientKey::refused(key.as_ref(), self.url));
+            return Err(ClientKey::refused(key.as_ref(), self.url).into());
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let streamed = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         let mut body = Limited::new(response.into_body(), LARGEST_ANSWER);
-        let broke = |error: &dyn fmt::Display| self.no_gateway(&format!("its answer broke off: {error}"));
+        let broke = |error: &dyn fmt::Display| Unanswered::Lost(error.to_string());
         if !streamed {
             return Ok(body.collect().await.map_err(|error| broke(&error))?.to_bytes());
         }
@@ -267,6 +285,12 @@ impl<'u> Gateway<'u> {
     fn silent(&self) -> Failure {
         let text = format!("the gateway at {} did not answer within {} s", self.url, ANSWER_WITHIN.as_secs());
         Failure::new(Exit::Unreachable, text)
+    }
+
+    /// The failure of a message after which the gateway went away, other than a call.
+    pub(crate) fn went_away(&self, cause: &str) -> Failure {
+        let text = format!("the gateway at {} went away before it answered ({cause})", self.url);
+        Failure::new(Exit::Unreachable, text).with_hint("`gripfast status` shows whether it is back")
     }
 
     pub(crate) fn no_gateway(&self, what: &str) -> Failure {

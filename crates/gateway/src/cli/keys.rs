@@ -93,7 +93,7 @@ fn list(directory: &Path, output: Form, screen: &mut Screen) -> Result<(), Stop>
                 let used = key.last_used.map_or_else(|| "never".to_owned(), ago);
                 table.row([&key.name, &ago(key.created), &expires, &used]);
             }
-            screen.line(&table.to_string())?;
+            screen.table(table)?;
         }
     }
     Ok(())

@@ -94,6 +94,8 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Enable(args) => add::switch(&cli.global, Switch::On, args, screen),
         Verb::Disable(args) => add::switch(&cli.global, Switch::Off, args, screen),
         Verb::Tools(args) => tools::run(&cli.global, args, screen),
+        Verb::Resources(args) => tools::resources(&cli.global, args, screen),
+        Verb::Prompts(args) => tools::prompts(&cli.global, args, screen),
         Verb::Call(args) => call::run(&cli.global, args, screen),
         Verb::Pins(args) => pins::run(&cli.global, args, screen),
         Verb::Policy(args) => policy::run(&cli.global, args, screen),
@@ -105,6 +107,10 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Logout(args) => login::forget(&cli.global, args, screen),
         Verb::Completions(args) => completions::run(args, screen),
         Verb::Schema => schema::run(screen),
+        Verb::Version => {
+            screen.line(&format!("gripfast {}", env!("CARGO_PKG_VERSION")))?;
+            Ok(Exit::Ok)
+        }
         Verb::DemoServer(args) => demo_server::run(args, screen),
     }
 }

@@ -219,7 +219,7 @@ fn list(told: &Told, screen: &mut Screen) -> Result<(), Stop> {
         screen.talk("nothing is pinned yet: tools are pinned when their server is first listed")?;
         return Ok(());
     }
-    screen.line(&table.to_string())?;
+    screen.table(table)?;
     if changed > 0 {
         screen
             .hint(&format!("`gripfast pins diff` shows what {} say now", plural(changed, "changed tool")))?;

@@ -36,7 +36,7 @@ pub(crate) fn run(global: &Global, args: &StatusArgs, screen: &mut Screen) -> Re
         match args.output.form {
             // Read all the same: what is no status is not passed on as one.
             Form::Json => seen(&gateway, args, &reply).map(|_| print(&reply, screen))??,
-            Form::Text => screen.signs(&seen(&gateway, args, &reply)?.shown())?,
+            Form::Text => screen.signs(&seen(&gateway, args, &reply)?.shown(screen.columns()))?,
         }
         Ok(Exit::Ok)
     })
@@ -49,9 +49,9 @@ enum Seen {
 }
 
 impl Seen {
-    fn shown(&self) -> String {
+    fn shown(&self, columns: Option<usize>) -> String {
         match self {
-            Self::Fleet(fleet) => fleet::shown(fleet),
+            Self::Fleet(fleet) => fleet::shown(fleet, columns),
             Self::One(detail) => detail::shown(detail),
         }
     }

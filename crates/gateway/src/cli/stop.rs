@@ -34,7 +34,11 @@ impl Failure {
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        let hint = hint.into();
+        if let Some(machine) = &mut self.machine {
+            machine["hint"] = hint.as_str().into();
+        }
+        self.hint = Some(hint);
         self
     }
 

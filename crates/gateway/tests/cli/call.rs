@@ -186,7 +186,7 @@ fn broken_json() {
       |
     1 | {"text" "hello"}
       |         ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin
+      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -199,7 +199,7 @@ fn json_that_ends_too_soon() {
       |
     1 | {"text": "hello"
       |                 ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin
+      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -212,7 +212,7 @@ fn json_that_the_shell_has_eaten() {
       |
     1 | {text: hello}
       |  ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin
+      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -225,7 +225,7 @@ fn a_bare_word() {
       |
     1 | hello
       | ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin
+      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -235,7 +235,7 @@ fn an_empty_word() {
     exit 1
     --- stderr
     error: the arguments end too soon: line 1, column 1
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin
+      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -249,7 +249,7 @@ fn broken_json_in_the_middle_of_a_long_line() {
       |
     1 | aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", oops, "b": "bbbbbbbbbbbbbbbbbbbbbbbbbbbbb
       |                                        ^
-      hint: write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin
+      hint: write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin
     "#);
 }
 
@@ -327,7 +327,7 @@ fn an_unreachable_url() {
     exit 4
     --- stderr
     error: upstream `web` is still being reconnected (connection refused); the call was held and not sent
-      hint: `gripfast status web` shows the last error
+      hint: `--wait 1m` would give it longer
     ");
 }
 
@@ -338,7 +338,7 @@ fn a_missing_executable() {
     exit 4
     --- stderr
     error: upstream `gone` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
-      hint: install the command or correct `command` in the config; it is tried again by itself
+      hint: install the command or correct `command` in the config
     ");
 }
 
@@ -376,6 +376,39 @@ fn a_login_is_needed() {
     --- stderr
     error: upstream `web` needs a login or another credential (nobody has logged in: HTTP 401: unauthorized)
       hint: run `gripfast login web`, or correct its `headers`
+    "#);
+}
+
+#[test]
+fn arguments_are_also_words_with_a_key_and_a_value() {
+    let ran = call(&["add", "a=1", "b=2"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "3\n"), "{ran}");
+    let ran = call(&["echo", "text=007"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "007\n"), "{ran}");
+}
+
+#[test]
+fn a_call_waits_as_long_as_it_was_told_for_a_server_to_be_ready() {
+    let config = crate::sandbox::stdio("demo", &["--start-delay", "1500ms"])
+        + "timeouts = { reconnect_wait = '100ms' }\n";
+    let sandbox = Sandbox::with(&config);
+    let ran = sandbox.run(&["call", ALONE, "demo", "counter"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let ran = sandbox.run(&["call", ALONE, "demo", "counter", "--wait", "1m"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "1\n"), "{ran}");
+}
+
+#[test]
+fn without_a_gateway_no_advice_needs_one() {
+    let config = url("away", NOBODY) + "timeouts = { reconnect_wait = '300ms' }\n";
+    let ran = Sandbox::with(&config).run(&["call", ALONE, "away", "echo", "-o", "json"]);
+    assert_snapshot!(ran, @r#"
+    exit 4
+    --- stdout
+    {"schema_version":1,"error":{"code":"reconnecting","hint":"`--wait 1m` would give it longer","outcome":"not_sent","retry_after_ms":[MS],"server":"away","text":"upstream `away` is still being reconnected (connection refused); the call was held and not sent"}}
+    --- stderr
+    error: upstream `away` is still being reconnected (connection refused); the call was held and not sent
+      hint: `--wait 1m` would give it longer
     "#);
 }
 

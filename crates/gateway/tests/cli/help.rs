@@ -13,7 +13,7 @@ fn help(words: &[&str]) -> String {
 
 #[test]
 fn overview() {
-    assert_snapshot!(help(&[]), @r#"
+    assert_snapshot!(help(&[]), @"
     The MCP host that never loses a server
 
     Usage: gripfast [OPTIONS] <COMMAND>
@@ -21,8 +21,8 @@ fn overview() {
     Commands:
       serve        Serve all servers of the config behind one MCP endpoint
       stdio        Serve all servers of the config as one stdio MCP server
-      status       Show the servers of a running gateway, or one of them
-      reconnect    Replace the link of a server of a running gateway now
+      status       Show the servers of a running gateway, or one of them [alias: ls]
+      reconnect    Replace the link of a server of a running gateway now [alias: restart]
       reload       Have a running gateway take its changed config, or one server forget what went wrong
                    and connect anew
       stop         Stop a server of a running gateway until it is started
@@ -40,6 +40,8 @@ fn overview() {
       enable       Use a server of the config again that was disabled
       disable      Keep a server in the config without using it
       tools        List the tools of the servers
+      resources    List the resources of the servers, or read one
+      prompts      List the prompts of the servers, or get one
       call         Call one tool of one server
       calls        Show what became of tool calls, also of those under way when a gateway died
       pins         Show and approve what tools say about themselves
@@ -51,6 +53,7 @@ fn overview() {
       logout       Forget the login of a server
       completions  Print what a shell needs to complete words
       schema       Print the JSON Schema of the config, for editors
+      version      Print the version
       demo-server  Run the built-in sample MCP server, well-behaved or not
       help         Print this message or the help of the given subcommand(s)
 
@@ -73,7 +76,7 @@ fn overview() {
       gripfast serve                               serves it; in another terminal:
       gripfast status                              how do the servers do?
       gripfast tools                               what do they offer?
-      gripfast call demo add '{"a": 1, "b": 2}'    prints 3
+      gripfast call demo add a=1 b=2               prints 3
 
     Config: --config, else $GRIPFAST_CONFIG, else ./gripfast.toml, else gripfast/gripfast.toml in the
     platform's config directory. A ./gripfast.toml that gripfast did not write itself is used once you
@@ -94,7 +97,7 @@ fn overview() {
     https. `tools` and `call` send $GRIPFAST_KEY, a client's key, to the gateway that --url or
     $GRIPFAST_URL names; to another machine over https, or where $GRIPFAST_CLEARTEXT is its host and
     port.
-    "#);
+    ");
 }
 
 #[test]
@@ -248,10 +251,11 @@ fn tools() {
     assert_snapshot!(help(&["tools"]), @"
     List the tools of the servers
 
-    Usage: gripfast tools [OPTIONS] [SERVER]
+    Usage: gripfast tools [OPTIONS] [SERVER] [TOOL]
 
     Arguments:
       [SERVER]  Only this server
+      [TOOL]    Only this tool of it, with its whole description and the schema of its arguments
 
     Options:
       -o, --output <FORM>    How to print it; docs/reference/json.md describes `json` [default: text]
@@ -275,6 +279,7 @@ fn tools() {
     Examples:
       gripfast tools
       gripfast tools github
+      gripfast tools github create_issue
       gripfast tools --config gripfast.toml
       gripfast tools -o json | jq -r '.servers[].tools[]?.name'
     ");
@@ -285,16 +290,19 @@ fn call() {
     assert_snapshot!(help(&["call"]), @r#"
     Call one tool of one server
 
-    Usage: gripfast call [OPTIONS] <SERVER> <TOOL> [JSON]
+    Usage: gripfast call [OPTIONS] <SERVER> <TOOL> [ARGUMENT]...
 
     Arguments:
-      <SERVER>  The server, by its name in the config
-      <TOOL>    The tool, by the server's own name for it
-      [JSON]    The arguments: a JSON object, `@FILE`, or `-` for stdin [default: none]
+      <SERVER>       The server, by its name in the config
+      <TOOL>         The tool, by the server's own name for it
+      [ARGUMENT]...  The arguments: KEY=VALUE words, or a JSON object, `@FILE`, or `-` for stdin
+                     [default: none]
 
     Options:
           --accept-defaults  Accept the forms that the server wants filled in, with their own defaults;
                              with --config
+          --wait <DURATION>  How long to wait for the server to be ready; with --config [default: its
+                             `timeouts.reconnect_wait`]
       -o, --output <FORM>    How to print it; docs/reference/json.md describes `json` [default: text]
                              [possible values: text, json]
           --url <URL>        Where the gateway listens [default: $GRIPFAST_URL, `gateway.listen`,
@@ -315,11 +323,16 @@ fn call() {
     Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be
     reached or did not answer in time, 3 a login is needed, 6 the config denies it.
 
+    In KEY=VALUE a value that is JSON is taken as JSON, and any other as text; a value for an argument
+    that the tool's schema has as text is text in any case. `gripfast tools SERVER TOOL` shows the
+    schema.
+
     A call that was sent and not answered is sent once more only where that does no harm: the tool is
     known as read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent
     twice.
 
     Examples:
+      gripfast call demo add a=1 b=2
       gripfast call demo echo '{"text": "hello"}'
       gripfast call demo echo @arguments.json
       gripfast call --config gripfast.toml demo echo '{"text": "hello"}'
@@ -432,8 +445,10 @@ fn demo_server() {
 
 #[test]
 fn version() {
-    let ran = Sandbox::empty().run(&["--version"]);
-    assert_eq!((ran.code, ran.stdout), (Some(0), format!("gripfast {}\n", env!("CARGO_PKG_VERSION"))));
+    for word in ["--version", "version"] {
+        let ran = Sandbox::empty().run(&[word]);
+        assert_eq!((ran.code, ran.stdout), (Some(0), format!("gripfast {}\n", env!("CARGO_PKG_VERSION"))));
+    }
 }
 
 #[cfg(unix)]

@@ -28,6 +28,8 @@ const COMMANDS: &[(&[&str], bool)] = &[
     (&["doctor"], false),
     (&["connect", "cursor"], false),
     (&["tools"], false),
+    (&["resources"], false),
+    (&["prompts"], false),
     (&["call", "demo", "echo"], false),
     (&["calls"], false),
     (&["pins", "ls"], false),

@@ -108,8 +108,7 @@ fn every_shape_of_the_command_line_is_that_of_its_page() {
     );
     sandbox.run(&["keys", "add", "laptop", "--state-dir", "state"]);
     for (heading, words) in [
-        ("### `tools`", &["tools", ALONE, "demo"][..]),
-        ("### `check`", &["check"]),
+        ("### `check`", &["check"][..]),
         ("### `doctor`", &["doctor", ALONE, "dying", "--wait", "1s"]),
         ("### `import`", &["import"]),
         ("### `keys ls`", &["keys", "ls", "--state-dir", "state"]),
@@ -121,6 +120,10 @@ fn every_shape_of_the_command_line_is_that_of_its_page() {
     let words = ["logs", "dying", "--url", &serving.url];
     until("last words", || (!sandbox.run(&words).stdout.is_empty()).then_some(()));
     alike("logs", &example("### `logs`"), &Value::Object(printed(&sandbox, &words)));
+    let words = ["tools", "demo", "echo", "--url", &serving.url];
+    until("listed", || (sandbox.run(&words).code == Some(0)).then_some(()));
+    let heading = "### `tools`, `resources`, `prompts`";
+    alike(heading, &example(heading), &Value::Object(printed(&sandbox, &words)));
 }
 
 #[test]

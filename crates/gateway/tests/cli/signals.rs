@@ -46,6 +46,44 @@ fn c03_a_hung_call_and_a_frozen_server_do_not_outlast_the_shutdown_timeout() {
     until("the server is gone", || test_kill_process(pid).is_err().then_some(()));
 }
 
+#[test]
+fn the_first_signal_says_what_serve_waits_for_and_the_second_ends_it() {
+    let config = format!("[gateway]\nshutdown_timeout = \"10m\"\n{}", stdio("demo", &[]));
+    let sandbox = Sandbox::with(&config);
+    let mut serving = Serving::start(&sandbox, &[]);
+    until("the server runs", || serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(()));
+    let _call = serving.client().begin("demo__sleep", json!({ "ms": 600_000 }));
+    until("the call is in flight", || {
+        serving.get("/api/v1/status").contains("\"in_flight\":1").then_some(())
+    });
+    kill_process(serving.pid(), Signal::TERM).unwrap();
+    serving.hears(
+        "stopping: waiting for 1 call in flight (demo: 1), within 10 min; a second signal ends at once",
+    );
+    serving.end(Signal::TERM);
+}
+
+#[test]
+fn a_call_whose_gateway_is_killed_says_where_to_look() {
+    let sandbox = Sandbox::with_demo(&[]);
+    let serving = Serving::start(&sandbox, &[]);
+    until("the server runs", || serving.get("/api/v1/status").contains("\"state\":\"ready\"").then_some(()));
+    let words = ["call", "demo", "sleep", "ms=600000", "-o", "json", "--url", &serving.url];
+    let call = sandbox.command(&words).spawn().unwrap();
+    until("the call is in flight", || {
+        serving.get("/api/v1/status").contains("\"in_flight\":1").then_some(())
+    });
+    serving.end(Signal::KILL);
+    insta::assert_snapshot!(sandbox.ran(call.wait_with_output().unwrap()), @r#"
+    exit 4
+    --- stdout
+    {"schema_version":1,"error":{"code":"outcome_unknown","hint":"`gripfast calls --server demo` shows what became of it","outcome":"unknown","retry_after_ms":null,"server":"demo","text":"the gateway went away during the call; whether it was carried out is unknown"}}
+    --- stderr
+    error: the gateway went away during the call; whether it was carried out is unknown
+      hint: `gripfast calls --server demo` shows what became of it
+    "#);
+}
+
 /// Runs the verb with a server that never gets anywhere, sends the signal once the server runs, and sees that
 /// it is gone in the end.
 fn code_after(signal: Signal, words: &[&str]) -> Option<i32> {

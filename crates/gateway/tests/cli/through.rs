@@ -10,16 +10,16 @@ fn tools_are_listed_under_their_servers_own_names() {
     assert_snapshot!(ask(&sandbox, &running, &["tools"]), @"
     exit 0
     --- stdout
-    SERVER  TOOL       HINTS                  DESCRIPTION
-    demo    echo       read-only, idempotent  Says what it was told.
-    demo    add        read-only, idempotent  Adds two numbers.
-    demo    sleep      read-only, idempotent  Answers after a while, with progress about every 100 ms for those who ask for it.
-    demo    counter                           Counts, and says how far it got. Calling it twice counts twice.
-    demo    fail       read-only, idempotent  Answers with a tool error (`isError`).
-    demo    reject     read-only, idempotent  Answers with the JSON-RPC error -32602.
-    demo    ask        read-only, idempotent  Asks the person behind the client for a yes or no before it answers.
-    demo    crash      destructive            Ends the server in the middle of this call.
-    demo    misbehave  destructive            Does on purpose what servers do by accident.
+    SERVER  TOOL       CLIENT NAME      HINTS                  DESCRIPTION
+    demo    echo       demo__echo       read-only, idempotent  Says what it was told.
+    demo    add        demo__add        read-only, idempotent  Adds two numbers.
+    demo    sleep      demo__sleep      read-only, idempotent  Answers after a while, with progress about every 100 ms for those who ask for it.
+    demo    counter    demo__counter                           Counts, and says how far it got. Calling it twice counts twice.
+    demo    fail       demo__fail       read-only, idempotent  Answers with a tool error (`isError`).
+    demo    reject     demo__reject     read-only, idempotent  Answers with the JSON-RPC error -32602.
+    demo    ask        demo__ask        read-only, idempotent  Asks the person behind the client for a yes or no before it answers.
+    demo    crash      demo__crash      destructive            Ends the server in the middle of this call.
+    demo    misbehave  demo__misbehave  destructive            Does on purpose what servers do by accident.
     ");
 }
 
@@ -29,7 +29,9 @@ fn json_has_each_tool_as_its_server_wrote_it() {
     let through = ask(&sandbox, &running, &["tools", "-o", "json"]);
     let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &[]));
     let alone = sandbox.run(&["tools", "-o", "json", crate::sandbox::ALONE]);
-    assert_eq!(through.stdout, alone.stdout);
+    let (listed, names) = through.stdout.split_once(r#","client_names":"#).unwrap();
+    assert_eq!(format!("{listed}}}]}}\n"), alone.stdout);
+    assert!(names.contains(r#""echo":"demo__echo""#), "{names}");
 }
 
 #[test]
@@ -46,9 +48,9 @@ fn b08_a_server_that_cannot_be_listed_is_a_row() {
     let rows: Vec<&str> = ran.stdout.lines().filter(|line| !line.starts_with("demo ")).collect();
     assert_snapshot!(format!("exit {:?}\n{}\n---\n{}", ran.code, rows.join("\n"), ran.stderr), @"
     exit Some(0)
-    SERVER   TOOL       HINTS                  DESCRIPTION
-    asleep   -          error                  upstream `asleep` was never started
-    missing  -          error                  upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
+    SERVER   TOOL       CLIENT NAME      HINTS                  DESCRIPTION
+    asleep   -                           error                  upstream `asleep` was never started
+    missing  -                           error                  upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
     ---
       hint: a call starts it
       hint: `gripfast doctor missing` says what to correct
@@ -80,6 +82,132 @@ fn a_call_prints_what_the_tool_says() {
     --- stdout
     {"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gripfast-demo","title":"gripfast sample server","version":"0.1.0"}},"content":[{"text":"x","type":"text"}],"resultType":"complete","structuredContent":{"text":"x"}}
     "#);
+}
+
+#[test]
+fn arguments_are_also_words_with_a_key_and_a_value() {
+    let (sandbox, running) = scene();
+    let ran = ask(&sandbox, &running, &["call", "demo", "add", "a=1", "b=2"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "3\n"), "{ran}");
+    // The schema of `echo` wants text.
+    let ran = ask(&sandbox, &running, &["call", "demo", "echo", "text=007", "-o", "json"]);
+    assert!(ran.code == Some(0) && ran.stdout.contains(r#""text":"007""#), "{ran}");
+}
+
+#[test]
+fn a_tool_is_shown_with_its_names_and_its_schema() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(ask(&sandbox, &running, &["tools", "demo", "add"]), @r#"
+    exit 0
+    --- stdout
+    add
+    client name: demo__add
+    hints: read-only, idempotent
+
+    Adds two numbers.
+
+    arguments (JSON Schema):
+    {
+      "additionalProperties": false,
+      "properties": {
+        "a": {
+          "type": "number"
+        },
+        "b": {
+          "type": "number"
+        }
+      },
+      "required": [
+        "a",
+        "b"
+      ],
+      "type": "object"
+    }
+
+    structured result (JSON Schema):
+    {
+      "additionalProperties": false,
+      "properties": {
+        "sum": {
+          "type": "number"
+        }
+      },
+      "required": [
+        "sum"
+      ],
+      "type": "object"
+    }
+    "#);
+    assert_snapshot!(ask(&sandbox, &running, &["tools", "demo", "ad"]), @"
+    exit 1
+    --- stderr
+    error: upstream `demo` has no tool named `ad`
+      hint: did you mean `add`?
+    ");
+}
+
+#[test]
+fn resources_are_listed_and_read() {
+    let (sandbox, running) = scene_of(&(stdio("demo", &[]) + &stdio("off", &[]) + "disabled = true\n"));
+    assert_snapshot!(ask(&sandbox, &running, &["resources"]), @"
+    exit 0
+    --- stdout
+    SERVER  URI                 NAME      DESCRIPTION
+    demo    demo://greeting     greeting  A friendly word.
+    demo    demo://counter      counter   How far the counter got; changes with every `counter` call.
+    demo    demo://echo/{text}  echo      A resource that says its own name.
+    ");
+    let uri = "demo://greeting";
+    let read = ask(&sandbox, &running, &["resources", "demo", uri]);
+    let templated = ask(&sandbox, &running, &["resources", "demo", "demo://echo/hello"]);
+    let missing = ask(&sandbox, &running, &["resources", "demo", "demo://nothing"]);
+    assert_snapshot!(format!("{read}\n{templated}\n{missing}"), @"
+    exit 0
+    --- stdout
+    Hello from the sample server.
+
+    exit 0
+    --- stdout
+    hello
+
+    exit 1
+    --- stderr
+    error: unknown resource: demo://nothing
+      hint: `gripfast resources demo` lists its resources
+    ");
+    let json = ask(&sandbox, &running, &["resources", "demo", uri, "-o", "json"]);
+    assert!(json.code == Some(0) && json.stdout.contains(r#""contents":[{"#), "{json}");
+    let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &[]));
+    let alone = sandbox.run(&["resources", crate::sandbox::ALONE, "demo", uri]);
+    assert_eq!((alone.code, &alone.stdout), (Some(0), &read.stdout), "{alone}");
+}
+
+#[test]
+fn prompts_are_listed_and_got() {
+    let (sandbox, running) = scene();
+    assert_snapshot!(ask(&sandbox, &running, &["prompts"]), @"
+    exit 0
+    --- stdout
+    SERVER  PROMPT  CLIENT NAME  ARGUMENTS  DESCRIPTION
+    demo    greet   demo__greet  name       Asks for a greeting.
+    ");
+    let got = ask(&sandbox, &running, &["prompts", "demo", "greet", "name=Ann"]);
+    let unknown = ask(&sandbox, &running, &["prompts", "demo", "great"]);
+    assert_snapshot!(format!("{got}\n{unknown}"), @"
+    exit 0
+    --- stdout
+    user: Please greet Ann in one friendly sentence.
+
+    exit 1
+    --- stderr
+    error: upstream `demo` has no prompt named `great`
+      hint: did you mean `greet`?
+    ");
+    let sandbox = sandbox.file("gripfast.toml", &stdio("demo", &[]));
+    let alone = sandbox.run(&["prompts", crate::sandbox::ALONE, "demo", "greet", "name=Ann"]);
+    assert_eq!((alone.code, &alone.stdout), (Some(0), &got.stdout), "{alone}");
+    let listed = sandbox.run(&["prompts", crate::sandbox::ALONE, "-o", "json"]);
+    assert!(listed.stdout.contains(r#"{"server":"demo","prompts":[{"#), "{listed}");
 }
 
 #[test]

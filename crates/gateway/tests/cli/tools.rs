@@ -70,7 +70,7 @@ fn b08_a_failing_server_is_a_row_and_the_others_still_show() {
     missing  -          error                  upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
     wrong    -          error                  server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)
     ---
-      hint: install the command or correct `command` in the config; it is tried again by itself
+      hint: install the command or correct `command` in the config
       hint: `gripfast check` explains the config of `wrong`
     ");
 }
@@ -81,7 +81,7 @@ fn a_failing_server_for_programs() {
     assert_snapshot!(Sandbox::with(config).run(&["tools", ALONE, "-o", "json"]), @r#"
     exit 4
     --- stdout
-    {"schema_version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"install the command or correct `command` in the config; it is tried again by itself","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
+    {"schema_version":1,"servers":[{"server":"missing","error":{"code":"unreachable","hint":"install the command or correct `command` in the config","outcome":"not_sent","retry_after_ms":[MS],"server":"missing","text":"upstream `missing` cannot work as configured: command `no-such-program` was not found on the PATH of its environment"}},{"server":"wrong","error":{"code":"unreachable","hint":"`gripfast check` explains the config of `wrong`","outcome":"not_sent","retry_after_ms":null,"server":"wrong","text":"server `wrong` cannot work as configured: servers.wrong.comand: unknown key `comand` (did you mean `command`?)"}}]}
     "#);
 }
 
@@ -94,7 +94,7 @@ fn all_failed() {
     error: upstream `a` has not said yet what it offers: connection refused
       hint: `--wait 1m` would give it longer
     error: upstream `b` cannot work as configured: command `no-such-program` was not found on the PATH of its environment
-      hint: install the command or correct `command` in the config; it is tried again by itself
+      hint: install the command or correct `command` in the config
     ");
 }
 

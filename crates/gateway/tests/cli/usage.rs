@@ -56,7 +56,7 @@ fn unknown_flag() {
 
       tip: a similar argument exists: '--config'
 
-    Usage: gripfast tools --config <FILE> [SERVER]
+    Usage: gripfast tools --config <FILE> [SERVER] [TOOL]
 
     For more information, try '--help'.
     ");
@@ -104,7 +104,7 @@ fn call_without_a_tool() {
     error: the following required arguments were not provided:
       <TOOL>
 
-    Usage: gripfast call <SERVER> <TOOL> [JSON]
+    Usage: gripfast call <SERVER> <TOOL> [ARGUMENT]...
 
     For more information, try '--help'.
     ");
@@ -115,11 +115,8 @@ fn call_with_too_many_words() {
     assert_snapshot!(refused(&["call", "demo", "echo", "{}", "more"]), @"
     exit 1
     --- stderr
-    error: unexpected argument 'more' found
-
-    Usage: gripfast call [OPTIONS] <SERVER> <TOOL> [JSON]
-
-    For more information, try '--help'.
+    error: `{}` is no argument: expected KEY=VALUE
+      hint: write KEY=VALUE for each argument, or all of them as one JSON object in single quotes
     ");
 }
 

@@ -16,6 +16,7 @@ listed. The exit code is 0 unless every server failed; 4 if there is no gateway.
 Examples:
   gripfast tools
   gripfast tools github
+  gripfast tools github create_issue
   gripfast tools --config gripfast.toml
   gripfast tools -o json | jq -r '.servers[].tools[]?.name'")]
 pub(crate) struct ToolsArgs {
@@ -23,10 +24,79 @@ pub(crate) struct ToolsArgs {
     #[arg(value_name = "SERVER")]
     pub(crate) server: Option<String>,
 
+    /// Only this tool of it, with its whole description and the schema of its arguments
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: Option<String>,
+
     #[command(flatten)]
     pub(crate) output: Output,
 
     /// How long a server may take to start and to list its tools; with --config
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
+    pub(crate) wait: Duration,
+
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
+}
+
+#[derive(Debug, Args)]
+#[command(mut_arg("url", |url| url.conflicts_with("config")))]
+#[command(after_help = "\
+Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked, and \
+stopped again. Text is printed as it is, other content is described in a line. With `-o json` a resource is printed \
+as the server sent it.
+
+Examples:
+  gripfast resources
+  gripfast resources demo
+  gripfast resources demo demo://greeting")]
+pub(crate) struct ResourcesArgs {
+    /// Only this server
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+
+    /// Read this resource of it, by the server's own URI
+    #[arg(value_name = "URI")]
+    pub(crate) uri: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+
+    /// How long a server may take to start and to list its resources; with --config
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
+    pub(crate) wait: Duration,
+
+    #[command(flatten)]
+    pub(crate) gateway: Meant,
+}
+
+#[derive(Debug, Args)]
+#[command(mut_arg("url", |url| url.conflicts_with("config")))]
+#[command(after_help = "\
+Asks the gateway that runs. With --config no gateway is needed: the servers of that file are started, asked, and \
+stopped again. With `-o json` a prompt is printed as the server sent it.
+
+Examples:
+  gripfast prompts
+  gripfast prompts demo
+  gripfast prompts demo greet name=Ann")]
+pub(crate) struct PromptsArgs {
+    /// Only this server
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: Option<String>,
+
+    /// Get this prompt of it, by the server's own name
+    #[arg(value_name = "PROMPT")]
+    pub(crate) prompt: Option<String>,
+
+    /// The arguments of the prompt, each as KEY=VALUE
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) arguments: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+
+    /// How long a server may take to start and to list its prompts; with --config
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "15s")]
     pub(crate) wait: Duration,
 
@@ -44,10 +114,14 @@ is printed as it came, byte for byte, and a failure as {\"error\":{\"code\":…,
 Exit codes: 0 the tool answered, 5 it answered with an error, 4 it or the gateway could not be reached or did \
 not answer in time, 3 a login is needed, 6 the config denies it.
 
+In KEY=VALUE a value that is JSON is taken as JSON, and any other as text; a value for an argument that the tool's \
+schema has as text is text in any case. `gripfast tools SERVER TOOL` shows the schema.
+
 A call that was sent and not answered is sent once more only where that does no harm: the tool is known as \
 read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent twice.
 
 Examples:
+  gripfast call demo add a=1 b=2
   gripfast call demo echo '{\"text\": \"hello\"}'
   gripfast call demo echo @arguments.json
   gripfast call --config gripfast.toml demo echo '{\"text\": \"hello\"}'
@@ -61,13 +135,17 @@ pub(crate) struct CallArgs {
     #[arg(value_name = "TOOL")]
     pub(crate) tool: String,
 
-    /// The arguments: a JSON object, `@FILE`, or `-` for stdin [default: none]
-    #[arg(value_name = "JSON", allow_hyphen_values = true)]
-    pub(crate) arguments: Option<String>,
+    /// The arguments: KEY=VALUE words, or a JSON object, `@FILE`, or `-` for stdin [default: none]
+    #[arg(value_name = "ARGUMENT", allow_negative_numbers = true)]
+    pub(crate) arguments: Vec<String>,
 
     /// Accept the forms that the server wants filled in, with their own defaults; with --config
     #[arg(long, requires = "config")]
     pub(crate) accept_defaults: bool,
+
+    /// How long to wait for the server to be ready; with --config [default: its `timeouts.reconnect_wait`]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "config")]
+    pub(crate) wait: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) output: Output,

@@ -1,8 +1,9 @@
-//! The arguments of a call as they were typed: a JSON object, `@FILE`, or `-` for stdin. They are checked and
-//! passed on byte for byte.
+//! The arguments of a call as they were typed: a JSON object, `@FILE`, `-` for stdin, or `KEY=VALUE` words. JSON is
+//! checked and passed on byte for byte.
 
 use crate::cli::exit::Exit;
 use crate::cli::stop::Failure;
+use gripfast::wire::patch::{Object, Patch};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use std::fmt;
@@ -15,8 +16,74 @@ enum Source<'w> {
     Stdin,
 }
 
-/// Reads the arguments.
-pub(super) fn read(typed: &str) -> Result<Box<RawValue>, Failure> {
+/// The arguments of a call.
+pub(crate) enum Arguments {
+    /// As they were written.
+    Json(Box<RawValue>),
+    /// Words `KEY=VALUE`, in their order.
+    Pairs(Vec<(String, String)>),
+}
+
+impl Arguments {
+    /// Reads the words after the tool; `None` if there are none.
+    pub(crate) fn read(words: &[String]) -> Result<Option<Self>, Failure> {
+        match words {
+            [] => Ok(None),
+            [only] if !is_pair(only) => read(only).map(|json| Some(Self::Json(json))),
+            words => pairs(words).map(|pairs| Some(Self::Pairs(pairs))),
+        }
+    }
+
+    /// The arguments as JSON. A value is text where `schema`, that of the tool, wants text only. Elsewhere a value that
+    /// is JSON is taken as JSON, and any other as text.
+    pub(crate) fn to_json(&self, schema: Option<&RawValue>) -> Box<RawValue> {
+        let pairs = match self {
+            Self::Json(json) => return json.clone(),
+            Self::Pairs(pairs) => pairs,
+        };
+        let schema = schema.and_then(|schema| Object::parse(schema).ok());
+        let properties = schema.as_ref().and_then(|schema| schema.object("properties"));
+        let is_text = |key: &str| {
+            let property = properties.as_ref().and_then(|properties| properties.object(key));
+            property.is_some_and(|property| property.text("type").is_some_and(|kind| kind == "string"))
+        };
+        let object = pairs.iter().fold(Patch::new(), |object, (key, value)| {
+            match serde_json::from_str::<Box<RawValue>>(value) {
+                Ok(json) if !is_text(key) => object.set_owned(key.clone(), json),
+                Ok(_) | Err(_) => object.set_text(key.clone(), value),
+            }
+        });
+        object.to_object()
+    }
+}
+
+/// Whether a word is `KEY=VALUE` and cannot be meant as JSON, a file or stdin.
+fn is_pair(word: &str) -> bool {
+    !word.trim_start().starts_with(['{', '[', '"', '@']) && word.find('=').is_some_and(|at| at > 0)
+}
+
+/// Reads words `KEY=VALUE`.
+pub(crate) fn pairs(words: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for word in words {
+        let pair = word.split_once('=').filter(|_| is_pair(word));
+        let Some((key, value)) = pair else {
+            let text = format!("`{word}` is no argument: expected KEY=VALUE");
+            let hint =
+                "write KEY=VALUE for each argument, or all of them as one JSON object in single quotes";
+            return Err(Failure::new(Exit::General, text).with_hint(hint));
+        };
+        if pairs.iter().any(|(known, _)| known == key) {
+            return Err(Failure::new(Exit::General, format!("the argument `{key}` is given twice"))
+                .with_hint(format!("write a list as JSON: {key}='[\"a\", \"b\"]'")));
+        }
+        pairs.push((key.to_owned(), value.to_owned()));
+    }
+    Ok(pairs)
+}
+
+/// Reads JSON from where the word says.
+fn read(typed: &str) -> Result<Box<RawValue>, Failure> {
     let (source, text) = match (typed, typed.strip_prefix('@')) {
         ("-", _) => (Source::Stdin, io::read_to_string(io::stdin())),
         (_, Some(path)) => (Source::File(path), std::fs::read_to_string(path)),
@@ -59,7 +126,7 @@ impl Source<'_> {
         let failure = Failure::new(Exit::General, text);
         match self {
             Self::CommandLine => failure.with_hint(
-                r#"write a JSON object in single quotes, '{"text": "hello"}', or `@FILE`, or `-` for stdin"#,
+                r#"write a JSON object in single quotes, '{"text": "hello"}', or KEY=VALUE words, or `@FILE`, or `-` for stdin"#,
             ),
             Self::File(_) | Self::Stdin => failure,
         }
@@ -94,4 +161,41 @@ fn excerpt(text: &str, number: usize, column: usize) -> String {
     let margin = " ".repeat(number.to_string().len());
     let caret = " ".repeat(column - 1 - from);
     format!("\n{margin} |\n{number} | {}\n{margin} | {caret}^", shown.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(words: &[&str], schema: Option<&str>) -> Result<String, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let schema = schema.map(|schema| RawValue::from_string(schema.to_owned()).unwrap());
+        let arguments = Arguments::read(&words).map_err(|failure| failure.text)?;
+        Ok(arguments.expect("there are words").to_json(schema.as_deref()).get().to_owned())
+    }
+
+    #[test]
+    fn a_value_that_is_json_is_json_and_any_other_is_text() {
+        let json = typed(&["a=1", "b=two words", "c=[1, 2]", "d=\"4\"", "e=x=y", "f=", "g=true"], None);
+        let expected = r#"{"a":1,"b":"two words","c":[1, 2],"d":"4","e":"x=y","f":"","g":true}"#;
+        assert_eq!(json.as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn where_the_schema_wants_text_a_value_is_text() {
+        let schema = r#"{"properties":{"zip":{"type":"string"},"n":{"type":"number"}}}"#;
+        assert_eq!(
+            typed(&["zip=01234", "n=1", "zip2=7"], Some(schema)).as_deref(),
+            Ok(r#"{"zip":"01234","n":1,"zip2":7}"#)
+        );
+        assert_eq!(typed(&["zip=true"], Some(schema)).as_deref(), Ok(r#"{"zip":"true"}"#));
+    }
+
+    #[test]
+    fn json_stays_json_and_words_that_are_neither_are_refused() {
+        assert_eq!(typed(&[r#"{"a": "b=c"}"#], None).as_deref(), Ok(r#"{"a": "b=c"}"#));
+        assert!(typed(&["a=1", "b"], None).unwrap_err().contains("`b` is no argument"));
+        assert!(typed(&["a=1", "a=2"], None).unwrap_err().contains("given twice"));
+        assert!(typed(&["=1"], None).is_err());
+    }
 }

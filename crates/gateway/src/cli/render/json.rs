@@ -2,7 +2,7 @@
 //! server wrote them.
 
 /// Lays out a valid JSON text, two spaces a level.
-pub(super) fn laid_out(text: &str) -> String {
+pub(crate) fn laid_out(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth: usize = 0;
     let mut letters = text.chars().peekable();

@@ -9,6 +9,7 @@ mod table;
 mod time;
 
 pub(crate) use content::Content;
+pub(crate) use json::laid_out;
 pub(crate) use progress::with_progress;
 pub(crate) use table::Table;
 pub(crate) use time::utc;
@@ -38,6 +39,8 @@ pub(crate) struct Screen {
     has_data: bool,
     /// Whether signs among the data may be in colour: `NO_COLOR` and a dumb terminal say no.
     in_colour: bool,
+    /// The columns of the terminal that data goes to; `None` for a file or a pipe.
+    columns: Option<usize>,
 }
 
 /// Standard output, which is left alone as long as there is nothing to write: somebody else may be stuck in writing to it,
@@ -68,6 +71,7 @@ impl Screen {
             can_draw: io::stdout().is_terminal()
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             has_data: false,
+            columns: columns(),
             in_colour: io::stdout().is_terminal()
                 && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
         }
@@ -78,6 +82,17 @@ impl Screen {
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         self.has_data = true;
         writeln!(self.data, "{}", escaped_lines(text))
+    }
+
+    /// A table, no wider than the terminal.
+    pub(crate) fn table<const N: usize>(&mut self, table: Table<N>) -> io::Result<()> {
+        let table = table.within(self.columns);
+        self.line(&table.to_string())
+    }
+
+    /// The columns of the terminal; `None` for a file or a pipe.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        self.columns
     }
 
     /// Data for programs: an object, which says the version of its shape first.
@@ -210,6 +225,16 @@ impl Screen {
     }
 }
 
+/// The columns of the terminal that stdout is.
+fn columns() -> Option<usize> {
+    #[cfg(unix)]
+    if io::stdout().is_terminal() {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        return Some(usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    }
+    None
+}
+
 /// JSON whose strings operate no terminal: what JSON itself leaves as it is, such as U+009B, is escaped as JSON does it.
 fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_unsafe = |letter: char| is_unsafe(letter) && !matches!(letter, '\n' | '\r' | '\t');
@@ -268,6 +293,7 @@ impl Screen {
             can_draw: true,
             has_data: false,
             in_colour: false,
+            columns: None,
         }
     }
 }

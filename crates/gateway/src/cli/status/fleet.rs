@@ -4,7 +4,7 @@ use super::model::{Fleet, Upstream, Watched};
 use super::words::{NOTHING, latency, span};
 use crate::cli::render::{Table, plural};
 
-pub(super) fn shown(fleet: &Fleet) -> String {
+pub(super) fn shown(fleet: &Fleet, columns: Option<usize>) -> String {
     if fleet.upstreams.is_empty() {
         return verdict(fleet);
     }
@@ -24,7 +24,7 @@ pub(super) fn shown(fleet: &Fleet) -> String {
             &upstream.note(),
         ]);
     }
-    format!("{}\n{table}", verdict(fleet))
+    format!("{}\n{}", verdict(fleet), table.within(columns))
 }
 
 /// The answer to "is everything all right?" in one line.

@@ -87,7 +87,7 @@ impl Memory {
         match args.output.form {
             Form::Json if changed.is_empty() => {}
             Form::Json => print(reply, screen)?,
-            Form::Text if screen.can_draw() => screen.page(&seen.shown())?,
+            Form::Text if screen.can_draw() => screen.page(&seen.shown(screen.columns()))?,
             Form::Text => changed.into_iter().try_for_each(|upstream| screen.line(&line(upstream)))?,
         }
         Ok(())

@@ -1,0 +1,173 @@
+//! One tool with its schema, one resource, one prompt.
+
+use super::{Shown, Wanted, unknown, unlisted, word};
+use crate::cli::args::{Form, Global};
+use crate::cli::call::declined;
+use crate::cli::client::{self, Asked, Client, known};
+use crate::cli::config;
+use crate::cli::exit::Exit;
+use crate::cli::fleet::{Means, runtime, with_host};
+use crate::cli::render::{Screen, laid_out, with_progress};
+use crate::cli::stop::{Failure, Stop};
+use gripfast::RawValue;
+use gripfast::wire::Outcome;
+use gripfast::wire::patch::{Object, Patch};
+use gripfast::wire::results::List;
+use serde_json::Value;
+use std::io;
+
+/// A tool for people: its names, the whole description and the schema of its arguments.
+pub(super) fn show_tool(tool: &Shown, screen: &mut Screen) -> io::Result<()> {
+    screen.line(&tool.key)?;
+    if let Some(public) = &tool.public {
+        screen.line(&format!("client name: {public}"))?;
+    }
+    let hints = tool.hints();
+    if !hints.is_empty() {
+        screen.line(&format!("hints: {hints}"))?;
+    }
+    let description = tool.text("description");
+    if !description.trim().is_empty() {
+        screen.line(&format!("\n{}", description.trim()))?;
+    }
+    let object = Object::parse(&tool.raw).ok();
+    for (member, title) in [("inputSchema", "arguments"), ("outputSchema", "structured result")] {
+        if let Some(schema) = object.as_ref().and_then(|object| object.get(member)) {
+            screen.line(&format!("\n{title} (JSON Schema):\n{}", laid_out(schema.get())))?;
+        }
+    }
+    Ok(())
+}
+
+/// The arguments of a prompt: required ones as they are, others in brackets.
+pub(super) fn prompt_arguments(prompt: &Shown) -> String {
+    let prompt: Value = serde_json::from_str(prompt.raw.get()).unwrap_or_default();
+    let arguments = prompt["arguments"].as_array().into_iter().flatten();
+    let shown = arguments.filter_map(|argument| {
+        let name = argument["name"].as_str()?;
+        Some(if argument["required"] == true { name.to_owned() } else { format!("[{name}]") })
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+impl Wanted<'_> {
+    /// Reads one resource, or gets one prompt.
+    pub(super) fn get(
+        &self,
+        global: &Global,
+        server: &str,
+        key: &str,
+        arguments: Option<&[(String, String)]>,
+        screen: &mut Screen,
+    ) -> Result<Exit, Stop> {
+        let method = if self.list == List::Prompts { "prompts/get" } else { "resources/read" };
+        let params = |name: &str| {
+            let params = Patch::new().set_text(self.list.key(), name);
+            let arguments = arguments.filter(|arguments| !arguments.is_empty()).map(|arguments| {
+                arguments
+                    .iter()
+                    .fold(Patch::new(), |object, (key, value)| object.set_text(key.clone(), value))
+                    .to_object()
+            });
+            match arguments {
+                Some(arguments) => params.set_owned("arguments", arguments).to_object(),
+                None => params.to_object(),
+            }
+        };
+        let what = format!("`{server}`");
+        let answered = match Asked::of(global, self.url)? {
+            Asked::Gateway(url, fleet) => {
+                let asked = async {
+                    known(&url, fleet.as_deref(), server)?;
+                    let client = Client::of(global, &url).await?;
+                    let offers = client.offers(self.list).await?;
+                    let its = || offers.iter().filter(|offer| offer.server == server);
+                    let public = match its().find(|offer| offer.name == key) {
+                        Some(offer) => offer.public.as_str(),
+                        None if self.list == List::Prompts && its().next().is_some() => {
+                            let names = its().map(|offer| &*offer.name);
+                            return Err(client::unknown_item(self.list, server, key, names));
+                        }
+                        // A URI of a template, or of a server that was not listed yet: the gateway finds out.
+                        None => key,
+                    };
+                    client.answer(method, &params(public)).await
+                };
+                let answer = runtime()?.block_on(with_progress(screen, &what, asked));
+                answer.and_then(|answer| match client::outcome(&answer) {
+                    Some(Outcome::Result(result)) => Ok(result.to_owned()),
+                    Some(Outcome::Error(error)) => {
+                        let failure = client::told(&error).unwrap_or_else(|| declined(server, &error));
+                        let word = word(self.list);
+                        let hint = format!("`gripfast {word}s {server}` lists its {word}s");
+                        Err(if failure.hint.is_none() { failure.with_hint(hint) } else { failure })
+                    }
+                    None => {
+                        Err(Failure::new(Exit::Unreachable, format!("the gateway at {url} answers nonsense")))
+                    }
+                })
+            }
+            Asked::Config => {
+                let opened = config::open(global, screen)?;
+                match opened.server(server).and_then(config::usable) {
+                    Ok(spec) => {
+                        let means = Means { logins: Some(opened.logins(global)?), ..Means::default() };
+                        let mut spec = spec.clone();
+                        spec.supervision.timeouts.reconnect_wait = self.wait;
+                        let answer = with_host(means, &[(server, &spec)], async |host| {
+                            let asked = host.request(server, method, Some(params(key)));
+                            with_progress(screen, &what, asked).await
+                        })?;
+                        match answer {
+                            Ok(answer) => match answer.outcome() {
+                                Outcome::Result(result) => Ok(result.to_owned()),
+                                Outcome::Error(error) => Err(declined(server, &error)),
+                            },
+                            Err(error) => Err(config::without_gateway(global, server, unlisted(error))),
+                        }
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+        };
+        match (answered, self.form) {
+            (Ok(result), Form::Json) => screen.result(result.get())?,
+            (Ok(result), Form::Text) => {
+                let lines = shown(self.list, &result);
+                lines.iter().try_for_each(|line| screen.line(line))?;
+                if lines.is_empty() {
+                    screen.talk(&format!("the {} `{key}` is empty", word(self.list)))?;
+                }
+            }
+            (Err(failure), form) => return Err(unknown(failure, form, screen)?),
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+/// The lines of a resource or prompt. What is not built as MCP says is shown whole.
+fn shown(list: List, result: &RawValue) -> Vec<String> {
+    let parsed: Value = serde_json::from_str(result.get()).unwrap_or_default();
+    let whole = || vec![laid_out(result.get())];
+    if list == List::Prompts {
+        let Some(messages) = parsed["messages"].as_array() else { return whole() };
+        let line = |message: &Value| {
+            let role = message["role"].as_str().unwrap_or("?");
+            let content = &message["content"];
+            match content["text"].as_str() {
+                Some(text) => format!("{role}: {text}"),
+                None => format!("{role}: [{}]", content["type"].as_str().unwrap_or("unknown content")),
+            }
+        };
+        return messages.iter().map(line).collect();
+    }
+    let Some(contents) = parsed["contents"].as_array() else { return whole() };
+    let line = |content: &Value| match (content["text"].as_str(), content["blob"].as_str()) {
+        (Some(text), _) => text.to_owned(),
+        (None, blob) => {
+            let kind = content["mimeType"].as_str().unwrap_or("binary");
+            format!("[{kind}, {} bytes of base64]", blob.map_or(0, str::len))
+        }
+    };
+    contents.iter().map(line).collect()
+}
