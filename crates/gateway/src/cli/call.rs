@@ -2,6 +2,7 @@
 
 mod arguments;
 mod defaults;
+mod person;
 
 use super::address::GatewayUrl;
 use super::args::{CallArgs, Form, Global};
@@ -22,6 +23,7 @@ use gripfast::wire::envelope::ErrorObject;
 use gripfast::wire::patch::Patch;
 use gripfast::wire::results::{CallResult, Tool};
 use gripfast::{Answer, CallError, CallOptions, Code, Fate, Host, Outcome};
+use person::Person;
 use serde_json::json;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -58,6 +60,16 @@ fn told(args: &CallArgs, failure: Failure, screen: &mut Screen) -> Result<Stop, 
     Ok(failure.into())
 }
 
+/// Answers what the server asks during the call: with its own defaults, or as a person at the terminal says. `None` if
+/// nobody can be asked.
+fn listener(args: &CallArgs, screen: &Screen) -> Option<Arc<dyn Listener>> {
+    if args.accept_defaults {
+        return Some(Arc::new(Defaults));
+    }
+    let person = || Person { server: args.server.clone(), asking: screen.asking() };
+    screen.can_ask().then(|| Arc::new(person()) as Arc<dyn Listener>)
+}
+
 /// The response of a gateway, which has to be one; a failure that it tells of is one of ours.
 fn through(
     global: &Global,
@@ -71,9 +83,13 @@ fn through(
     if let Err(failure) = client::known(url, fleet, server) {
         return Ok(Err(failure));
     }
+    let listener = listener(args, screen);
     let asked = async {
-        let client = Client::of(global, url).await?;
-        match client.call(server, tool, arguments).await? {
+        let mut client = Client::of(global, url).await?;
+        if listener.is_some() {
+            client.can(&defaults::capabilities());
+        }
+        match client.call(server, tool, arguments, listener.as_deref()).await? {
             Called::Answered(response) => match client::outcome(&response) {
                 Some(Outcome::Result(result)) => client::failure(result).map_or(Ok(response.clone()), Err),
                 // The gateway was asked for a tool that it did not list, and it does not have it.
@@ -110,7 +126,8 @@ fn call(
     }
     let patience = timeouts.reconnect_wait;
     let what = format!("`{server}`");
-    let abilities = args.accept_defaults.then(defaults::capabilities);
+    let listener = listener(args, screen);
+    let abilities = listener.as_ref().map(|_| defaults::capabilities());
     let means = Means {
         state_dir: opened.state_dir(global)?,
         strict_modes: opened.strict_modes(),
@@ -127,7 +144,7 @@ fn call(
             let tool = schema.as_ref().and_then(|catalog| catalog.tool(tool));
             let schema = tool.and_then(|tool| Tool::read(&tool.raw).ok()).and_then(|tool| tool.input_schema);
             let arguments = arguments.map(|arguments| arguments.to_json(schema));
-            ask(host, args, arguments).await
+            ask(host, args, arguments, listener).await
         };
         let answer = with_progress(screen, &what, asked).await.map_err(super::tools::unlisted)?;
         let refused = matches!(answer.outcome(), Outcome::Error(error) if error.code == INVALID_PARAMS);
@@ -139,12 +156,14 @@ fn call(
 }
 
 /// Makes the call, and makes it again with what the server wants to know first, if that may be answered.
-async fn ask(host: &Host, args: &CallArgs, arguments: Option<Box<RawValue>>) -> Result<Answer, CallError> {
+async fn ask(
+    host: &Host,
+    args: &CallArgs,
+    arguments: Option<Box<RawValue>>,
+    listener: Option<Arc<dyn Listener>>,
+) -> Result<Answer, CallError> {
     let CallArgs { server, tool, .. } = args;
-    if !args.accept_defaults {
-        return host.call(server, tool, arguments).await;
-    }
-    let listener: Arc<dyn Listener> = Arc::new(Defaults);
+    let Some(listener) = listener else { return host.call(server, tool, arguments).await };
     let mut params = Patch::new().set_text("name", tool);
     if let Some(arguments) = arguments {
         params = params.set_owned("arguments", arguments);

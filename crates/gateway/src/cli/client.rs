@@ -14,11 +14,13 @@ use super::status::Fleet;
 use super::stop::{Failure, Stop};
 use bytes::Bytes;
 use gripfast::config::suggest;
+use gripfast::input::{self, Collected};
+use gripfast::transport::Listener;
 use gripfast::wire::envelope::{self, ErrorObject, Message};
 use gripfast::wire::era::RequestContext;
 use gripfast::wire::headers::{self, ParamHeaders};
 use gripfast::wire::patch::{Object, Patch};
-use gripfast::wire::results::{List, Page, Tool};
+use gripfast::wire::results::{CallResult, List, Page, ResultType, Tool};
 use gripfast::wire::{Outcome, ProtocolVersion};
 use gripfast::{CallError, Code, Fate, Principal, RawValue};
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -136,11 +138,15 @@ impl<'u> Client<'u> {
         let context = RequestContext {
             version: ProtocolVersion::MODERN,
             client_info: Some(raw(&json!({ "name": "gripfast-cli", "version": env!("CARGO_PKG_VERSION") }))),
-            // Nobody sits here who could be asked.
             capabilities: raw(&json!({})),
             log_level: None,
         };
         Ok(Self { gateway: Gateway::at(global, url).await?, context })
+    }
+
+    /// Declares these capabilities with every request.
+    pub(crate) fn can(&mut self, capabilities: &Value) {
+        self.context.capabilities = raw(capabilities);
     }
 
     /// Every item of a list, of every server.
@@ -172,12 +178,13 @@ impl<'u> Client<'u> {
         })
     }
 
-    /// Calls a tool by its server's own name for it.
+    /// Calls a tool by its server's own name for it. What the server asks on the way is put to `listener`.
     pub(crate) async fn call(
         &self,
         server: &str,
         tool: &str,
         arguments: Option<&Arguments>,
+        listener: Option<&dyn Listener>,
     ) -> Result<Called, Failure> {
         let offers = self.offers(List::Tools).await?;
         let its: Vec<&Offer> = offers.iter().filter(|offer| offer.server == server).collect();
@@ -196,15 +203,29 @@ impl<'u> Client<'u> {
             params = params.set("arguments", arguments);
         }
         let mirrored = offer.map(|offer| offer.mirrored(arguments)).unwrap_or_default();
-        let answered = self.ask("tools/call", &params.to_object(), &mirrored).await;
-        answered.map(Called::Answered).map_err(|unanswered| match unanswered {
-            Unanswered::Failed(failure) => failure,
-            Unanswered::Lost(_) => {
-                let text = "the gateway went away during the call; whether it was carried out is unknown";
-                let hint = format!("`gripfast calls --server {server}` shows what became of it");
-                CallError::new(Code::OutcomeUnknown, server, Fate::Unknown, text.to_owned()).hint(hint).into()
-            }
-        })
+        let mut params = params.to_object();
+        let mut rounds = 0;
+        loop {
+            let answered = self.ask("tools/call", &params, &mirrored).await;
+            let answer = answered.map_err(|unanswered| match unanswered {
+                Unanswered::Failed(failure) => failure,
+                Unanswered::Lost(_) => lost(server),
+            })?;
+            let collected = match (outcome(&answer), listener) {
+                (Some(Outcome::Result(result)), Some(listener)) if wants_input(result) => {
+                    input::collect_for(listener, &params, result).await
+                }
+                (_, _) => Collected::NothingWanted,
+            };
+            params = match collected {
+                Collected::Retry(params) if rounds < input::ROUNDS => params,
+                Collected::NothingWanted
+                | Collected::Retry(_)
+                | Collected::Refused(_)
+                | Collected::NotAsked(_) => return Ok(Called::Answered(answer)),
+            };
+            rounds += 1;
+        }
     }
 
     /// A tool that this client is not shown because the config denies it, in the words for its operator.
@@ -276,6 +297,18 @@ pub(crate) fn failure(result: &RawValue) -> Option<Failure> {
 pub(crate) fn is_unknown_tool(error: &ErrorObject<'_>) -> bool {
     let error: Option<Value> = serde_json::from_str(error.raw.get()).ok();
     error.is_some_and(|error| error["data"]["code"] == Code::UnknownTool.word())
+}
+
+/// Whether a result asks for input before the call goes on.
+fn wants_input(result: &RawValue) -> bool {
+    CallResult::read(result).is_ok_and(|result| matches!(result.result_type, ResultType::InputRequired))
+}
+
+/// The failure of a call whose gateway went away.
+fn lost(server: &str) -> Failure {
+    let text = "the gateway went away during the call; whether it was carried out is unknown";
+    let hint = format!("`gripfast calls --server {server}` shows what became of it");
+    CallError::new(Code::OutcomeUnknown, server, Fate::Unknown, text.to_owned()).hint(hint).into()
 }
 
 /// The failure of the gateway's own that an error answer holds, if it holds one.

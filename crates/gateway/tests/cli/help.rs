@@ -327,6 +327,9 @@ fn call() {
     that the tool's schema has as text is text in any case. `gripfast tools SERVER TOOL` shows the
     schema.
 
+    At a terminal, forms that the server wants filled in are asked for field by field. Elsewhere the
+    server is told that nobody can be asked.
+
     A call that was sent and not answered is sent once more only where that does no harm: the tool is
     known as read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent
     twice.

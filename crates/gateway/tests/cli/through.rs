@@ -84,6 +84,31 @@ fn a_call_prints_what_the_tool_says() {
     "#);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_person_at_a_terminal_answers_what_the_server_asks() {
+    use crate::trust::at_a_terminal;
+    for flags in [&["--era", "legacy"][..], &["--era", "modern"]] {
+        let sandbox = Sandbox::with_demo(flags);
+        let serving = crate::serving::Serving::start(&sandbox, &[]);
+        let through = ["call", "demo", "ask", "question=Really?", "--url", &serving.url];
+        let alone = ["call", crate::sandbox::ALONE, "demo", "ask", "question=Really?"];
+        for words in [&through[..], &alone] {
+            let (code, shown) = at_a_terminal(&sandbox, words, "perhaps\ny\n");
+            assert!(code == Some(0) && shown.contains("server `demo` asks: Really?"), "{words:?}: {shown}");
+            assert!(shown.contains("expected y or n"), "{words:?}: {shown}");
+            assert!(shown.ends_with("the answer was yes\n"), "{words:?}: {shown}");
+            let (code, shown) = at_a_terminal(&sandbox, words, "\u{4}");
+            assert!(
+                code == Some(0) && shown.ends_with("there was no answer: decline\n"),
+                "{words:?}: {shown}"
+            );
+            let ran = sandbox.run(words);
+            assert!(!ran.stderr.contains("asks") && !ran.stdout.contains("the answer was"), "{ran}");
+        }
+    }
+}
+
 #[test]
 fn arguments_are_also_words_with_a_key_and_a_value() {
     let (sandbox, running) = scene();

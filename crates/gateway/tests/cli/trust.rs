@@ -295,7 +295,8 @@ fn g05_a_reload_finds_the_gateway_by_a_changed_file_only_if_that_was_trusted_bef
     assert_eq!(refused.code, Some(2), "{refused}");
 }
 
-/// Runs the binary at a terminal where a person types `answer`. Gives its exit code and what the terminal showed.
+/// Runs the binary at a terminal where a person types `answer`. Gives its exit code, and what the terminal showed
+/// with stdout after it.
 pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> (Option<i32>, String) {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -318,6 +319,7 @@ pub(crate) fn at_a_terminal(sandbox: &Sandbox, words: &[&str], answer: &str) -> 
     while let Ok(length @ 1..) = terminal.read(&mut part) {
         shown.extend_from_slice(&part[..length]);
     }
+    shown.extend_from_slice(&output.stdout);
     (output.status.code(), String::from_utf8_lossy(&shown).replace("\r\n", "\n"))
 }
 

@@ -117,6 +117,9 @@ not answer in time, 3 a login is needed, 6 the config denies it.
 In KEY=VALUE a value that is JSON is taken as JSON, and any other as text; a value for an argument that the tool's \
 schema has as text is text in any case. `gripfast tools SERVER TOOL` shows the schema.
 
+At a terminal, forms that the server wants filled in are asked for field by field. Elsewhere the server is told \
+that nobody can be asked.
+
 A call that was sent and not answered is sent once more only where that does no harm: the tool is known as \
 read-only or idempotent, or the config names it in `replay.safe`. Any other is never sent twice.
 

@@ -20,6 +20,8 @@ use gripfast::text::{escaped_lines, is_unsafe};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The version of what `-o json` prints, which `docs/reference/json.md` describes. It grows when something that was
 /// there is gone or means something else; what is new does not count.
@@ -41,6 +43,8 @@ pub(crate) struct Screen {
     in_colour: bool,
     /// The columns of the terminal that data goes to; `None` for a file or a pipe.
     columns: Option<usize>,
+    /// Set while a question stands on the terminal.
+    asking: Arc<AtomicBool>,
 }
 
 /// Standard output, which is left alone as long as there is nothing to write: somebody else may be stuck in writing to it,
@@ -72,6 +76,7 @@ impl Screen {
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             has_data: false,
             columns: columns(),
+            asking: Arc::default(),
             in_colour: io::stdout().is_terminal()
                 && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
         }
@@ -120,6 +125,11 @@ impl Screen {
     /// Whether there is a person who reads what is asked and can type an answer.
     pub(crate) fn can_ask(&self) -> bool {
         self.can_ask
+    }
+
+    /// To be set while somebody else asks: no sign of life is written over a question.
+    pub(crate) fn asking(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asking)
     }
 
     /// Asks a question; no is what an empty line and anything but yes mean.
@@ -260,7 +270,7 @@ pub(crate) fn plural(count: usize, what: &str) -> String {
 /// A terminal that tests read.
 #[cfg(test)]
 #[derive(Clone, Default)]
-pub(crate) struct Heard(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+pub(crate) struct Heard(Arc<std::sync::Mutex<Vec<u8>>>);
 
 #[cfg(test)]
 impl Heard {
@@ -294,6 +304,7 @@ impl Screen {
             has_data: false,
             in_colour: false,
             columns: None,
+            asking: Arc::default(),
         }
     }
 }

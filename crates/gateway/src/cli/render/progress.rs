@@ -2,6 +2,7 @@
 
 use super::Screen;
 use std::io::Write;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, interval_at};
 
@@ -32,7 +33,7 @@ struct Line<'s> {
 
 impl Line<'_> {
     fn show(&mut self, text: &str) {
-        if self.screen.talk_is_seen {
+        if self.screen.talk_is_seen && !self.screen.asking.load(Ordering::Relaxed) {
             self.shown = true;
             // Nothing depends on a sign of life.
             let _ = write!(self.screen.talk, "\r{text}").and_then(|()| self.screen.talk.flush());
