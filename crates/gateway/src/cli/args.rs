@@ -13,6 +13,7 @@ pub(crate) use using::{CallArgs, CallsArgs, PromptsArgs, ResourcesArgs, ToolsArg
 
 use super::add::{AddArgs, RemoveArgs, SwitchArgs};
 use super::address::GatewayUrl;
+use super::complete::CompleteArgs;
 use super::completions::CompletionsArgs;
 use super::connect::ConnectArgs;
 use super::demo_server::DemoServerArgs;
@@ -155,6 +156,9 @@ pub(crate) enum Verb {
     Logout(LogoutArgs),
     /// Print what a shell needs to complete words
     Completions(CompletionsArgs),
+    /// Print the names that complete a command line
+    #[command(hide = true)]
+    Complete(CompleteArgs),
     /// Print the JSON Schema of the config, for editors
     #[command(after_help = SCHEMA)]
     Schema,

@@ -22,6 +22,44 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "gripfast", &mut script);
-    screen.line(String::from_utf8_lossy(&script).trim_end())?;
+    screen.line(&with_names(args.shell, String::from_utf8_lossy(&script).trim_end()))?;
     Ok(Exit::Ok)
+}
+
+const BASH: &str = r#"
+# Names of servers, tools and prompts.
+_gripfast_names() {
+    local IFS=$'\n'
+    COMPREPLY=($(gripfast complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    [[ ${#COMPREPLY[@]} -gt 0 ]] || { IFS=$' \t\n'; _gripfast "$@"; }
+}
+complete -F _gripfast_names -o bashdefault -o default gripfast"#;
+
+const FISH: &str = r#"
+# Names of servers, tools and prompts.
+complete -c gripfast -a '(gripfast complete (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'"#;
+
+/// Before the last lines, which call `_gripfast` or register it.
+const ZSH: &str = r#"# Names of servers, tools and prompts.
+_gripfast_names() {
+    local -a names
+    names=(${(f)"$(gripfast complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#names )); then compadd -a names; else _gripfast "$@"; fi
+}
+
+"#;
+
+/// A script that also completes the names that a gateway or the config knows, for the shells where it can be added.
+fn with_names(shell: Shell, script: &str) -> String {
+    const LAST: &str = "if [ \"$funcstack[1]\" = \"_gripfast\" ]; then";
+    match (shell, script.rsplit_once(LAST)) {
+        (Shell::Bash, _) => format!("{script}\n{BASH}"),
+        (Shell::Fish, _) => format!("{script}\n{FISH}"),
+        (Shell::Zsh, Some((before, last))) => {
+            let last = last.replace("    _gripfast \"$@\"", "    _gripfast_names \"$@\"");
+            let last = last.replace("compdef _gripfast gripfast", "compdef _gripfast_names gripfast");
+            format!("{before}{ZSH}{LAST}{last}")
+        }
+        (_, _) => script.to_owned(),
+    }
 }

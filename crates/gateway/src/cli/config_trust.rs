@@ -116,6 +116,8 @@ fn wants_config(verb: &Verb) -> bool {
     match verb {
         // stdin is for MCP.
         Verb::Stdio => false,
+        // Nobody is asked while a shell completes a word.
+        Verb::Complete(_) => false,
         Verb::Check(_)
         | Verb::Trust(_)
         | Verb::Completions(_)

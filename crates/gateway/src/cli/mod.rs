@@ -13,6 +13,7 @@ mod calls;
 mod channel;
 mod check;
 mod client;
+mod complete;
 mod completions;
 mod config;
 mod config_trust;
@@ -106,6 +107,7 @@ fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
         Verb::Login(args) => login::run(&cli.global, args, screen),
         Verb::Logout(args) => login::forget(&cli.global, args, screen),
         Verb::Completions(args) => completions::run(args, screen),
+        Verb::Complete(args) => complete::run(&cli.global, args, screen),
         Verb::Schema => schema::run(screen),
         Verb::Version => {
             screen.line(&format!("gripfast {}", env!("CARGO_PKG_VERSION")))?;

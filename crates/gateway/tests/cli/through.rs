@@ -109,6 +109,37 @@ fn a_person_at_a_terminal_answers_what_the_server_asks() {
     }
 }
 
+/// The script of bash, run by bash where there is one.
+#[cfg(unix)]
+#[test]
+fn a_shell_completes_the_names_of_servers_and_tools() {
+    let (sandbox, running) = scene_of(&(stdio("demo", &[]) + &stdio("other", &[]) + "lazy = true\n"));
+    let there = [("GRIPFAST_URL", running.url.as_str())];
+    let completed = |words: &[&str]| {
+        let ran = sandbox.run_with(&[&["complete"], words].concat(), &there);
+        assert!(ran.code == Some(0) && ran.stderr.is_empty(), "{words:?}: {ran}");
+        ran.stdout
+    };
+    assert_eq!(completed(&["call", ""]), "demo\nother\n");
+    assert_eq!(completed(&["status", "-o", "json", "o"]), "other\n");
+    assert_eq!(completed(&["call", "demo", "c"]), "counter\ncrash\n");
+    assert_eq!(completed(&["serve", ""]), "");
+    let sandbox = sandbox.file("gripfast.toml", &stdio("of-the-config", &[]));
+    assert_eq!(sandbox.run(&["complete", "call", "of"]).stdout, "of-the-config\n");
+    let script = "PATH=$1:$PATH; . <(gripfast completions bash)
+        COMP_WORDS=(gripfast call demo ec); COMP_CWORD=3; _gripfast_names gripfast ec demo
+        echo \"${COMPREPLY[*]}\"; COMP_WORDS=(gripfast stat); COMP_CWORD=1; _gripfast_names gripfast stat gripfast
+        echo \"${COMPREPLY[*]}\"";
+    let folder = std::path::Path::new(crate::sandbox::GRIPFAST).parent().unwrap();
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["-c", script, "bash"]).arg(folder).env("GRIPFAST_URL", &running.url);
+    bash.env("HOME", sandbox.path("home")).current_dir(sandbox.path("home"));
+    if let Ok(output) = bash.output() {
+        let ran = sandbox.ran(output);
+        assert_eq!(ran.stdout, "echo\nstatus\n", "{ran}");
+    }
+}
+
 #[test]
 fn arguments_are_also_words_with_a_key_and_a_value() {
     let (sandbox, running) = scene();
