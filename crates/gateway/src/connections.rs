@@ -2,9 +2,12 @@
 //! has not authenticated has a few seconds for the head of a request, and makes room for new ones; a known client that
 //! is slow to send or to read costs a connection for a minute. Where TLS is spoken, a handshake comes first.
 
+use crate::client_count::ClientCount;
 use crate::connection_table::{ConnectionTable, Slot};
 #[cfg(unix)]
 use crate::control_socket::ControlSocket;
+#[cfg(unix)]
+use crate::downstream::bridge;
 use crate::downstream::clock::Clock;
 use crate::front::Front;
 use crate::request_framing::StrictFraming;
@@ -28,6 +31,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
@@ -53,6 +58,9 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// Bound of the connections through the control socket. More are closed.
 #[cfg(unix)]
 const COMMANDS: usize = 64;
+/// Bound of the clients that `gripfast stdio` connects. More are closed.
+#[cfg(unix)]
+const BRIDGED: usize = 256;
 /// Connections that are too many are told so, this many at a time; even more are just closed.
 const TURNED_AWAY: usize = 64;
 /// How long somebody who is turned away may take to say what for.
@@ -64,6 +72,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Connections {
     pub(crate) front: Front,
     pub(crate) table: ConnectionTable,
+    /// Counts its connections.
+    pub(crate) clients: ClientCount,
     /// Where clients speak https.
     pub(crate) tls: Option<Arc<Tls>>,
     /// How long a connection that is not known has for the head of a request.
@@ -101,6 +111,7 @@ impl Connections {
             let close = cut.child_token();
             match self.table.admit(&peer, close.clone()) {
                 Ok(slot) => {
+                    let connected = self.clients.connect();
                     let (door, front, leaving) = (door.clone(), self.front.clone(), leaving.clone());
                     let client = Client {
                         peer,
@@ -108,6 +119,7 @@ impl Connections {
                         slot: Some(Arc::new(slot)),
                     };
                     let connection = async move {
+                        let _connected = connected;
                         match leaving.run_until_cancelled(door.enter(stream, &client.peer)).await.flatten() {
                             Some(Entered::Plain(stream)) => {
                                 serve(stream, Scheme::Http, client, front, leaving).await
@@ -154,7 +166,47 @@ impl Connections {
 #[cfg(unix)]
 pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, leaving: CancellationToken) {
     let Some(socket) = socket else { return };
-    let (all, shares) = (TaskTracker::new(), Shares::new(COMMANDS, COMMANDS));
+    let serve_one = |stream| {
+        // This user needs to show nothing more.
+        let client = Client { peer: Peer::here(), first_request_timeout: HEAD_WITHIN, slot: None };
+        serve(Patient::new(stream), Scheme::Http, client, front.clone(), leaving.clone())
+    };
+    accept_each(socket, "commands", COMMANDS, &front, &leaving, serve_one).await;
+}
+
+/// Serves the clients that `gripfast stdio` connects, in the same way. They are processes of the same user, who needs to
+/// show nothing more.
+#[cfg(unix)]
+pub(crate) async fn serve_bridges(
+    socket: Option<ControlSocket>,
+    front: Front,
+    clients: ClientCount,
+    leaving: CancellationToken,
+) {
+    let Some(socket) = socket else { return };
+    let serve_one = |stream| {
+        let (gateway, connected) = (front.gateway(), clients.connect());
+        async move {
+            let _connected = connected;
+            // How it ended is its client's business.
+            let _ = bridge::serve(&gateway, stream).await;
+        }
+    };
+    accept_each(socket, "`gripfast stdio`", BRIDGED, &front, &leaving, serve_one).await;
+}
+
+/// Accepts connections of the same user until `leaving`, and returns when the last one has ended. A connection beyond
+/// `most` is closed.
+#[cfg(unix)]
+async fn accept_each<F: Future<Output = ()> + Send + 'static>(
+    socket: ControlSocket,
+    whose: &str,
+    most: usize,
+    front: &Front,
+    leaving: &CancellationToken,
+    serve: impl Fn(UnixStream) -> F,
+) {
+    let (all, shares) = (TaskTracker::new(), Shares::new(most, most));
     let mut refused = AcceptErrors::default();
     let cut = CancellationToken::new();
     let _cut_at_the_end = cut.clone().drop_guard();
@@ -167,28 +219,30 @@ pub(crate) async fn serve_socket(socket: Option<ControlSocket>, front: Front, le
             Ok(accepted) => accepted,
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) => {
-                refused.hear("commands", &error);
+                refused.hear(whose, &error);
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
         };
-        let peer = Peer::here();
-        // A connection beyond the bound is closed.
-        let Ok(share) = shares.take(&peer, 1) else { continue };
-        let (front, leaving) = (front.clone(), leaving.clone());
-        let connection = async move {
-            let _share = share;
-            // This user needs to show nothing more.
-            let client = Client { peer, first_request_timeout: HEAD_WITHIN, slot: None };
-            match checked {
-                Ok(()) => serve(Patient::new(stream), Scheme::Http, client, front, leaving).await,
-                Err(other) => {
-                    front.refused_user(other.uid);
-                    turn_away(stream, &OTHER_USER).await;
-                }
+        let Ok(share) = shares.take(&Peer::here(), 1) else { continue };
+        match checked {
+            Ok(()) => {
+                let serving = serve(stream);
+                let connection = async move {
+                    let _share = share;
+                    serving.await;
+                };
+                all.spawn(until_cut(cut.clone(), connection));
             }
-        };
-        all.spawn(until_cut(cut.clone(), connection));
+            Err(other) => {
+                front.refused_user(other.uid);
+                let connection = async move {
+                    let _share = share;
+                    turn_away(stream, &OTHER_USER).await;
+                };
+                all.spawn(until_cut(cut.clone(), connection));
+            }
+        }
     }
     drop(socket);
     all.close();

@@ -13,6 +13,8 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// The folder in the state directory that holds the sockets of all gateways which use that directory.
 pub const FOLDER: &str = "sockets";
+/// The folder in the state directory that holds the sockets to which `gripfast stdio` connects its clients.
+pub const BRIDGES: &str = "bridges";
 const SUFFIX: &str = ".sock";
 /// The longest path that a socket's address holds: 104 bytes on BSD and macOS, 108 on Linux, with a zero at the end.
 const LONGEST_PATH: usize = 103;
@@ -21,6 +23,10 @@ const ROOT: u32 = 0;
 /// The path of the control socket of a gateway that listens on `listen`.
 pub fn path(state_dir: &Path, listen: SocketAddr) -> PathBuf {
     state_dir.join(FOLDER).join(format!("{}_{}{SUFFIX}", listen.ip(), listen.port()))
+}
+
+fn bridge_path(state_dir: &Path, name: &str) -> PathBuf {
+    state_dir.join(BRIDGES).join(format!("{name}{SUFFIX}"))
 }
 
 /// The addresses on which a gateway may listen that is reached at `address`, the most specific first.
@@ -69,12 +75,23 @@ impl ControlSocket {
     /// The folder cannot be made or belongs to another user, or a gateway with the same address uses this directory,
     /// as one in another container may.
     pub async fn bind(state_dir: &Path, listen: SocketAddr) -> io::Result<Self> {
-        let folder = state_dir.join(FOLDER);
+        Self::bind_at(path(state_dir, listen)).await
+    }
+
+    /// Listens in `state_dir` for the clients of `gripfast stdio` that look for the gateway of this name.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`].
+    pub async fn bind_bridge(state_dir: &Path, name: &str) -> io::Result<Self> {
+        Self::bind_at(bridge_path(state_dir, name)).await
+    }
+
+    async fn bind_at(path: PathBuf) -> io::Result<Self> {
+        let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         tighten(&folder)?;
         let owner = owner_of(&folder)?;
         remove_stale(&folder).await;
-        let path = path(state_dir, listen);
         if FileId::of(&path).is_some() {
             let what = format!("another gateway listens on `{}`", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
@@ -123,13 +140,26 @@ pub struct Found {
 /// # Errors
 /// There is a socket that cannot be used, or not safely.
 pub async fn find(state_dir: &Path, addresses: &[SocketAddr]) -> io::Result<Option<Found>> {
-    let owner = match owner_of(&state_dir.join(FOLDER)) {
+    let paths = addresses.iter().map(|address| path(state_dir, *address));
+    find_first(&state_dir.join(FOLDER), paths).await
+}
+
+/// Looks for the gateway of this name that serves clients of `gripfast stdio` in `state_dir`.
+///
+/// # Errors
+/// As for [`find`].
+pub async fn find_bridge(state_dir: &Path, name: &str) -> io::Result<Option<Found>> {
+    find_first(&state_dir.join(BRIDGES), [bridge_path(state_dir, name)]).await
+}
+
+async fn find_first(folder: &Path, paths: impl IntoIterator<Item = PathBuf>) -> io::Result<Option<Found>> {
+    let owner = match owner_of(folder) {
         Ok(owner) => owner,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    for address in addresses {
-        let found = Found { path: path(state_dir, *address), owner };
+    for path in paths {
+        let found = Found { path, owner };
         match found.connect().await {
             Ok(_) => return Ok(Some(found)),
             Err(error) if is_deserted(&error) => {}

@@ -56,6 +56,11 @@ impl Front {
         Self(Arc::new(parts))
     }
 
+    #[cfg(unix)]
+    pub(crate) fn gateway(&self) -> Arc<Gateway> {
+        Arc::clone(&self.0.gateway)
+    }
+
     /// Records that a process of another user was turned away at the control socket.
     #[cfg(unix)]
     pub(crate) fn refused_user(&self, uid: u32) {

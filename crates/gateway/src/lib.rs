@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod auth;
+pub mod client_count;
 mod connection_table;
 mod connections;
 #[cfg(unix)]

@@ -2,10 +2,11 @@
 
 use crate::admin::{Admin, ClientsView};
 use crate::auth::Access;
+use crate::client_count::ClientCount;
 use crate::connection_table::ConnectionTable;
 use crate::connections::Connections;
 #[cfg(unix)]
-use crate::connections::serve_socket;
+use crate::connections::{serve_bridges, serve_socket};
 #[cfg(unix)]
 use crate::control_socket::ControlSocket;
 use crate::dashboard;
@@ -66,6 +67,10 @@ pub struct Server {
     /// The socket for the commands of its own user.
     #[cfg(unix)]
     control: Option<ControlSocket>,
+    /// The socket to which `gripfast stdio` connects its clients.
+    #[cfg(unix)]
+    bridges: Option<ControlSocket>,
+    clients: ClientCount,
     connections: Connections,
     tls: Option<Arc<Tls>>,
     gateway: Arc<Gateway>,
@@ -172,6 +177,7 @@ impl Server {
             .merge(dashboard::router())
             .merge(Arc::clone(&admin).login_router())
             .merge(endpoint);
+        let clients = ClientCount::default();
         let front = Front::new(Parts {
             guard,
             access: access.clone(),
@@ -184,7 +190,11 @@ impl Server {
             listener,
             #[cfg(unix)]
             control: control_socket(state_dir, bound).await,
+            #[cfg(unix)]
+            bridges: None,
+            clients: clients.clone(),
             connections: Connections {
+                clients,
                 front,
                 table,
                 tls: tls.clone(),
@@ -204,6 +214,22 @@ impl Server {
     /// The operating system does not say.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Serves clients of `gripfast stdio` too, which look for the gateway of this name in `state_dir`.
+    #[cfg(unix)]
+    pub async fn bridge(&mut self, state_dir: &Path, name: &str) {
+        match ControlSocket::bind_bridge(state_dir, name).await {
+            Ok(socket) => self.bridges = Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, "clients of `gripfast stdio` do not use this gateway: {error}")
+            }
+        }
+    }
+
+    /// The number of its clients, which goes on counting while it serves.
+    pub fn clients(&self) -> ClientCount {
+        self.clients.clone()
     }
 
     /// The host goes by a config file, which the admin API may be asked about.
@@ -234,7 +260,12 @@ impl Server {
         admin.set_serving();
         let leaving = CancellationToken::new();
         #[cfg(unix)]
-        let commands = serve_socket(self.control, connections.front.clone(), leaving.clone());
+        let commands = {
+            let front = connections.front.clone();
+            let bridges = serve_bridges(self.bridges, front.clone(), self.clients, leaving.clone());
+            let commands = serve_socket(self.control, front, leaving.clone());
+            async { tokio::join!(commands, bridges) }
+        };
         #[cfg(not(unix))]
         let commands = std::future::ready(());
         let clients = connections.serve(listener, leaving.clone());

@@ -20,6 +20,7 @@ use super::demo_server::DemoServerArgs;
 use super::doctor::DoctorArgs;
 use super::import::ImportArgs;
 use super::serve::ServeArgs;
+use super::stdio::StdioArgs;
 use super::stop::Failure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -89,7 +90,7 @@ pub(crate) enum Verb {
     /// Serve all servers of the config behind one MCP endpoint
     Serve(ServeArgs),
     /// Serve all servers of the config as one stdio MCP server
-    Stdio,
+    Stdio(StdioArgs),
     /// Show the servers of a running gateway, or one of them
     #[command(visible_alias = "ls")]
     Status(StatusArgs),

@@ -115,7 +115,7 @@ fn record(
 fn wants_config(verb: &Verb) -> bool {
     match verb {
         // stdin is for MCP.
-        Verb::Stdio => false,
+        Verb::Stdio(_) => false,
         // Nobody is asked while a shell completes a word.
         Verb::Complete(_) => false,
         Verb::Check(_)

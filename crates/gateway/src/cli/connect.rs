@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 Adds the server `gripfast` to the client's config, whose comments and formatting stay; the file as it was is kept \
 beside it, with the ending `.gripfast-backup`. Then the address is tried as the client will: it is connected when \
 the gateway has answered. If the gateway asks clients for keys (`gateway.auth`), a key with the client's name is made \
-and written into the entry. A client that only starts commands gets `gripfast stdio`. Servers that the client has \
+and written into the entry. A client that only starts commands gets `gripfast stdio --background`, so that all such clients share one gateway. Servers that the client has \
 already are left alone: `gripfast import` takes them over.
 
 --undo puts back the copy and removes the key, whatever flags were given before. If the client or you have changed \
@@ -345,7 +345,7 @@ fn no_home() -> Failure {
 fn command(global: &Global) -> Result<Way, Stop> {
     let program =
         std::env::current_exe().map_or_else(|_| "gripfast".into(), |path| path.display().to_string());
-    let mut words = vec!["stdio".to_owned()];
+    let mut words = vec!["stdio".to_owned(), "--background".to_owned()];
     // Such clients start commands anywhere. What is named there is used without being asked for trust again.
     config::glance(global)?;
     if let Ok(config) =

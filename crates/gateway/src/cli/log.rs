@@ -32,7 +32,7 @@ fn default_filter(verb: &Verb) -> &'static str {
         Verb::Serve(args) if !args.demo => {
             "warn,gripfast::observe=info,gripfast_gateway::reload=info,gripfast_gateway::downstream::shutdown=info"
         }
-        Verb::Stdio => "warn",
+        Verb::Stdio(_) => "warn",
         _ => "warn,gripfast::observe=error",
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn start(verb: &Verb) -> Result<(), Failure> {
     }
     let format = format_of_environment()?;
     // Other verbs have no log: what they say on stderr is for people.
-    if matches!(verb, Verb::Serve(_) | Verb::Stdio) {
+    if matches!(verb, Verb::Serve(_) | Verb::Stdio(_)) {
         IS_JSON.store(format == Some(LogFormat::Json), Ordering::Relaxed);
     }
     let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(default_filter(verb)));

@@ -8,6 +8,8 @@ mod address;
 mod args;
 mod audit;
 mod audited;
+#[cfg(unix)]
+mod background;
 mod call;
 mod calls;
 mod channel;
@@ -76,7 +78,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn done(cli: &Cli, screen: &mut Screen) -> Result<Exit, Stop> {
     match &cli.verb {
         Verb::Serve(args) => serve::run(&cli.global, args, screen),
-        Verb::Stdio => stdio::run(&cli.global, screen),
+        Verb::Stdio(args) => stdio::run(&cli.global, args, screen),
         Verb::Status(args) => status::run(&cli.global, args, screen),
         Verb::Reconnect(args) => operate::run(&cli.global, Action::Reconnect, args, screen),
         Verb::Reload(args) => operate::reload(&cli.global, args, screen),

@@ -1,6 +1,8 @@
 //! `gripfast serve`: the gateway in the foreground, until somebody says stop.
 
 use super::args::Global;
+#[cfg(unix)]
+use super::background::{self, Bridge};
 use super::config;
 use super::config_trust;
 use super::demo;
@@ -21,7 +23,10 @@ use gripfast_gateway::server::{CannotListen, Server, Settings};
 use gripfast_gateway::telemetry::Telemetry;
 use gripfast_gateway::tls::BadCertificate;
 use std::error::Error;
+use std::io;
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +52,11 @@ pub(crate) struct ServeArgs {
     /// Serve built-in sample servers that crash and forget, instead of a config
     #[arg(long)]
     pub(crate) demo: bool,
+
+    /// Started by `gripfast stdio --background`: leaves its terminal, takes a free port if the configured one is taken,
+    /// and ends `gateway.linger` after its last client
+    #[arg(long, hide = true, conflicts_with = "demo")]
+    background: bool,
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
@@ -56,6 +66,10 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 pub(crate) fn run(global: &Global, args: &ServeArgs, screen: &mut Screen) -> Result<Exit, Stop> {
     let plan = if args.demo { Plan::demo(global)? } else { Plan::from_config(global, screen)? };
     plan.require_safe_keys()?;
+    #[cfg(unix)]
+    if args.background {
+        background::detach();
+    }
     let runtime = runtime()?;
     let served = runtime.block_on(serve(plan, args, screen));
     runtime.shutdown_timeout(super::fleet::LEFTOVERS);
@@ -168,6 +182,13 @@ impl Plan {
         Some(Arc::new(reloader.chosen_by(file.origin, config_trust::list())))
     }
 
+    /// The config and its file, and the state directory; `None` if there is no such thing.
+    #[cfg(unix)]
+    pub(crate) fn places(&self) -> Option<(&ConfigFile, &Config, &Path)> {
+        let (file, config) = self.config.as_ref()?;
+        Some((file, config, self.state_dir.as_deref()?))
+    }
+
     /// Raises the limit of open files, and lowers the number of connections to what it leaves.
     fn fit_into_file_limit(&self, limits: &mut ClientLimits) {
         let Some(limit) = file_limit::raise() else { return };
@@ -206,7 +227,19 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     let host = plan.host();
     let mut settings = plan.settings(args.listen);
     plan.fit_into_file_limit(&mut settings.terms.limits);
-    let server = Server::bind(host.clone(), &settings).await.map_err(|error| cannot(&error))?;
+    let server = match Server::bind(host.clone(), &settings).await {
+        // Clients of `gripfast stdio` do not need that port.
+        Err(CannotListen::Refused { source, .. })
+            if args.background && source.kind() == io::ErrorKind::AddrInUse =>
+        {
+            tracing::warn!("`{}` is taken; listening on a free port", settings.listen);
+            settings.listen.set_port(0);
+            Server::bind(host.clone(), &settings).await
+        }
+        bound => bound,
+    };
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has bridges"))]
+    let mut server = server.map_err(|error| cannot(&error))?;
     let address = server.address().map_err(|error| Failure::new(Exit::General, error.to_string()))?;
     if let Some(telemetry) = telemetry() {
         server.tells(telemetry);
@@ -237,6 +270,27 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
     screen.flush()?;
     // Once the address is ours: a second gateway by mistake starts nothing twice.
     plan.start_servers(&host)?;
+    let clients = server.clients();
+    #[cfg(unix)]
+    let bridge = Bridge::of(&plan);
+    #[cfg(unix)]
+    if let Some(bridge) = &bridge {
+        server.bridge(bridge.state_dir(), bridge.name()).await;
+    }
+    let idle = async {
+        if !args.background {
+            std::future::pending::<()>().await;
+        }
+        clients.idle_for(plan.gateway.linger).await;
+        tracing::info!(linger = ?plan.gateway.linger, "no client is connected any more: this gateway ends");
+    };
+    let keep_log_small = async {
+        #[cfg(unix)]
+        if let Some(bridge) = bridge.as_ref().filter(|_| args.background) {
+            bridge.keep_log_small().await;
+        }
+        std::future::pending::<()>().await;
+    };
     let demo = if args.demo { Some(demo::Demo::start(&host).await?) } else { None };
     let (say_stop, stop) = tokio::sync::oneshot::channel::<()>();
     let serving = server.serve(async {
@@ -255,6 +309,8 @@ async fn serve(plan: Plan, args: &ServeArgs, screen: &mut Screen) -> Result<Exit
         }
         told = told => return told.map(|()| Exit::Ok),
         () = keep_up(reloader.as_ref(), hangups) => Exit::Ok,
+        () = idle => Exit::Ok,
+        () = keep_log_small => Exit::Ok,
         exit = signals.next() => exit,
     };
     // The gateway leaves in any case, also where nobody reads this.

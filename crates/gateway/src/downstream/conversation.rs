@@ -63,7 +63,8 @@ impl Conversation {
         let presence = Presence::begin(&gateway.host, peer.principal());
         let abilities = Abilities::default();
         let memory = gateway.memory_of(peer);
-        let questions = Arc::new(Questions::of(peer.principal(), gateway.sessions.questions()));
+        let questions = Questions::of(peer.principal(), gateway.sessions.questions());
+        let questions = Arc::new(questions.numbered_from(gateway.process >> 32));
         Self {
             gateway,
             channel: Channel::over(&out),

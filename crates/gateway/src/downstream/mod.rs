@@ -8,6 +8,8 @@ mod aside;
 mod ask;
 mod begun;
 pub(crate) mod body;
+#[cfg(unix)]
+pub mod bridge;
 mod client;
 pub(crate) mod clock;
 mod conversation;

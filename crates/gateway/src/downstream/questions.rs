@@ -194,6 +194,11 @@ impl Questions {
         Self { asked: AtomicU64::new(0), open: Mutex::default(), principal, all: Arc::clone(all) }
     }
 
+    /// Numbers them from here on, so that an answer to a question of another process answers none of these.
+    pub(crate) fn numbered_from(self, first: u64) -> Self {
+        Self { asked: AtomicU64::new(first), ..self }
+    }
+
     /// Asks the client by whatever way `send` is, or declines for it if it cannot be asked this. A question that
     /// nobody waits for any more is withdrawn by the same way.
     pub(crate) fn ask(

@@ -74,7 +74,7 @@ pub(super) async fn serve(
 }
 
 /// A line of what a client says.
-enum Line {
+pub(crate) enum Line {
     Whole(Vec<u8>),
     /// It was over the limit, and nothing of it was kept but what shows whose answer is due.
     TooLong {
@@ -84,7 +84,7 @@ enum Line {
 }
 
 /// The next line; `None` at the end of input.
-async fn next_line(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Line>> {
+pub(crate) async fn next_line(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let read = (&mut *input).take(LARGEST as u64 + 1).read_until(b'\n', &mut line).await?;
     if read == 0 {

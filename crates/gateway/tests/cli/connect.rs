@@ -206,7 +206,7 @@ fn every_client_has_an_entry_in_its_own_words() {
       "mcpServers": {
         "gripfast": {
           "command": "[GRIPFAST]",
-          "args": ["stdio", "--config", "[DIR]/gripfast.toml"]
+          "args": ["stdio", "--background", "--config", "[DIR]/gripfast.toml"]
         }
       }
     }

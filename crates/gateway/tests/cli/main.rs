@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod audit;
+#[cfg(unix)]
+mod background;
 mod call;
 #[cfg(unix)]
 mod calls;

@@ -17,4 +17,6 @@ mod sample_server;
 mod scene;
 mod servers;
 mod session;
+#[cfg(target_os = "linux")]
+mod shared;
 mod speak;

@@ -26,6 +26,7 @@ pub mod suggest;
 mod template;
 mod tree;
 mod units;
+mod variables;
 
 pub(crate) use access::is_loopback;
 pub use access::{AccessConfig, Jwks, JwtConfig, ListenerTls, TokenTypes, is_confidential};

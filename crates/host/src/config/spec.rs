@@ -37,6 +37,9 @@ pub struct GatewayConfig {
     /// servers the rest. Too short, and calls are cut that were about to end; too long, and a supervisor kills the
     /// process first. Default 9 s.
     pub shutdown_timeout: Duration,
+    /// How long a gateway that `gripfast stdio --background` started goes on after its last client has left. Too short,
+    /// and the servers start again for the next client; too long, and they run for nobody. Default 5 min.
+    pub linger: Duration,
     /// How much clients may have at a time.
     pub limits: ClientLimits,
     /// What is noted down of tool calls, in the keys `ledger` and `ledger_size`.
@@ -82,6 +85,7 @@ impl Default for GatewayConfig {
             startup_wait: Duration::from_secs(2),
             session_idle_timeout: Duration::from_secs(3600),
             shutdown_timeout: Duration::from_secs(9),
+            linger: Duration::from_secs(300),
             limits: ClientLimits::default(),
             ledger: LedgerOptions::default(),
             access: AccessConfig::default(),

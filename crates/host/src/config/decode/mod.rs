@@ -255,6 +255,7 @@ fn gateway(field: Field<'_>, problems: &mut Problems) -> GatewayConfig {
     fields.duration("startup_wait", &mut gateway.startup_wait, problems);
     fields.duration("session_idle_timeout", &mut gateway.session_idle_timeout, problems);
     fields.duration("shutdown_timeout", &mut gateway.shutdown_timeout, problems);
+    fields.duration("linger", &mut gateway.linger, problems);
     if let Some(mut table) = fields.table("limits", problems) {
         let limits = &mut gateway.limits;
         table.whole_number("sessions", &mut limits.sessions, problems);

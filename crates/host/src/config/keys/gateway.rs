@@ -58,6 +58,14 @@ const LISTENING: &[Row] = &[
                 to end; too long, and a supervisor kills the process first (Docker after 10s, Kubernetes after 30s).",
     },
     Row {
+        name: "linger",
+        kind: Kind::Duration(Span::at_least(Duration::from_secs(1))),
+        usual: Usual::Gateway(|gateway| show(gateway.linger)),
+        about: "How long a gateway that `gripfast stdio --background` started goes on after its last client has left. \
+                Too short, and the servers start again for the next client; too long, and they run for nobody. A \
+                gateway that was started with `gripfast serve` does not end by itself.",
+    },
+    Row {
         name: "session_idle_timeout",
         kind: Kind::Duration(Span::at_least(Duration::from_secs(1))),
         usual: Usual::Gateway(|gateway| show(gateway.session_idle_timeout)),
