@@ -69,9 +69,15 @@ async fn share_or_serve(plan: Arc<Plan>, args: &StdioArgs) -> Result<Exit, Stop>
         }
         return serve(&plan, input, output).await;
     };
-    let first = match args.background {
-        true => Some(bridge.find_or_start().await?),
-        false => bridge.find_usable().await,
+    let first = async {
+        Ok::<_, Stop>(match args.background {
+            true => Some(bridge.find_or_start().await?),
+            false => bridge.find_usable().await,
+        })
+    };
+    let first = tokio::select! {
+        first = first => first?,
+        _ = signals.next() => return Ok(Exit::Ok),
     };
     let Some(first) = first else { return serve(&plan, input, output).await };
     let mut own = None;
