@@ -8,7 +8,7 @@ use crate::shares::{Exhausted, Peer};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +55,8 @@ struct Table {
     /// The same clients by the number of their unknown connections, if they have any; of equals, the one whose oldest
     /// is the oldest comes last.
     by_unknown: BTreeSet<(usize, Reverse<u64>, Peer)>,
+    /// Known connections by the client that they are known as, wherever it connects from.
+    known_as: BTreeMap<Peer, usize>,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +104,8 @@ impl ConnectionTable {
         });
         drop(table);
         let phase = watch::Sender::new(Phase::Idle);
-        Ok(Slot { of: Arc::clone(&self.0), peer: peer.clone(), id, known: AtomicBool::new(false), phase })
+        let (of, peer) = (Arc::clone(&self.0), peer.clone());
+        Ok(Slot { of, peer, id, known: AtomicBool::new(false), known_as: OnceLock::new(), phase })
     }
 
     /// Closes an unknown connection, because the process has no room for another one.
@@ -171,6 +174,8 @@ pub(crate) struct Slot {
     peer: Peer,
     id: u64,
     known: AtomicBool,
+    /// The client that it is known as.
+    known_as: OnceLock<Peer>,
     phase: watch::Sender<Phase>,
 }
 
@@ -195,17 +200,29 @@ impl Slot {
         self.known.load(Ordering::Acquire)
     }
 
-    /// From now on the connection is known. One that has been closed to make room stays closed.
+    /// From now on the connection is known by its address. One that has been closed to make room stays closed.
     pub(crate) fn mark_known(&self) {
+        self.mark_known_as(&self.peer);
+    }
+
+    /// From now on the connection is known as one of `client`, which may have as many as one address may. Further ones stay
+    /// unknown: they are served, and make room.
+    pub(crate) fn mark_known_as(&self, client: &Peer) {
         if self.is_known() {
             return;
         }
         let mut table = self.of.lock();
+        if table.known_as.get(client).is_some_and(|held| *held >= self.of.each.most) {
+            return;
+        }
         let is_open = table.change(&self.peer, |client| {
             let is_open = client.unknown.remove(&self.id).is_some();
             client.known += usize::from(is_open);
             is_open
         });
+        if is_open && self.known_as.set(client.clone()).is_ok() {
+            *table.known_as.entry(client.clone()).or_default() += 1;
+        }
         self.known.store(is_open, Ordering::Release);
         drop(table);
         if is_open {
@@ -250,7 +267,16 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let is_known = self.is_known();
-        self.of.lock().change(&self.peer, |client| match is_known {
+        let mut table = self.of.lock();
+        if let Some(client) = self.known_as.get()
+            && let Some(held) = table.known_as.get_mut(client)
+        {
+            *held -= 1;
+            if *held == 0 {
+                table.known_as.remove(client);
+            }
+        }
+        table.change(&self.peer, |client| match is_known {
             true => client.known -= 1,
             // One that made room is not in here any more.
             false => drop(client.unknown.remove(&self.id)),
@@ -313,6 +339,22 @@ mod tests {
         let unknown: Vec<Open> = [1, 9, 3].map(|last| open(&table, &peer(last)).unwrap()).into();
         let _new = [open(&table, &peer(200)).unwrap(), open(&table, &peer(2)).unwrap()];
         assert_eq!(closed(&unknown), [0, 1], "whatever their addresses are");
+    }
+
+    #[test]
+    fn a_client_is_known_on_as_many_connections_as_one_may_have_wherever_it_connects_from() {
+        let table = ConnectionTable::new(2, 8);
+        let owner = Peer::Is(gripfast::Principal::named("owner"));
+        let mut held: Vec<Open> = (1..=4).map(|last| open(&table, &peer(last)).unwrap()).collect();
+        held.iter().for_each(|open| open.slot.mark_known_as(&owner));
+        assert_eq!(held.iter().filter(|open| open.slot.is_known()).count(), 2);
+        let others: Vec<Open> = (5..=8).map(|last| open(&table, &peer(last)).unwrap()).collect();
+        assert_eq!((closed(&held), closed(&others)), (vec![], vec![]));
+        let _newest = open(&table, &peer(9)).unwrap();
+        assert_eq!(closed(&held), [2], "its further ones make room");
+        held.remove(0);
+        held[2].slot.mark_known_as(&owner);
+        assert!(held[2].slot.is_known(), "one has ended");
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Front {
         // Checking a token takes a large future.
         match Box::pin(access.limited_peer(&peer, request.headers())).await {
             Ok((client, credential)) => {
-                unknown.into_iter().for_each(|slot| slot.mark_known());
+                unknown.into_iter().for_each(|slot| slot.mark_known_as(&client));
                 request.extensions_mut().insert(credential.clone());
                 let served = gateway.serve(request, client);
                 Ok(access.serve(&credential, Gateway::ENDPOINT, served).await)

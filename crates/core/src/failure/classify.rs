@@ -47,9 +47,9 @@ fn meaning(evidence: &Evidence) -> Failure {
             During::Handshake => Failure::Blocked(BlockCause::NotMcp(format!("does not speak MCP: {text}"))),
             During::Call | During::Probe => Failure::Nonsense(text.clone()),
         },
-        Observed::TooLarge(limit) => {
-            Failure::Nonsense(format!("sent a message over the limit of {limit} bytes (`max_message`)"))
-        }
+        Observed::TooLarge(limit) => Failure::Nonsense(format!(
+            "sent a message over the limit of {limit} bytes; if it is wanted, raise `max_message`"
+        )),
         Observed::NoMemory { why, .. } => Failure::Nonsense(format!("its answer cannot be kept: {why}")),
     }
 }

@@ -163,7 +163,7 @@ impl Access {
         match access.limited_peer(&address, request.headers()).await {
             Ok((peer, credential)) => {
                 if let Some(slot) = request.extensions().get::<Arc<Slot>>() {
-                    slot.mark_known();
+                    slot.mark_known_as(&peer);
                 }
                 let path = request.uri().path().to_owned();
                 request.extensions_mut().insert(peer);

@@ -167,7 +167,7 @@ fn status() {
                              platform's state directory]
 
     States: ● ready, ○ idle (starts on first use), ◐ starting, ◍ degraded, ↻ reconnecting, ✗ parked
-    (tried again slowly) or config error, ! needs login, ⏸ needs approval, ■ stopped, ⊘ disabled. A
+    (tried again slowly) or config error, ! needs login, ‖ needs approval, ■ stopped, ⊘ disabled. A
     number of tools with a star is from when the server was last seen. CALLS, ERR and RESTARTS count
     since the gateway started.
 

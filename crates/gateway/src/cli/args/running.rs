@@ -6,7 +6,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 States: ● ready, ○ idle (starts on first use), ◐ starting, ◍ degraded, ↻ reconnecting, ✗ parked (tried again \
-slowly) or config error, ! needs login, ⏸ needs approval, ■ stopped, ⊘ disabled. A number of tools with a \
+slowly) or config error, ! needs login, ‖ needs approval, ■ stopped, ⊘ disabled. A number of tools with a \
 star is from when the server was last seen. CALLS, ERR and RESTARTS count since the gateway started.
 
 The exit code is 0 whenever the gateway answers, however its servers do; 4 if there is no gateway, 1 if it \

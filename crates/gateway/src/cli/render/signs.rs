@@ -18,7 +18,7 @@ pub(super) fn coloured(text: &str) -> String {
 fn style(sign: char) -> Option<Style> {
     let colour = match sign {
         '●' | '✓' => AnsiColor::Green,
-        '◐' | '◍' | '↻' | '⏸' => AnsiColor::Yellow,
+        '◐' | '◍' | '↻' | '‖' => AnsiColor::Yellow,
         '✗' => AnsiColor::Red,
         _ => return None,
     };

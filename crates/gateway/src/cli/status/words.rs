@@ -80,7 +80,7 @@ impl Upstream {
             "reconnecting" => '↻',
             "parked" | "config_error" => '✗',
             "needs_login" => '!',
-            "needs_approval" => '⏸',
+            "needs_approval" => '‖',
             "disabled" => '⊘',
             "stopped" => '■',
             _ => '?',
