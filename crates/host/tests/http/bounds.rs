@@ -27,7 +27,10 @@ async fn g07_an_answer_over_the_limit_ends_its_call_with_a_clear_error_and_no_ot
             let huge = json!({ "how": "huge_frame", "size": 1 << 20 });
             let error = call(&host, "misbehave", huge).await.unwrap_err();
             assert_eq!((error.code, error.outcome), (Code::UpstreamProtocol, Fate::Unknown), "{error}");
-            assert!(error.text.contains("limit of 65536 bytes; if it is wanted, raise `max_message`"), "{error}");
+            assert!(
+                error.text.contains("limit of 65536 bytes; if it is wanted, raise `max_message`"),
+                "{error}"
+            );
             let resumed = |heard: &crate::script::Heard| heard.header("last-event-id").is_some();
             assert!(!tap.with_method("GET").iter().any(resumed), "what is too large is not asked for again");
             assert_eq!(echo(&host, "small").await.as_deref(), Ok("small"));
