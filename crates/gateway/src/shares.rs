@@ -1,9 +1,9 @@
 //! Who has how much of something of which there is only so much: one client is stopped before it has
 //! everything, and everybody before the machine has nothing left.
 
-use gripfast::{Principal, Source};
+use gripfast::{Principal, Source, network};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A client, as far as it can be told from others: by what it has shown, and before that, or where nobody
@@ -27,8 +27,7 @@ impl Peer {
     pub(crate) fn at(address: IpAddr) -> Self {
         match address.to_canonical() {
             local if local.is_loopback() => Self::here(),
-            IpAddr::V4(address) => Self::At(address.into()),
-            IpAddr::V6(address) => Self::At(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
+            other => Self::At(network(other)),
         }
     }
 

@@ -75,7 +75,7 @@ minutes, and a fault whose tools are not back after 90 s is not repeated, so a r
 
 The last figure comes from a soak with attackers. Four honest clients call an honest server 100 times a second in all.
 In every second window the attackers run beside them: 64 connections that send half a request, wrong keys, answers of
-4 MiB that nobody reads, nested arguments, large requests, and a server that writes junk, floods stderr, answers more
+4 MiB that their client does not read, nested arguments, large requests, and a server that writes junk, floods stderr, answers more
 than `max_message`, changes its tools and crashes. `--long` runs 20 pairs of windows of 10 s, any other run five pairs of
 4 s. The gateway's byte budget is 64 MiB there (`gateway.limits.memory`).
 "

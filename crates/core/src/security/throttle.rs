@@ -282,6 +282,18 @@ mod tests {
     }
 
     #[test]
+    fn g05_a_credential_that_was_recognised_is_reported_and_never_delayed() {
+        let mut throttle = AuthThrottle::default();
+        for reason in [AuthFailure::Expired, AuthFailure::InsufficientScope] {
+            let failure = || AuthFailures { reason, ..from(v4(1)) };
+            let decisions: Vec<_> = (0..50).map(|_| throttle.failed(at(0), failure())).collect();
+            assert!(decisions.iter().all(|decision| decision.delay.is_zero()), "{reason:?}");
+            assert!(decisions.iter().any(|decision| !decision.reports.is_empty()), "{reason:?}");
+            throttle = AuthThrottle::default();
+        }
+    }
+
+    #[test]
     fn g05_a_flood_from_one_address_has_three_lines_and_then_one_a_minute() {
         let mut throttle = AuthThrottle::default();
         let mut reports = Vec::new();

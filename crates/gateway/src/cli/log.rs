@@ -2,9 +2,10 @@
 
 use super::args::Verb;
 use super::exit::Exit;
+use super::render::escaped_json;
 use super::stop::Failure;
 use gripfast::config::LogFormat;
-use gripfast::text::{escaped, is_unsafe};
+use gripfast::text::escaped;
 use serde_json::{Map, Value};
 use std::fmt::{self, Debug, Write};
 use std::io::IsTerminal;
@@ -215,20 +216,8 @@ impl Fields {
         for (name, value) in self.others {
             object.entry(name).or_insert(value);
         }
-        let mut line = String::new();
-        for letter in Value::Object(object).to_string().chars() {
-            // What JSON leaves as it is and a terminal obeys.
-            match letter {
-                letter if is_unsafe(letter) => {
-                    let mut units = [0; 2];
-                    for unit in letter.encode_utf16(&mut units) {
-                        let _ = write!(line, "\\u{unit:04x}");
-                    }
-                }
-                letter => line.push(letter),
-            }
-        }
-        line
+        // What JSON leaves as it is and a terminal obeys.
+        escaped_json(&Value::Object(object).to_string()).into_owned()
     }
 }
 

@@ -2,7 +2,7 @@
 //! servers that never came up, and the tool `gripfast_status` (`gateway.status_tool`).
 
 use super::Gateway;
-use super::ask::who_answers;
+use super::ask::{millis, who_answers};
 use crate::admin::next_step;
 use gripfast::text::{duration, escaped};
 use gripfast::wire::Era;
@@ -109,9 +109,7 @@ impl Gateway {
             name: status.name.clone(),
             state: supervision.state.word(),
             cause: cause.map(|cause| escaped(&cause).into_owned()),
-            next_attempt_ms: supervision
-                .next_attempt
-                .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            next_attempt_ms: supervision.next_attempt.map(millis),
             next_attempt: supervision.next_attempt.filter(|wait| !wait.is_zero()).map(duration),
             next_step: supervision.next_action.map(|action| next_step(action, &status.name)),
         })

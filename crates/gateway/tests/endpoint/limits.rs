@@ -156,6 +156,30 @@ async fn each_message_of_a_batch_counts_as_a_request() {
 }
 
 #[tokio::test]
+async fn each_message_of_a_batch_on_an_old_event_stream_counts_as_a_request() {
+    let demo = demo().await;
+    let scene = Scene::with(&limited(&demo.url(), "requests = 100")).await;
+    let mut stream = Events::of(scene.http.begin(Method::GET, "/sse", &[], "").await);
+    let path = stream.next().await.unwrap().data;
+    let send = async |message: Value| {
+        let headers = [("content-type", "application/json")];
+        scene.http.send(Method::POST, &path, &headers, message.to_string()).await
+    };
+    assert_eq!(send(crate::client::initialize("2025-03-26")).await.status, 202);
+    assert!(stream.next().await.unwrap().message()["result"].is_object());
+    for round in 0..6 {
+        send(json!((0..90).map(|id| request(id, "ping", &json!({}))).collect::<Vec<_>>())).await;
+        let answer = stream.next().await.unwrap().message();
+        if answer["error"]["data"]["code"] == "overloaded" {
+            assert!(round > 0, "the first one fits");
+            return;
+        }
+        assert_eq!(answer.as_array().map(Vec::len), Some(90), "{answer}");
+    }
+    panic!("540 messages within a moment, and none was refused");
+}
+
+#[tokio::test]
 async fn without_auth_requests_have_no_rate_unless_the_config_sets_one() {
     let demo = demo().await;
     let scene = Scene::with(&at("demo", &demo.url(), "legacy", &[])).await;

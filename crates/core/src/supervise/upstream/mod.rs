@@ -360,8 +360,13 @@ impl Upstream {
 
     /// The time that the present attempt to connect has in all, or that the next one will have.
     pub fn connect_limit(&self) -> Duration {
+        self.attempt().map_or_else(|| self.connect_limit.next(&self.spec.timeouts), |(_, limit)| limit)
+    }
+
+    /// When the present attempt to connect began, and the time that it has in all.
+    fn attempt(&self) -> Option<(Mono, Duration)> {
         match &self.link {
-            Link::Connecting { since, give_up_at, .. } => *give_up_at - *since,
+            Link::Connecting { since, give_up_at, .. } => Some((*since, *give_up_at - *since)),
             Link::Dormant
             | Link::Ready(_)
             | Link::Renewing { .. }
@@ -369,7 +374,7 @@ impl Upstream {
             | Link::Parked { .. }
             | Link::Blocked { .. }
             | Link::Draining { .. }
-            | Link::Stopped => self.connect_limit.next(&self.spec.timeouts),
+            | Link::Stopped => None,
         }
     }
 

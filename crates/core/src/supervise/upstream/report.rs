@@ -32,19 +32,7 @@ impl Upstream {
             },
             Link::Dormant | Link::Draining { .. } | Link::Stopped => None,
         };
-        let attempt = match &self.link {
-            Link::Connecting { since, give_up_at, .. } => {
-                Some(Attempt { elapsed: now - *since, limit: *give_up_at - *since })
-            }
-            Link::Dormant
-            | Link::Ready(_)
-            | Link::Renewing { .. }
-            | Link::Waiting { .. }
-            | Link::Parked { .. }
-            | Link::Blocked { .. }
-            | Link::Draining { .. }
-            | Link::Stopped => None,
-        };
+        let attempt = self.attempt().map(|(since, limit)| Attempt { elapsed: now - since, limit });
         UpstreamStatus {
             state,
             attempt,

@@ -246,7 +246,7 @@ fn columns() -> Option<usize> {
 }
 
 /// JSON whose strings operate no terminal: what JSON itself leaves as it is, such as U+009B, is escaped as JSON does it.
-fn escaped_json(json: &str) -> Cow<'_, str> {
+pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_unsafe = |letter: char| is_unsafe(letter) && !matches!(letter, '\n' | '\r' | '\t');
     if !json.contains(is_unsafe) {
         return Cow::Borrowed(json);
